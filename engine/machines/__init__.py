@@ -1,4 +1,4 @@
-"""Runs on several machines, under SLURM or torchrun, and access to runs of other machines.
+"""Runs on several machines, under SLURM or torchrun, and access to runs on other machines.
 
-Both ends of each connection are here.
+It contains both ends of each connection.
 """

@@ -1,4 +1,4 @@
-"""Network addresses of this machine, and their interfaces."""
+"""Network addresses and interfaces of this machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from engine.contract.hosts import FIRST_PORT, PORTS
 
 
 def connection_addresses() -> tuple[str, str]:
-    """Return the local and the remote address of the ssh or srun connection that started this process.
+    """Return the local and remote address of the ssh or srun connection through which this process was started.
 
-    Both are empty without such a connection. Sources: sshd(8), srun(1).
+    Both are "" without such a connection. Sources: sshd(8), srun(1).
     """
     if launcher := os.environ.get("SLURM_LAUNCH_NODE_IPADDR"):
         return local_address(launcher), launcher
@@ -24,7 +24,7 @@ def connection_addresses() -> tuple[str, str]:
 
 
 def local_address(machine: str, port: int = FIRST_PORT) -> str:
-    """Return the local address that this machine uses to connect to another one, without sending data.
+    """Return the local address for connections to another machine; no data is sent.
 
     Raises OSError.
     """
@@ -36,7 +36,7 @@ def local_address(machine: str, port: int = FIRST_PORT) -> str:
 
 
 def interface_of(address: str) -> str:
-    """Return the name of the interface that has `address`. Raises ValueError, which lists the existing addresses."""
+    """Return the name of the interface with this `address`. Raises ValueError, with a list of existing addresses."""
     interfaces = {
         each.address.partition("%")[0]: name
         for name, addresses in psutil.net_if_addrs().items()
@@ -50,16 +50,15 @@ def interface_of(address: str) -> str:
 
 
 def has_infiniband() -> bool:
-    """Return True if this machine has InfiniBand or RoCE, which NCCL prefers to the network."""
+    """Return True if this machine has InfiniBand or RoCE, which NCCL prefers to Ethernet."""
     folder = Path("/sys/class/infiniband")
     return folder.exists() and any(folder.iterdir())
 
 
 def bind_collectives(address: str, *, infiniband: bool = True) -> None:
-    """Bind gloo and NCCL to the interface that has `address`, unless the user's environment chooses another.
+    """Bind gloo and NCCL to the interface with this `address`, unless the user's environment sets another.
 
-    Without `infiniband`, NCCL doesn't use InfiniBand, since all machines must use the same kind of connection. Raises
-    ValueError.
+    Without `infiniband`, NCCL does not use InfiniBand: all machines must use the same kind of connection. Raises ValueError.
     """
     interface = interface_of(address)
     defaults = {
@@ -76,7 +75,8 @@ def bind_collectives(address: str, *, infiniband: bool = True) -> None:
 def listen(address: str, first: int, attempt: int = 0) -> socket.socket:
     """Listen on one of the `PORTS` ports from `first` on, only on `address`.
 
-    Each attempt starts at another port, so that no process connects to processes of the previous one. Raises OSError.
+    Each attempt starts with another port, so that its processes never connect to those of the previous attempt. Raises
+    OSError.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for number in range(PORTS):

@@ -1,7 +1,7 @@
-"""torch's elastic agent, which starts the workers on one machine and stops all of them when one fails.
+"""Process with torch's elastic agent, which starts a machine's workers and stops them all if one fails.
 
-The node itself does not import torch: the agent is forked from a process that has done so once, and the workers are
-forked from the agent.
+The node itself does not import torch: it forks the agent from a process that has already imported torch, and the agent
+forks the workers.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from engine.system.format import exit_words
 
 RENDEZVOUS_TIMEOUT_S = 120
 SHUTDOWN_S = 5
-"""Seconds in which workers have to exit after the failure of another one."""
+"""Seconds for workers to exit after another one has failed."""
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
-class AgentFailed(Exception):  # noqa: N818  (it says what happened)
-    """Error: the agent itself failed, for the reason in the text."""
+class AgentFailed(Exception):  # noqa: N818 - describes the event
+    """Error of the agent itself; its text is the reason."""
 
 
 class _Result(msgspec.Struct):
-    """Exit codes of the workers by rank, or the agent's own failure."""
+    """Exit codes of the workers by rank, or the error of the agent."""
 
     codes: dict[int, int | None] = {}
     error: str = ""
 
 
 def preload() -> None:
-    """Start the process from which the agent is forked; it imports torch in the background."""
+    """Start the process that forks the agent, so that it imports torch in the background."""
     _CONTEXT.set_forkserver_preload(["engine.machines.preload"])
     multiprocessing.forkserver.ensure_running()
 
 
 class Agent:
-    """Process with the agent that runs the order's workers; any thread may call `kill`."""
+    """Agent process for the workers in `order`; any thread may call `kill`."""
 
     def __init__(self, order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: Path) -> None:
-        """Start the agent's process.
+        """Start the agent process.
 
         Args:
-            order: Order to the node, with its workers.
-            meet: Address and port where the agents of all nodes meet.
-            listener: Open socket at that port on the first node, which the agent's process takes over; None on others.
-            node_socket: Socket on which the node receives the messages of its workers.
+            order: Order that the node has received, with its workers.
+            meet: Address and port of the rendezvous of all agents.
+            listener: Socket that listens there, on the first node only, and now belongs to the agent process.
+            node_socket: Socket on which the node receives messages of its workers.
         """
         self._ranks = [spec.rank for spec in order.specs]
         self._connection, child_end = _CONTEXT.Pipe(duplex=False)
@@ -70,16 +70,16 @@ class Agent:
             listener.close()
 
     def kill(self) -> None:
-        """Kill the agent and its workers, which may still be waiting for other machines."""
+        """Kill the agent and its workers, even if they are waiting for other machines."""
         self._is_killed = True
         with suppress(ProcessLookupError):
             os.kill(self._process.pid or 0, signal.SIGKILL)
 
     def exit_codes(self) -> dict[int, int | None]:
-        """Wait for the workers and return their exit codes by rank; None for a worker stopped because of another one.
+        """Wait for the workers and return their exit codes by rank; None if the agent stopped a worker because of another one.
 
         Raises:
-            AgentFailed: The agent failed, or another process killed it.
+            AgentFailed: The agent failed or was killed.
         """
         with self._connection:
             try:
@@ -99,7 +99,7 @@ class Agent:
 def _serve(
     order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: str, connection: Connection
 ) -> None:
-    """Run the agent in this process, which is killed with its parent."""
+    """Run the agent in this process, which exits with its parent."""
     linux.die_with_parent(os.getppid())
     linux.name_process("footplate-agent")
     try:
@@ -134,7 +134,7 @@ def _launch(
 
     rendezvous_handler_registry.register(rendezvous.NAME, handler)
     ranks = [spec.rank for spec in order.specs]
-    logs = tempfile.mkdtemp(dir=Path(node_socket).parent)  # unused: the workers write their own
+    logs = tempfile.mkdtemp(dir=Path(node_socket).parent)  # stays empty, because workers write their own logs
     config = LaunchConfig(
         min_nodes=order.nodes,
         max_nodes=order.nodes,

@@ -1,4 +1,4 @@
-"""Devices of this machine: their description, and their samples for the run's log."""
+"""Description of this machine's devices, and their measurements for a run's log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def snapshot() -> Snapshot:
 
 
 def start_sampling(order: NodeOrder, send: Callable[[Sampled], None]) -> None:
-    """Sample the order's devices in a thread until this process ends, under the names that the run uses for them."""
+    """Sample the devices in `order` in a thread until this process exits, under the run's names for them."""
     spec = order.specs[0]
     host = host_of(spec.devices[spec.rank])
 

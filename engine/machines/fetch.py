@@ -1,6 +1,6 @@
-"""Files of a run on another machine, copied on request by ``footplate node --send RUN`` there, through ssh.
+"""Copying of files from a run on another machine, where ``footplate node --send RUN`` serves them through ssh.
 
-An interrupted copy is kept and continued the next time; the SHA-256 of the complete file is verified. The window runs
+An interrupted copy is continued the next time. The SHA-256 of the complete file is verified. The window runs
 ``python -m engine.machines.fetch HOST RUN FILE``, which prints `FetchProgress` lines.
 """
 
@@ -24,17 +24,15 @@ from engine.system.ssh import ssh_command, ssh_exit_reason
 
 _PROGRESS_INTERVAL_S = 0.2
 _PATTERNS = ("checkpoints/*.pt", "*.log", "worker-*-traceback.txt")
-"""Patterns for files that can be fetched: checkpoints and output of the run's processes. The follower copies
-events.jsonl.
-"""
+"""Patterns of files that can be fetched: checkpoints, logs and tracebacks. The follower copies events.jsonl."""
 
 
-class NotFetched(Exception):  # noqa: N818  (a state of things more than an error)
-    """Error: the file was not copied. The text explains the reason to the user."""
+class NotFetched(Exception):  # noqa: N818 - describes the outcome
+    """Error for a file that was not copied; its text gives the reason to the user."""
 
 
 def list_files(name: str) -> int:
-    """Print the files of a local run that can be fetched, as JSON lines, and return the exit code."""
+    """Print a list of a local run's files for fetching, as JSON lines, and return the exit code."""
     run = find_run(name)
     if run is None:
         return 1
@@ -57,9 +55,9 @@ def send_files(name: str) -> int:
 
 
 def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int], object]) -> Path:
-    """Copy a file of the run that `machine` calls `name` into the run's local copy, and return its path.
+    """Copy a file of run `name` on `machine` into the run's local copy, and return its path.
 
-    `on_progress` receives the number of copied bytes and the total. Raises NotFetched and OSError.
+    `on_progress` is called with the number of copied bytes and the total. Raises NotFetched and OSError.
     """
     if not is_inside(path):
         raise NotFetched(f"{path} is not a file of the run's folder.")
@@ -87,7 +85,7 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
     if partial is None:
         raise NotFetched(f"{path} did not arrive as it was sent. Fetch it again.")
     os.replace(partial, target)
-    remove_partial(target)  # of earlier versions of the file
+    remove_partial(target)  # interrupted copies of earlier versions
     return target
 
 

@@ -1,4 +1,4 @@
-"""Copies of a run's files on several machines, and the run's folder on a machine."""
+"""Transfer of a run's files between the supervisor and other machines, and the run folder on a machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from engine.system.files import open_file, read_end
 
 RESUME, BEST, LAST = "resume.pt", "checkpoints/best.pt", "checkpoints/last.pt"
 OnDone = Callable[[str], None]
-"""Callback for a transfer: "" when the file has arrived, else the reason why it could not be transferred."""
+"""Callback for the end of a transfer, with "" or the reason for its failure."""
 
 _LOCK = "node.lock"
 _ABANDONED_S = 86_400.0
@@ -38,7 +38,7 @@ _SCRATCH_PREFIX = "node-"
 
 
 def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, Path]:
-    """Return the files that a machine needs to resume, by their path there: the checkpoint and, for rank 0, best.pt."""
+    """Return the local files that a machine needs for resuming, by their path there: the checkpoint and, for rank 0, best.pt."""
     if not job.checkpoints.resume_from:
         return {}
     best = {BEST: run.path / BEST} if has_rank_0 and (run.path / BEST).exists() else {}
@@ -47,7 +47,10 @@ def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, P
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Transfer:
-    """File to fetch, with the event of a last.pt, or file to send from `source`, whose digest may be known."""
+    """Queued transfer: a file to fetch or, if `source` is set, a file to send.
+
+    `saved` is the event of a fetched last.pt. `sha256` returns the digest of a sent file, or "" if it is unknown.
+    """
 
     path: str
     on_done: OnDone
@@ -57,10 +60,10 @@ class _Transfer:
 
 
 class FileTransfers:
-    """Supervisor's end, which copies files from and to one machine, in a thread and through a separate connection.
+    """Transfers between the supervisor and one machine, in a thread and through a separate connection.
 
-    `command` serves the files there (`exchange`), after a node has started there; its standard error is written to
-    `log`. `poll` reports the results. `keep` older checkpoints are kept next to last.pt.
+    `command` starts the other end (`exchange`), where a node must be running; its standard error is appended to `log`. `poll`
+    calls the callbacks. `keep` older checkpoints are kept next to last.pt.
     """
 
     def __init__(self, run: RunFolder, command: Sequence[str], log: Path, keep: int) -> None:
@@ -73,13 +76,13 @@ class FileTransfers:
         self._thread = threading.Thread(target=self._work, name="files", daemon=True)
         self._is_closed = False
         self._fetched: dict[str, str] = {}
-        """Digest of the last content of each fetched file."""
+        """Digests of the fetched files."""
         self._last: CheckpointSaved | None = None
-        """Event of the last.pt that is in the run's folder."""
+        """Event of the last.pt in the run folder."""
         self._thread.start()
 
     def fetch(self, path: str, on_done: OnDone, saved: CheckpointSaved | None = None) -> None:
-        """Fetch a file, even if a transfer is in progress, since it may have changed.
+        """Queue a file for fetching, even if an earlier transfer of it is in progress, since it may have changed.
 
         `saved` is the event of a last.pt.
         """
@@ -89,11 +92,11 @@ class FileTransfers:
             on_done(f"{path} is not a file of the run's folder")
 
     def send(self, path: str, source: Path, sha256: Callable[[], str], on_done: OnDone) -> None:
-        """Send `source` to the machine unless it has the file; `sha256` returns the digest when it is known."""
+        """Queue a file for sending, unless the machine already has its content; `sha256` waits for its digest."""
         self._submit(_Transfer(path=path, on_done=on_done, source=source, sha256=sha256))
 
     def poll(self) -> None:
-        """Report the transfers that have ended."""
+        """Call the callbacks of completed transfers."""
         while not self._results.empty():
             transfer, error = self._results.get()
             if transfer in self._pending:
@@ -101,14 +104,14 @@ class FileTransfers:
                 transfer.on_done(error)
 
     def give_up(self) -> None:
-        """Close the connection and fail all pending transfers, because the machine is not reachable."""
+        """Close the connection, and report to the callbacks of all pending transfers that the machine is away."""
         self.close()
         pending, self._pending = self._pending, []
         for transfer in pending:
             transfer.on_done("the machine is away")
 
     def close(self) -> None:
-        """Close the connection, which interrupts a transfer."""
+        """Close the connection, even in the middle of a transfer."""
         with self._lock:
             self._is_closed = True
             if self._connection is not None:
@@ -133,7 +136,7 @@ class FileTransfers:
         self._disconnect()
 
     def _copy(self, transfer: _Transfer) -> str:
-        """Copy a file and return the error, or ""."""
+        """Fetch or send a file, and return the error, or ""."""
         try:
             connection = self._connect()
             if transfer.source is not None:
@@ -165,7 +168,7 @@ class FileTransfers:
             connection.close()
 
     def _receive(self, connection: FileConnection, transfer: _Transfer) -> str:
-        """Fetch a file, unless its content has not changed since the last time, and return the error."""
+        """Fetch a file, unless it is unchanged since it was last fetched, and return the error, or ""."""
         connection.write(RunFile(path=transfer.path))
         offer = connection.read()
         if offer.problem:
@@ -186,7 +189,7 @@ class FileTransfers:
         if transfer.path == LAST:
             missed, self._last = self._last, transfer.saved
             if is_known and missed is not None and self._keep and self._requests.empty():
-                # `missed` was replaced before it was fetched; the machine may have retained it.
+                # The checkpoint of `missed` was replaced before it was fetched, but the machine may have kept it.
                 self._receive(connection, _Transfer(path=_older_path(missed), on_done=transfer.on_done))
             for path in list(older_checkpoints(target.parent).values())[: -self._keep if self._keep else 0]:
                 path.unlink(missing_ok=True)
@@ -194,23 +197,23 @@ class FileTransfers:
 
 
 def _older_path(saved: CheckpointSaved) -> str:
-    """Return the path for keeping a previous last.pt."""
+    """Return the path under which the last.pt of the event `saved` is kept."""
     return f"checkpoints/epoch-{saved.epoch}-step-{saved.step}.pt"
 
 
 def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> str:
-    """Send a file and return the error."""
-    with open_file(source) as stream, suppress(BrokenPipeError):  # the machine has answered why
+    """Send a file, and return the error, or ""."""
+    with open_file(source) as stream, suppress(BrokenPipeError):  # the answer explains the refusal
         if problem := connection.send(stream, RunFile(path=path, sha256=sha256)):
             return problem
     return connection.read().problem
 
 
 class NodeFiles:
-    """Node's end: the run's folder on a machine.
+    """Run folder on the machine of a node.
 
-    The folder belongs to this process; a node that an earlier attempt has left there is killed. With `order.run_folder`
-    it is the run's original folder on a shared file system, and nothing is transferred.
+    It belongs to this process; if a node of an earlier attempt still uses it, that node is killed. If `order.run_folder` is set,
+    it is the original folder on a shared file system, and nothing is transferred.
     """
 
     def __init__(self, order: NodeOrder) -> None:
@@ -229,11 +232,11 @@ class NodeFiles:
             raise
 
     def resume_from(self, path: str) -> Path:
-        """Return the local path of the checkpoint that the supervisor calls `path`."""
+        """Return the local path of the checkpoint, whose path on the supervisor's machine is `path`."""
         return self.folder / RESUME if self._is_copy else Path(path)
 
     def worker_files(self, rank: int, last_bytes: int) -> dict[str, bytes]:
-        """Return the last parts of a worker's log and traceback by name; {} if the run's original folder has them."""
+        """Return the end of a worker's log and traceback, by file name; return {} if they are in the original run folder."""
         found = {}
         for name in worker_files(rank) if self._is_copy else ():
             with suppress(OSError):
@@ -241,18 +244,18 @@ class NodeFiles:
         return found
 
     def close(self) -> None:
-        """Remove the folder, unless it is the run's original one."""
+        """Remove the folder, unless it is the original run folder."""
         if self._is_copy:
             _remove(self.folder)
 
 
 def node_folder(run_id: str) -> Path:
-    """Return a run's folder on this machine, distinct from that of other machines that share the home."""
+    """Return a run's folder on this machine; machines with a shared home folder get different ones."""
     return paths.home() / "nodes" / Path(run_id).name / platform.node()
 
 
 def exchange(run_id: str) -> int:
-    """Serve a run's folder on this machine as long as it belongs to a node, and return the exit code."""
+    """Serve a run's folder on this machine until its node exits, and return the exit code."""
     folder = node_folder(run_id)
 
     def watch() -> None:
@@ -267,7 +270,7 @@ def exchange(run_id: str) -> int:
 
 
 def make_scratch() -> Path:
-    """Create this process's folder for sockets and temporary files, and remove those of nodes that were killed.
+    """Create a folder for this process's sockets and temporary files, and remove those of killed nodes.
 
     Its path is short enough for a Unix socket.
     """
@@ -282,15 +285,15 @@ def make_scratch() -> Path:
 
 
 def worker_files(rank: int) -> tuple[str, str]:
-    """Return the names of the files that a worker writes by itself."""
+    """Return the names of the files that a worker writes itself."""
     return f"worker-{rank}.log", f"worker-{rank}-traceback.txt"
 
 
 def _take_over(folder: Path) -> None:
-    """Lock the folder for the lifetime of this process, and kill the node of an earlier attempt that holds the lock.
+    """Lock the folder for the lifetime of this process, after killing the node of an earlier attempt that has locked it.
 
     Raises:
-        TimeoutError: That node does not exit.
+        TimeoutError: That node did not exit.
     """
     path = folder / _LOCK
     descriptor = file_locks.open_file(path, os.O_CREAT)
@@ -318,7 +321,7 @@ def _kill_node(pid: bytes) -> None:
 
 
 def _remove_abandoned() -> None:
-    """Remove run folders that are more than a day old and whose node has exited without cleaning up."""
+    """Remove run folders older than a day whose node has exited without removing them."""
     for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
         with suppress(OSError):
             if lock.stat().st_mtime < time.time() - _ABANDONED_S and _is_abandoned(lock):
@@ -326,7 +329,7 @@ def _remove_abandoned() -> None:
 
 
 def _is_abandoned(lock: Path) -> bool:
-    """Return True if the node that locked the file has ended. Raises OSError."""
+    """Return True if the node that has locked the file has exited. Raises OSError."""
     descriptor = file_locks.open_file(lock)
     try:
         return file_locks.try_lock(descriptor)

@@ -1,9 +1,9 @@
-"""``python -m engine.machines.follower HOST RUN``: follow a run of another machine through ssh.
+"""``python -m engine.machines.follower HOST RUN``: follow a run on another machine through ssh.
 
-The run's events are written to a local copy of its folder (see `mirror_folder`), for which this process acts as
-supervisor: windows and commands read the log and connect as to any run, and their commands are forwarded. While the
-other machine can't be reached, clients are notified and the connection is retried. The follower exits when its standard
-input ends; the run continues.
+It writes the run's events to a local copy of its folder (see `mirror_folder`), and takes the place of the supervisor there:
+windows and commands read this log and connect as to any run, and their commands are forwarded. While the other machine is
+unreachable, clients are notified and the connection is retried. The follower exits when its standard input is closed; the
+run continues.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _TICK_S = 0.25
 _LOCK_RETRY_S = 1.0
 _MIN_RETRY_S, _MAX_RETRY_S = 0.5, 10.0
 MAX_LOG_BYTES = 16 << 30
-"""Limit of the copy of a log, a hundred times that of a long run."""
+"""Maximum size of the copied log, a hundred times that of a long run."""
 
 
 class Follower:
-    """Follower of the run that `machine` calls `name`, with the local copy `run`, until standard input ends."""
+    """Follower of run `name` on `machine`, which runs until standard input is closed."""
 
     def __init__(self, machine: Host, name: str) -> None:
         self._machine, self._name = machine, name
@@ -62,7 +62,7 @@ class Follower:
         self._exit_code = 0
 
     def run(self) -> int:
-        """Follow the run and return the exit code: 1 if it was not found."""
+        """Follow the run, and return the exit code, which is 1 if the run was not found."""
         self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _mask: self._on_input())
         try:
             while not self._is_done:
@@ -90,7 +90,7 @@ class Follower:
             self._is_done = True
 
     def _acquire_lock(self) -> bool:
-        """Return True if this process, and not the follower of another window, writes the folder."""
+        """Return True if this process may write the local copy; only one follower of a run may."""
         if self._lock is None or self._run is None:
             return True
         is_acquired = file_locks.try_lock(self._lock)
@@ -110,7 +110,7 @@ class Follower:
             self._on_away(f"{command[0]} can't be started: {error}.")
 
     def _on_message(self, message: FromNode) -> None:
-        """Handle a message; disconnect if it is invalid, or can't be stored."""
+        """Handle a message; disconnect if it is invalid or can't be stored."""
         if self._link is None:
             return  # it was disconnected because of an earlier message
         try:
@@ -136,7 +136,7 @@ class Follower:
                 self._on_away(f"{self._machine.title}: {message.cause}.")
 
     def _on_found(self, found: RunFound) -> None:
-        """Request the rest of the log, unless another follower writes the folder."""
+        """Request the part of the log that is missing, unless another follower writes the folder."""
         assert self._link is not None
         if self._run is None:
             self._run = mirror_folder(self._machine.name, found.run_id)
@@ -155,7 +155,7 @@ class Follower:
         self._link.send(LogRequest(offset=self._log.end, sha256=file_sha256(self._run.events_file)))
 
     def _append_log(self, chunk: LogChunk) -> None:
-        """Append the complete lines of a chunk; a chunk at offset 0 starts another log."""
+        """Append the complete lines of a chunk to the log; a chunk at offset 0 starts a new log."""
         assert self._log is not None
         assert self._run is not None
         if chunk.offset == 0 and self._log.end:
@@ -171,7 +171,7 @@ class Follower:
         self._log.copy(data[:end])
 
     def _on_state(self, state: RunLiveness) -> None:
-        """Act as the run's supervisor as long as the run has one."""
+        """Serve clients as if this process were the supervisor, as long as the run has one."""
         assert self._run is not None
         if not state.alive:
             self._stop_serving()
@@ -203,7 +203,7 @@ class Follower:
         self._on_away(f"{title}: {reason}." if reason else ssh_exit_reason(title, code, errors))
 
     def _on_away(self, reason: str) -> None:
-        """Disconnect and retry later; exit if the run was never reached."""
+        """Disconnect and retry later; exit if the run has never been reached."""
         if not self._has_reported:
             self._report(FollowResult(problem=reason))
             self._is_done, self._exit_code = True, 1
@@ -218,7 +218,7 @@ class Follower:
     # This machine
 
     def _report(self, result: FollowResult) -> None:
-        """Print the result for the parent process, once."""
+        """Print the result once, for the parent process."""
         if not self._has_reported:
             self._has_reported = True
             print(ENCODE.encode(result).decode(), flush=True)

@@ -1,4 +1,4 @@
-"""Checks of the user's machines before they train together, which return problems with remedies."""
+"""Checks of machines before they train together; failures are reported as problems with remedies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from engine.system.format import size
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 MAX_CLOCK_OFFSET_S = 2.0
-"""Clock difference above which it is hard to compare logs and files of several machines."""
+"""Maximum clock difference with which logs and files of several machines are easy to compare."""
 MIN_FREE_BYTES = 2 << 30
 _TIMEOUT_S = 120.0
 _EXIT_TIMEOUT_S = 10.0
@@ -33,7 +33,7 @@ _MAX_ANSWER_BYTES = 1 << 16
 
 
 class CheckedHost(NamedTuple):
-    """Checked machine: its facts (None if it was not reached), by how many seconds its clock is ahead, and problems."""
+    """Result for one machine: its facts (None if unreachable), how far its clock is ahead in seconds, and problems."""
 
     host: Host
     facts: NodeFacts | None
@@ -42,14 +42,14 @@ class CheckedHost(NamedTuple):
 
 
 def command_on(host: Host, *arguments: str) -> list[str]:
-    """Return the command that runs `footplate` with `arguments` on `host`."""
+    """Return the command line that runs `footplate` with `arguments` on `host`."""
     if not host.name:
         return [sys.executable, "-m", "footplate", *arguments]
     return ssh_command(host.reached_by, host.command(*arguments))
 
 
 def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:
-    """Check all hosts in parallel and compare them with this machine."""
+    """Check all hosts in parallel and compare each with this machine."""
     local_inputs = inputs_of(Job.from_fields(dataset=dataset)) if dataset else {}
     with ThreadPoolExecutor(max_workers=max(1, len(hosts))) as pool:
         checked = list(pool.map(lambda host: _check_host(host, dataset), hosts))
@@ -88,7 +88,7 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
 
 
 class _Peer:
-    """Process on a machine that connects to other machines as a test (see `meeting`)."""
+    """Process on a machine that tests connections to other machines (see `meeting`)."""
 
     def __init__(self, checked: CheckedHost, *, infiniband: bool) -> None:
         assert checked.facts is not None
@@ -105,13 +105,13 @@ class _Peer:
 
     def ask(self, order: MeetOrder) -> MeetResult:
         assert self._process.stdin is not None
-        with suppress(OSError):  # the answer is missing, too
+        with suppress(OSError):  # `answer` reports it
             self._process.stdin.write(ENCODE.encode(order) + b"\n")
             self._process.stdin.flush()
         return self.answer()
 
     def answer(self) -> MeetResult:
-        """Return the next answer; the test fails for a machine that does not answer in time."""
+        """Return the next result, which is a failure if the machine does not answer in time."""
         assert self._process.stdout is not None
         with killed_after(self._process, _TIMEOUT_S):
             line = self._process.stdout.readline(_MAX_ANSWER_BYTES)
@@ -122,7 +122,7 @@ class _Peer:
             return MeetResult(has_connected=True, problem=problem)
 
     def close(self) -> None:
-        """End the process on the machine, which exits at the end of its input."""
+        """Stop the process on the machine by closing its input."""
         assert self._process.stdin is not None
         with suppress(OSError, subprocess.TimeoutExpired):
             self._process.stdin.close()
@@ -133,10 +133,10 @@ class _Peer:
 
 
 def unreachable(checked: Sequence[CheckedHost]) -> list[Problem]:
-    """Test the connections between all machines, and return one problem per failure.
+    """Test the connections between all machines, and return a problem for each failure.
 
-    Each machine in turn takes the role of a run's first machine, to which all others connect. They sum numbers over
-    gloo and, if all have GPUs, over NCCL.
+    Each machine in turn acts as the first machine of a run, and all others connect to it. They sum numbers over gloo and, if
+    all have GPUs, over NCCL.
     """
     able = [each for each in checked if each.facts is not None and each.facts.address]
     infiniband = all(each.facts.infiniband for each in able if each.facts)
@@ -158,7 +158,7 @@ def unreachable(checked: Sequence[CheckedHost]) -> list[Problem]:
 def _meet(
     pool: ThreadPoolExecutor, first: _Peer, others: Sequence[_Peer], backend: Literal["gloo", "nccl"]
 ) -> list[Problem]:
-    """Let `others` connect to a machine, and return the problems."""
+    """Let `others` connect to the machine `first`, and return the problems."""
     ranks = len(others) + 1
     opened = first.ask(MeetOrder(ranks=ranks, backend=backend, port=first.host.port))
     if opened.problem:

@@ -1,4 +1,4 @@
-"""Installation of Footplate on another machine through ssh: a wheel in a separate virtual environment."""
+"""Installation of Footplate on another machine through ssh: a wheel in a virtual environment of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.system.files import open_file
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 FOLDER = ".local/share/footplate/venv"
-"""Folder of the virtual environment, relative to the home folder on that machine."""
+"""Folder of the virtual environment on that machine, relative to the home folder."""
 _INSTALL = """set -e
 mkdir -p "$HOME/{parent}"
 cat > "$HOME/{parent}/{wheel}"
@@ -21,14 +21,14 @@ rm "$HOME/{parent}/{wheel}"
 """
 
 
-class InstallFailed(Exception):  # noqa: N818  (it says what happened)
-    """Error: the installation failed, for the reason in the text."""
+class InstallFailed(Exception):  # noqa: N818 - describes the event
+    """Error for a failed installation; its text is the reason."""
 
 
 def install(host: Host, wheel: Path) -> None:
     """Copy `wheel` to `host` and install it with its dependencies. Raises InstallFailed."""
     name = wheel.name
-    if not re.fullmatch(r"footplate-[\w.+-]+\.whl", name, re.ASCII):  # it becomes a part of a shell script
+    if not re.fullmatch(r"footplate-[\w.+-]+\.whl", name, re.ASCII):  # used in a shell script below
         raise InstallFailed(f"{wheel} is not a wheel of Footplate.")
     script = _INSTALL.format(parent=str(Path(FOLDER).parent), folder=FOLDER, wheel=name)
     try:

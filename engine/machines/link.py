@@ -1,4 +1,4 @@
-"""Both ends of the connection between a supervisor and a node: frames over the standard streams of a command."""
+"""Connection between a supervisor and a node: frames over the standard streams of a command."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ _CHUNK = 1 << 18
 _KEEP_ALIVE = ENCODE.encode(KeepAlive()) + b"\n"
 _JOIN_S = 1.0
 START_S = 60.0
-"""Seconds within which the shell of a machine must start, and then Python."""
+"""Timeout in seconds for the start of a machine's shell, and again for the start of Python."""
 MAX_LOG_BYTES = 64 << 20
-"""Limit of what a machine sends to a log by standard error."""
+"""Maximum number of bytes that a machine may add to a log through standard error."""
 SHUTDOWN_S = 5.0
-"""Seconds within which a machine must stop everything that it has started."""
+"""Seconds for a machine to stop everything that it has started."""
 
 
 def remote_command(host: Host, *arguments: str) -> list[str]:
-    """Return the command that runs `footplate` on another machine after reporting that its shell has started."""
+    """Return a command line that runs `footplate` on another machine, after a report that its shell has started."""
     started = shlex.quote(ENCODE.encode(ShellStarted()).decode())
     return ssh_command(host.reached_by, ["sh", "-c", f"echo {started}; exec {shlex.join(host.command(*arguments))}"])
 
 
 class NodeLink:
-    """Supervisor's end, which runs a command and exchanges frames with it.
+    """Supervisor's end of a connection, which runs a command and exchanges frames with it.
 
-    `on_message` receives each message. `on_end` is called once after the last, with the reason if a message was
-    invalid, else with "". The command's standard error is appended to `log`, up to a limit if it is ssh. A thread sends
-    messages and heartbeats, so that the machines don't give up a supervisor that is busy for long. Raises OSError.
+    `on_message` is called with each message. `on_end` is called once after the last message: with the reason if a message was
+    invalid, else with "". The command's standard error is appended to `log`; for ssh, its size is limited. A thread sends
+    messages and heartbeats, so that machines do not give up on a supervisor that is busy for a long time. Raises OSError.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class NodeLink:
 
         def prepare() -> None:
             linux.die_with_parent(parent)
-            if is_remote:  # a node of this machine writes checkpoints
+            if is_remote:  # not for local nodes, which write checkpoints
                 limit_written_files(self._log_start + MAX_LOG_BYTES)
 
         with open(log, "ab", opener=paths.open_private) as errors:
@@ -114,14 +114,14 @@ class NodeLink:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the last frame that was read."""
+        """Seconds since the last frame arrived."""
         return time.monotonic() - self._received_at
 
     def silence_reason(self, title: str) -> str:
-        """Return why the machine called `title` counts as lost because of its silence, or ""."""
+        """Return an explanation if the machine called `title` has been silent for so long that it counts as lost, else ""."""
         limit_s = LOST_S if self.has_answered else START_S
         if self.silent_s > limit_s:
-            self._receive()  # what came while this process was busy
+            self._receive()  # read what has arrived while this process was busy
         if self.has_ended or self.silent_s <= limit_s:
             return ""
         if self.has_answered:
@@ -140,14 +140,14 @@ class NodeLink:
         self._outbox.put(ENCODE.encode(message) + b"\n")
 
     def exit_status(self) -> tuple[int, str]:
-        """Wait for the command and return its exit code and the end of its standard error."""
+        """Wait for the command to exit; return its exit code and the end of its standard error."""
         with suppress(OSError), open_file(self._log) as stream:
             stream.seek(max(self._log_start, os.fstat(stream.fileno()).st_size - 4096))
             return self._process.wait(), stream.read().decode(errors="replace")
         return self._process.wait(), ""
 
     def close(self) -> None:
-        """Close the command's input, upon which the machine stops everything that it has started."""
+        """Close the command's input, which makes the machine stop everything that it has started."""
         self._outbox.put(None)
 
     def finish(self, timeout_s: float) -> None:
@@ -158,7 +158,7 @@ class NodeLink:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.02)
                 break
-            with suppress(OSError):  # a full pipe would keep the command from ending
+            with suppress(OSError):  # a full pipe would block the command
                 while os.read(self._output.fileno(), _CHUNK):
                     pass
         self.kill()
@@ -171,8 +171,8 @@ class NodeLink:
         self._close_output()
 
     def _write(self, stream: IO[bytes]) -> None:
-        """Send the queued messages, and heartbeats in between, until the connection is closed."""
-        with suppress(OSError), stream:  # the other stream reports the end
+        """Send queued messages, and heartbeats between them, until the connection is closed."""
+        with suppress(OSError), stream:  # the end of the other stream is reported
             while True:
                 try:
                     data = self._outbox.get(timeout=KEEP_ALIVE_S)
@@ -213,9 +213,9 @@ class NodeLink:
 
 
 class SupervisorLink:
-    """Node's end, on its standard streams; all other output goes to standard error.
+    """Node's end of a connection, on standard input and output; all other output goes to standard error.
 
-    Any thread may call `send`, which never raises an exception: if the supervisor is gone, `messages` ends.
+    Any thread may call `send`, which never raises an exception. If the supervisor is gone, `messages` ends.
     """
 
     def __init__(self) -> None:
@@ -229,7 +229,7 @@ class SupervisorLink:
             write_all(self._output, ENCODE.encode(message) + b"\n")
 
     def messages(self) -> Iterator[ToNode]:
-        """Yield the supervisor's messages until it closes the connection, or sends nothing for `SILENCE_S`.
+        """Yield the supervisor's messages, until it closes the connection or is silent for `SILENCE_S`.
 
         Raises FrameError, msgspec.DecodeError.
         """
@@ -239,7 +239,7 @@ class SupervisorLink:
                     yield message
 
     def start_beating(self) -> None:
-        """Send heartbeats from a thread."""
+        """Start a thread that sends heartbeats."""
 
         def beat() -> None:
             while True:

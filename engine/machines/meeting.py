@@ -1,7 +1,7 @@
-"""``footplate node --meet``: test process groups with other machines, opened in the same way as in a run.
+"""``footplate node --meet``: test process groups between machines, opened as in a run.
 
-Orders come as lines of JSON on standard input, and each is answered by a `MeetResult`. The machine that others connect
-to answers twice, first with its port.
+Each line of standard input is a test as JSON, and each is answered with a `MeetResult`. The machine to which the others
+connect answers twice, first with its port.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUMBERS = 1 << 18
 
 
 def serve(address: str, *, infiniband: bool) -> int:
-    """Carry out orders until standard input ends, and return the exit code."""
+    """Run the tests from standard input until it is closed, and return the exit code."""
     output = os.dup(1)
     os.dup2(2, 1)
 
@@ -66,7 +66,7 @@ def serve(address: str, *, infiniband: bool) -> int:
 
 
 def _meet(store: dist.Store, order: MeetOrder) -> str:
-    """Exchange numbers with the other machines over gloo or NCCL, and return the error."""
+    """Exchange numbers with the other machines over gloo or NCCL, and return the error, or ""."""
     try:
         if order.backend == "nccl":
             _all_reduce_on_gpus(store, order)
@@ -87,12 +87,12 @@ def _meet(store: dist.Store, order: MeetOrder) -> str:
 def _answer_in_pair(store: dist.Store, other: int) -> None:
     try:
         _all_reduce_in_pair(store, other, 0)
-    except Exception as error:  # which the other machine reports
+    except Exception as error:  # the other machine reports the failure
         print(error, file=sys.stderr)
 
 
 def _all_reduce_in_pair(store: dist.Store, other: int, rank: int) -> None:
-    """Sum numbers with one machine over gloo. Raises RuntimeError."""
+    """Compute a sum with one other machine over gloo. Raises RuntimeError."""
     import torch
     import torch.distributed as dist
 
@@ -101,7 +101,7 @@ def _all_reduce_in_pair(store: dist.Store, other: int, rank: int) -> None:
 
 
 def _all_reduce_on_gpus(store: dist.Store, order: MeetOrder) -> None:
-    """Sum numbers on the first GPU of each machine over NCCL. Raises RuntimeError."""
+    """Compute a sum over the first GPU of each machine with NCCL. Raises RuntimeError."""
     import torch
     import torch.distributed as dist
 
@@ -119,6 +119,6 @@ def _all_reduce_on_gpus(store: dist.Store, order: MeetOrder) -> None:
 
 
 def _last_line(error: Exception) -> str:
-    """Return the last line of an error's text, where NCCL puts the cause."""
+    """Return the last line of an error's text, where NCCL describes the cause."""
     lines = str(error).strip().splitlines()
     return lines[-1].rstrip(".") if lines else type(error).__name__

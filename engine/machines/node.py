@@ -1,8 +1,8 @@
-"""``footplate node``: one machine's part in a run, started through ssh and controlled by the run's supervisor.
+"""``footplate node``: train on one of several machines, started through ssh and controlled by the run's supervisor.
 
-It exits with its supervisor: at the end of standard input, or after `SILENCE_S` without a frame, it kills everything
-that it has started. It never restarts anything itself. ``python -m engine.machines.node`` does the same on the
-supervisor's own machine.
+It exits with its supervisor: when standard input is closed or no frame has arrived for `SILENCE_S`, it kills everything
+that it has started. It never restarts workers. On the supervisor's own machine, ``python -m engine.machines.node`` does
+the same.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from engine.system.format import exit_words
 
 QUEUE_POLL_S = 0.5
 QUEUE_TIMEOUT_S = 600.0
-"""Seconds that a run waits for devices that other runs use on this machine."""
+"""Seconds that a run waits for devices that other runs on this machine use."""
 _LOG_BYTES = 1 << 18
-"""Bytes of a worker's log that the supervisor receives; two such files fit into a frame."""
+"""Size of the part of a worker's log that is sent to the supervisor; two such parts fit into a frame."""
 
 
 def serve() -> int:
-    """Serve one attempt of one run and return the exit code."""
+    """Run this machine's part of one attempt, and return the exit code."""
     link = SupervisorLink()
     linux.name_process("footplate-node")
     faulthandler.enable(all_threads=False)
@@ -91,7 +91,7 @@ def fetch_weights(job: Job) -> str:
 
 
 class _Node:
-    """State of a node. `run` trains in the main thread; messages are handled in other threads."""
+    """State of a node: `run` trains in the main thread, while other threads handle messages."""
 
     def __init__(self, link: SupervisorLink, scratch: Path) -> None:
         self._link, self._scratch = link, scratch
@@ -101,7 +101,7 @@ class _Node:
         self._files: NodeFiles | None = None
         self._agent: agent.Agent | None = None
         self._is_cancelled = False
-        """True once the supervisor ends workers that have not started."""
+        """True after the supervisor has stopped workers that had not started."""
         self._done = threading.Event()
 
     def run(self) -> int:
@@ -161,7 +161,7 @@ class _Node:
             self._link.send(WorkerEnded(rank=rank, code=code, files=self._files.worker_files(rank, _LOG_BYTES)))
 
     def _local_spec(self, order: NodeOrder, spec: WorkerSpec) -> WorkerSpec:
-        """Return a worker's spec with the paths and threads of this machine."""
+        """Adapt a worker's spec to the paths and cores of this machine."""
         assert self._files is not None
         resume_from = spec.job.checkpoints.resume_from and str(
             self._files.resume_from(spec.job.checkpoints.resume_from)
@@ -201,10 +201,10 @@ class _Node:
         self._link.send(facts)
 
     def _reserve_devices(self, order: NodeOrder) -> str:
-        """Wait for the devices in this machine's queue, and return why the run can't have them, or "".
+        """Wait in this machine's queue for the devices; return a reason if the run can't have them, or "".
 
-        The supervisor's machine, and SLURM nodes that see the run's original folder, have reserved them already. The
-        wait is limited, because two runs may wait for each other's devices.
+        If the machine is the supervisor's, or a SLURM node with access to the original run folder, the devices are already reserved.
+        The waiting time is limited, since two runs may wait for each other's devices.
         """
         assert self._files is not None
         if order.run_folder:
@@ -250,7 +250,7 @@ class _Node:
                 self._kill(message)
 
     def _kill(self, message: KillWorker) -> None:
-        """Send a signal to a worker; kill all workers if it has not started, since it may wait for a lost machine."""
+        """Signal a worker; if it has not started yet, kill all workers, because it may be waiting for a lost machine."""
         if self._workers is not None and self._workers.kill(message.rank, hard=message.hard):
             return
         self._is_cancelled = True
@@ -259,14 +259,14 @@ class _Node:
 
 
 def _keep(slot: QueueSlot) -> NoReturn:
-    """Keep the devices until this process exits, even if the queue's folder is cleared."""
+    """Hold the reservation until this process exits, even if the queue's folder is cleared."""
     while True:
         slot.poll()
         time.sleep(QUEUE_POLL_S)
 
 
 def _missing_gpus(order: NodeOrder) -> tuple[tuple[str, ...], str]:
-    """Return the GPUs of the order that NVML has lost, and a sentence on all that this machine lacks, "" if none."""
+    """Return the GPUs in `order` that NVML has lost, and a sentence about everything that this machine lacks, or ""."""
     required = {device for device in order.specs[0].local_devices if is_gpu(device)}
     if not required:
         return (), ""

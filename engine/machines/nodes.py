@@ -1,4 +1,4 @@
-"""Supervisor's end of one attempt on several machines: it connects to them, compares them, and runs their workers."""
+"""Connections of the supervisor to all machines in one attempt: it compares them and runs their workers."""
 
 from __future__ import annotations
 
@@ -48,42 +48,42 @@ from engine.system.slurm import srun_command
 from engine.system.ssh import ssh_command, ssh_exit_reason
 
 QUIET_S = 2.5
-"""Seconds of silence after which a machine may be the cause of failures that other machines report."""
+"""Seconds of silence after which a machine may have caused the failures that other machines report."""
 RETURN_S = 600.0
 """Seconds that a run waits for a lost machine to return."""
 _RETRY_S = 3.0
 _EVENTS_WITH_FILES = (b'{"type":"checkpoint"', b'{"type":"predicted"')
-"""First bytes of events that refer to files."""
+"""Prefixes of events that refer to files."""
 _Result = TypeVar("_Result")
 
 
 class _Stage(Enum):
-    """Stages of an attempt to start the run on all machines, in order."""
+    """Stages of starting a run on several machines, in order."""
 
     COMPARING = auto()
-    """Machines are connected and report their facts."""
+    """Connect to the machines and compare their facts."""
     COPYING = auto()
-    """Files are sent to the machines."""
+    """Send files to the machines."""
     MEETING = auto()
-    """The first machine opens the rendezvous."""
+    """Open the rendezvous on the first machine."""
     TRAINING = auto()
 
 
 class Node:
-    """One machine of a run and the state of its connection."""
+    """Machine of a run, with the state of the connection to it."""
 
     def __init__(self, machine: Host, specs: list[WorkerSpec]) -> None:
         self.host = machine
         self.specs = specs
         self.link: NodeLink | None = None
         self.files: FileTransfers | None = None
-        """Copies between the run's folder and the machine's, unless the machine sees the run's own folder."""
+        """Transfers between the run folder and the machine, unless both are on a shared file system."""
         self.facts: NodeFacts | None = None
         self.workers: list[RemoteWorker] = []
         self.exit_codes: dict[int, int | None] = {}
         self.retry_at = 0.0
         self.pending_events = 0
-        """Events of its workers that wait for files."""
+        """Number of worker events that wait for their files."""
 
     @property
     def title(self) -> str:
@@ -99,7 +99,7 @@ class Node:
 
     @property
     def shares_folder(self) -> bool:
-        """True if it has access to the run's original folder: this machine, or a SLURM node sharing its file system."""
+        """True if the machine has access to the original run folder: this machine, or a SLURM node."""
         return not self.host.name or self.is_slurm
 
     @property
@@ -107,7 +107,7 @@ class Node:
         return self.link is not None and not self.link.has_ended and self.link.silent_s > QUIET_S
 
     def command(self) -> list[str]:
-        """Return the command that runs `engine.machines.node` on the machine."""
+        """Return the command line that starts a node on the machine."""
         if self.is_slurm:
             return srun_command(self.host.name.removeprefix(SLURM), ["node"])
         if self.host.name:
@@ -115,7 +115,7 @@ class Node:
         return [*self.host.environment_command, sys.executable, "-m", "engine.machines.node"]
 
     def give_up(self) -> None:
-        """Stop waiting for its workers and files."""
+        """Stop waiting for the machine's workers and files."""
         for worker in self.workers:
             if worker.exit_code is None:
                 worker.set_exit_code(None)
@@ -126,9 +126,9 @@ class Node:
 class Nodes:
     """Machines of one attempt, in the job's order.
 
-    Call `poll` often; once all machines are connected to each other, their workers join `group`. `attempt` counts from
-    0. After the first attempt, the run waits for an unreachable machine, unless `job_without` returns a job without it
-    (otherwise it returns the reason why there is none).
+    Call `poll` often. Once all machines are connected to each other, their workers join `group`. `attempt` counts from 0. In
+    later attempts, the run waits for an unreachable machine, unless `job_without` returns a job that does without it; otherwise
+    `job_without` returns the reason.
     """
 
     def __init__(
@@ -164,13 +164,13 @@ class Nodes:
         return any(node.is_quiet for node in self.nodes)
 
     def launch(self, group: Group) -> None:
-        """Connect to all machines."""
+        """Start connecting to all machines, whose workers will join `group`."""
         self._group = group
         for node in self.nodes:
             self._connect(node)
 
     def poll(self) -> None:
-        """Retry connections, detect machines that have become silent, and process the results of threads."""
+        """Retry connections, detect lost machines, and process completed transfers."""
         if self._stage is _Stage.COMPARING:
             self._compare()
         for node in self.nodes:
@@ -187,7 +187,7 @@ class Nodes:
                 self._on_lost(node, reason)
 
     def close(self) -> None:
-        """Stop everything on all machines that still respond, and wait for that."""
+        """Stop everything on all machines that still respond, and wait for their exit."""
         for node in self.nodes:
             if node.files is not None:
                 node.files.close()
@@ -232,7 +232,7 @@ class Nodes:
         return self._run.path / f"node-{self.nodes.index(node)}.log"
 
     def _compare(self) -> None:
-        """Compare the machines once all facts are known, and send them the missing files if they match."""
+        """Compare the machines once all have reported their facts, then send them the missing files."""
         assert self._group is not None
         facts = [node.facts for node in self.nodes if node.facts is not None]
         if len(facts) < len(self.nodes) or not self._inputs.done() or self._group.failure is not None:
@@ -257,7 +257,7 @@ class Nodes:
             self._copy_files()
 
     def _lost_gpus(self) -> Failed:
-        """Return the failure of a restart for which machines lack GPUs."""
+        """Create the failure for a restart after machines have lost GPUs."""
         lost = [
             device
             for node in self.nodes
@@ -274,7 +274,10 @@ class Nodes:
         return Failed(cause=cause, kind="lost_gpu", devices=tuple(lost))
 
     def _copy_files(self) -> None:
-        """Send all machines the files that they need to resume, then start the rendezvous, whose time is limited."""
+        """Send the machines all files that they need for resuming, then start the rendezvous.
+
+        The rendezvous comes last, because its time is limited.
+        """
 
         def on_copied(node: Node, error: str) -> None:
             if error:
@@ -304,7 +307,7 @@ class Nodes:
         self._send_rendezvous(self.nodes[0], "", 0)
 
     def _send_rendezvous(self, node: Node, address: str, port: int) -> None:
-        """Send a machine the address of the rendezvous."""
+        """Send a machine the address of the rendezvous; an empty address makes it listen."""
         assert node.link is not None
         assert node.facts is not None
         callers = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
@@ -317,7 +320,7 @@ class Nodes:
         node.link.send(Rendezvous(local_address=local, address=address, port=port, infiniband=infiniband))
 
     def _on_listening(self, listening: Listening) -> None:
-        """Send the address of the first machine, whose store is ready, to the others, and add all workers."""
+        """Send the address of the listening first machine to the others, and add all workers to the group."""
         assert self._group is not None
         if len(self.nodes) > 1:
             text = (
@@ -363,7 +366,7 @@ class Nodes:
                 self._fail(Failed(cause=message.cause, kind="fault" if self._stage is _Stage.TRAINING else "error"))
 
     def _on_worker_message(self, node: Node, message: FromWorker) -> None:
-        """Forward a worker's message; one that names files of another machine waits until they have been copied."""
+        """Forward a worker's message; if it refers to files on another machine, copy them first."""
         worker = next((each for each in node.workers if each.rank == message.rank), None)
         if worker is None:
             return
@@ -381,7 +384,7 @@ class Nodes:
     def _fetch_then_forward(
         self, node: Node, worker: RemoteWorker, event: AnyEvent, files: list[str], sources: list[Node]
     ) -> None:
-        """Forward a worker's event once its files have been copied; each is on one of the machines `sources`."""
+        """Copy `files`, each from one of the machines `sources`, then forward a worker's event."""
         remaining, first_error = len(files), ""
         saved = event if isinstance(event, CheckpointSaved) and event.path == LAST else None
         node.pending_events += 1
@@ -417,7 +420,7 @@ class Nodes:
                     paths.write_atomically(self._run.path / name, message.files[name])
 
     def _end_workers(self, node: Node) -> None:
-        """Report workers that have exited; successful ones only after their files have been copied."""
+        """Report the exit of workers; if they have succeeded, report it only after their files have been copied."""
         for worker in node.workers:
             worker.has_ended = worker.rank in node.exit_codes
             code = node.exit_codes.get(worker.rank)
@@ -427,7 +430,7 @@ class Nodes:
     # Lost machines
 
     def _on_end(self, node: Node, reason: str) -> None:
-        """Handle the end of a connection: it is expected after its workers have exited, else the machine is lost."""
+        """Handle the end of a connection; unless the machine's workers have exited, the machine is lost."""
         assert node.link is not None
         code, errors = node.link.exit_status()
         if node.workers and all(worker.exit_code is not None for worker in node.workers):
@@ -444,10 +447,7 @@ class Nodes:
         self._on_lost(node, cause)
 
     def _on_lost(self, node: Node, cause: str) -> None:
-        """Before the workers of a later attempt start, wait for a lost machine or continue without it.
-
-        Otherwise fail.
-        """
+        """Handle the loss of a machine: wait for it or continue without it while a later attempt starts, else fail."""
         assert self._group is not None
         can_wait = self._attempt > 0 and self._stage is _Stage.COMPARING and time.monotonic() < self._give_up_at
         if not can_wait or node.facts is not None:
@@ -473,7 +473,7 @@ class Nodes:
 
 
 def _in_thread(function: Callable[[], _Result]) -> Future[_Result]:
-    """Call a function that may take long in a thread that doesn't keep the process from exiting."""
+    """Call a slow function in a thread that does not prevent the process from exiting."""
     future: Future[_Result] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Imports for the process from which the agent and the workers are forked."""
+"""Imports of the process that forks the agent and the workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about a machine before it trains, to compare it with others."""
+"""Facts about a machine before it trains, for comparison with other machines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.system.decode_errors import NOT_DECODED
 
 
 def print_facts(dataset: str, address: str) -> int:
-    """Print this machine's `NodeFacts`, with the digest of `dataset` if it is named, and return the exit code."""
+    """Print this machine's `NodeFacts`, including the digest of `dataset` if given, and return the exit code."""
     local_address, came_from = addresses.connection_addresses()
     problem, driver = "", ""
     gpus: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""``footplate node --relay RUN``: send a run of this machine to a follower elsewhere, and forward its commands.
+"""``footplate node --relay RUN``: send a local run's log to a follower on another machine, and forward its commands.
 
-The log file is read directly, because it holds every event. The relay exits with its follower; the run continues.
+It reads the log file, which contains all events. The relay exits with its follower; the run continues.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PART_BYTES = 1 << 16
 
 
 def relay(name: str) -> int:
-    """Serve one follower of the run called `name` and return the exit code."""
+    """Serve one follower of run `name`, and return the exit code."""
     link = SupervisorLink()
     linux.name_process("footplate-relay")
     for number in (signal.SIGHUP, signal.SIGINT):
@@ -69,7 +69,7 @@ class _Relay:
             state = sent
             if time.monotonic() > poll_at:
                 state, poll_at = self._run_state(), time.monotonic() + _STATE_POLL_S
-            with suppress(OSError):  # the folder is gone, or about to be recreated
+            with suppress(OSError):  # the folder was removed, perhaps to be recreated
                 self._send_log()
             if state is not None and state != sent:
                 self._link.send(state)
@@ -77,21 +77,21 @@ class _Relay:
             time.sleep(_LOG_POLL_S)
 
     def _receive(self) -> None:
-        """Handle messages in a thread until the follower disconnects, and exit."""
+        """Handle messages, in a thread, until the follower disconnects; then exit."""
         try:
             for message in self._link.messages():
                 match message:
                     case LogRequest():
                         self._requests.put(message)
                     case RunCommand():
-                        with suppress(NotRunning, NotAnswering):  # the run's state shows it
+                        with suppress(NotRunning, NotAnswering):  # the follower sees it in the run's state
                             send(self._run, message.command)
         except (FrameError, msgspec.DecodeError) as error:
             print(f"An invalid message came: {error}", file=sys.stderr, flush=True)
         os._exit(0)
 
     def _open_log(self, request: LogRequest) -> None:
-        """Open the log at the end of the follower's copy, or at its beginning if the copy belongs to another log."""
+        """Open the log at the position where the follower's copy ends, or at its start if the copy is of another log."""
         with suppress(OSError):
             self._log = open_file(self._run.events_file)
             digest = hashlib.sha256(self._log.read(request.offset))
@@ -100,7 +100,7 @@ class _Relay:
             self._log.seek(self._offset)
 
     def _send_log(self) -> None:
-        """Send the lines added to the log, or a new log that has replaced it. Raises OSError."""
+        """Send lines that were added to the log, or a new log that has replaced it. Raises OSError."""
         info = self._run.events_file.stat()
         if self._log is None or info.st_size < self._offset or not os.path.samestat(info, os.fstat(self._log.fileno())):
             self._log, self._offset = open_file(self._run.events_file), 0

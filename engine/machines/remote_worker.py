@@ -1,4 +1,4 @@
-"""Worker on another machine, with the interface that its group uses."""
+"""Worker on another machine, with the interface of a local one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from engine.runs.folder import RunFolder
 class RemoteWorker:
     """Worker on the machine at the other end of `link`.
 
-    If it `has_ended`, it gets its exit code when its files have been copied, or when nobody waits for them any more.
+    `has_ended` is True once the worker has exited. Its exit code is set later, after its files have been copied or if they are
+    no longer needed.
     """
 
     pid = 0
@@ -38,12 +39,12 @@ class RemoteWorker:
         self._on_readable = hear
 
     def on_message(self, message: bytes | FromWorker) -> None:
-        """Queue a message, encoded or not, for `receive`."""
+        """Queue a message for `receive`, encoded or not."""
         self._received.append(message)
         self._on_readable()
 
     def set_exit_code(self, exit_code: int | None) -> None:
-        """Set the exit code; None for a worker that was stopped because of another one."""
+        """Set the exit code; None if the worker was stopped because of another one."""
         self.because_of_another = exit_code is None
         self.exit_code = -9 if exit_code is None else exit_code
 
@@ -51,7 +52,7 @@ class RemoteWorker:
         return self.exit_code
 
     def receive(self) -> list[FromWorker]:
-        """Return the queued messages, and close the channel after the last. Raises msgspec.DecodeError."""
+        """Return queued messages; after the last one, close the channel. Raises msgspec.DecodeError."""
         messages = []
         while self._received:
             message = self._received.popleft()

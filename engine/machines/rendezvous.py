@@ -1,4 +1,4 @@
-"""torch's static rendezvous, with a store that listens on a single address."""
+"""Rendezvous of torch whose store listens on a single address."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NAME = "footplate"
 
 
 class OneAddressRendezvous(StaticTCPRendezvous):
-    """Static rendezvous whose store listens only on its own address; torch's listens on every interface.
+    """Static rendezvous whose store listens on one address, whereas torch's listens on all interfaces.
 
-    The first node (rank 0) passes the store's `listener`.
+    The first node (rank 0) passes the store's socket as `listener`.
     """
 
     def __init__(

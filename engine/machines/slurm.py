@@ -1,8 +1,8 @@
-"""``footplate node --slurm FOLDER``: supervise a run in the batch step of its SLURM job, on the job's first node.
+"""``footplate node --slurm FOLDER``: supervise a run in the batch step of a SLURM job, on the job's first node.
 
-The run's local devices are those of that node; srun connects to the other nodes (see `nodes`). When SLURM warns with
-SIGUSR1 that the job is about to end, the run is paused, which saves a checkpoint, and the job is requeued. When SLURM
-starts it again, the run continues here.
+The run's local devices are those of this node; srun connects it to the other nodes (see `nodes`). When SLURM warns with
+SIGUSR1 that the job's time is running out, the run is paused, which saves a checkpoint, and the job is requeued. When SLURM
+starts the job again, the run continues.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _REFUSED = 2
 _TIMEOUT_S = 60.0
 
 
-class _CannotStart(Exception):  # noqa: N818  (it says what happened)
-    """Error: the run can't start, for the reason in the text, in sentences."""
+class _CannotStart(Exception):  # noqa: N818 - describes the event
+    """Error for a run that can't start; its text consists of sentences with the reason."""
 
 
 def supervise_slurm(folder: Path) -> int:
-    """Run the job of `folder` until it ends or is requeued, and return the exit code."""
+    """Run the job in `folder` until it ends or is requeued, and return the exit code."""
     run = RunFolder(folder.absolute())
     job_id, first = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURMD_NODENAME", "")
     if not job_id.isdecimal() or not first:
         print("footplate: SLURM did not start this process. See `footplate submit`.", file=sys.stderr)
         return _REFUSED
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the supervisor handles it
-    os.environ.pop("SSH_CONNECTION", None)  # of the shell that submitted the job
+    os.environ.pop("SSH_CONNECTION", None)  # inherited from the shell that submitted the job
     stdio.redirect(run.path / "supervisor.log")
     _note(run, job_id, "RUNNING")
     code = _supervise(run, first)
@@ -76,7 +76,7 @@ def _supervise(run: RunFolder, first: str) -> int:
 
 
 def _note(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
-    """Record the state that SLURM would report, for readers of the folder."""
+    """Record a state of the SLURM job for readers of the run folder."""
     before = read_slurm(run.path)
     now = SlurmJob(job_id=int(job_id), host=before.host if before else "", state=state, reason=reason)
     try:
@@ -86,7 +86,7 @@ def _note(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
 
 
 def _local_job(run: RunFolder, first: str) -> Job:
-    """Return the run's job with the devices that SLURM has assigned.
+    """Return the run's job with the devices that SLURM has allocated.
 
     Raises _CannotStart, SlurmFailed, OSError, subprocess.SubprocessError.
     """
@@ -111,7 +111,7 @@ def _local_job(run: RunFolder, first: str) -> Job:
 
 
 def _gpus(first: str, name: str) -> tuple[str, ...]:
-    """Return the UUIDs of the job's GPUs on a node, in CUDA's order.
+    """Return the UUIDs of the job's GPUs on a node, in the order of CUDA.
 
     Raises _CannotStart, OSError, subprocess.SubprocessError.
     """
@@ -130,7 +130,7 @@ def _gpus(first: str, name: str) -> tuple[str, ...]:
 
 
 def _was_warned(run: RunFolder) -> bool:
-    """Return True if the run has paused because of SLURM's warning."""
+    """Return True if the run was paused because of SLURM's warning."""
     warned, last = False, None
     for last in run.events():
         if isinstance(last, RunStarted):

@@ -1,9 +1,9 @@
-"""``torchrun … -m engine.machines.torchrun JOB``: one worker of a run whose processes are started by torchrun.
+"""``torchrun … -m engine.machines.torchrun JOB``: one worker of a run whose processes torchrun has started.
 
-JOB is a job file, or a job as JSON (see `footplate torchrun`). The process of rank 0 is the run's supervisor: it
-creates the run's folder, writes the event log, serves the window, and runs a worker as well. The first process on each
-other machine creates a folder there. It passes the specs of the other ranks on its machine in files in the user's
-runtime folder, which are named after torchrun's agent, the parent of all these processes.
+JOB is a job file, or a job as JSON (see `footplate torchrun`). The process of rank 0 is also the run's supervisor: it
+creates the run folder, writes the event log and serves the window. On each other machine, the first process creates a
+folder. Specs for the other ranks on its machine are passed in files in the user's runtime folder. Their names contain the
+process id of torchrun's agent, the parent of all these processes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REFUSED = 2
 
 @dataclass(frozen=True)
 class TorchrunProcess:
-    """Position of this process among those started by torchrun."""
+    """Ranks of this process among those that torchrun has started."""
 
     rank: int
     local_rank: int
@@ -66,13 +66,13 @@ class TorchrunProcess:
         return range(first, first + self.local_world_size)
 
     def spec_file(self, rank: int) -> Path:
-        """Return the file through which a rank on this machine receives its spec."""
+        """Return the path of the file with the spec for a rank on this machine."""
         agent = os.getppid()
         return paths.runtime_folder() / f"torchrun-{agent}-{int(process_start(agent) * 1000)}-{rank}.json"
 
 
 def torchrun_process() -> TorchrunProcess:
-    """Read torchrun's environment variables. Raises KeyError or ValueError if it did not start this process."""
+    """Read torchrun's environment variables. Raises KeyError or ValueError if torchrun did not start this process."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     rank, local_rank, world, local_world = (int(os.environ[name]) for name in names)
     master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -81,7 +81,7 @@ def torchrun_process() -> TorchrunProcess:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train and return the exit code."""
+    """Train, and return the exit code."""
     linux.die_with_parent(os.getppid())
     if len(arguments) != 1:
         return _refuse([Problem("", "One job is expected.", "Give a job file, or the line of `footplate torchrun`.")])
@@ -95,13 +95,13 @@ def main(arguments: Sequence[str]) -> int:
     if job is None or errors(problems):
         return _refuse(problems if process.local_rank == 0 else [])
     if job.model.model_file_sha256:
-        agree(job.model.name, job.model.model_file_sha256)  # only to the content that the command line names
+        agree(job.model.name, job.model.model_file_sha256)  # only to the content named on the command line
     if not process.is_single_machine:
         bind_collectives(local_address(process.master, process.port))
     if process.rank == 0:
         return _supervise(job, process)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # rank 0 ends all in order; torchrun kills those that remain
+        signal.signal(number, signal.SIG_IGN)  # rank 0 stops all ranks in order; torchrun kills the remaining ones
     if process.local_rank > 0:
         return _train(_receive_spec(process))
     folder = paths.private_folder(node_folder(f"torchrun-{os.getpid()}"))
@@ -121,7 +121,7 @@ def _read_job(text: str) -> tuple[Job | None, list[Problem]]:
 
 
 def _mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
-    """Return problems if the job needs other processes than torchrun has started."""
+    """Return problems if the job does not match the processes that torchrun has started."""
     found = []
     if world_size(job) != process.world_size:
         message = f"The job has {world_size(job)} workers, and torchrun started {process.world_size}."
@@ -142,7 +142,7 @@ def _refuse(problems: list[Problem]) -> int:
 
 
 def _supervise(job: Job, process: TorchrunProcess) -> int:
-    """Supervise the run, with the worker of rank 0; print the run's folder and its outcome to torchrun's terminal."""
+    """Supervise the run and run the worker of rank 0; print the run folder and the outcome to torchrun's terminal."""
     run = create_run(job)
     print(f"Run {run.run_id} in {escaped(str(run.path))}", file=sys.stderr, flush=True)
     with os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal:
@@ -155,7 +155,7 @@ def _supervise(job: Job, process: TorchrunProcess) -> int:
 
 
 def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list[WorkerSpec]:
-    """Write the specs of the other ranks on this machine to their files, and return the spec of this process."""
+    """Write the specs for the other ranks on this machine to files, and return the spec for this process."""
     threads = max(1, usable_cores() // process.local_world_size)
     local, *others = (
         msgspec.structs.replace(
@@ -171,7 +171,7 @@ def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list
 
 
 def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
-    """Wait for the spec of this process, as long as the run waits for its devices."""
+    """Wait for the spec for this process; this includes the time that the run waits for its devices."""
     path = process.spec_file(process.rank)
     while not path.exists():
         time.sleep(_POLL_S)
@@ -181,7 +181,7 @@ def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
 
 
 def _train(spec: WorkerSpec) -> int:
-    """Train as a rank that is not connected to the supervisor; print failures to torchrun's terminal."""
+    """Train as a rank without a connection to the supervisor; print failures to torchrun's terminal."""
     os.environ.update(worker_environment(spec))
     reader, writer = socket.socketpair()
     thread = threading.Thread(target=_print_failures, args=(reader,), name="channel", daemon=True)

@@ -1,7 +1,7 @@
-"""Transfer of a run's files between two machines, over a separate connection with raw bytes, verified by SHA-256.
+"""Transfer of a run's files between two machines, as raw bytes over a separate connection, verified by SHA-256.
 
-``footplate node --send RUN`` and ``--exchange RUN`` serve the files through ssh. A request or an offer is a line of
-JSON (`RunFile`). The receiver of a file answers with the number of bytes that it already has, and gets the rest.
+``footplate node --send RUN`` and ``--exchange RUN`` serve the files through ssh. Requests and offers are lines of JSON
+(`RunFile`). The receiver of an offer answers with the number of bytes that it already has, and is sent the rest.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ _EXIT_S = 5.0
 NO_PROGRESS: Callable[[int, int], object] = lambda _copied, _total: None  # noqa: E731
 
 
-class ConnectionLost(OSError):  # noqa: N818  (a state of things more than an error)
-    """Error: the other end has closed the connection."""
+class ConnectionLost(OSError):  # noqa: N818 - describes the state
+    """Error for a connection that the other end has closed."""
 
 
 def is_inside(path: str) -> bool:
-    """Return True if a path that another machine sends stays inside the run's folder."""
+    """Return True if a path from another machine stays inside the run folder."""
     parts = PurePosixPath(path).parts
     return bool(parts) and not PurePosixPath(path).is_absolute() and ".." not in parts and "\0" not in path
 
 
 class Channel:
-    """One end of a connection, which sends and receives files over two descriptors."""
+    """End of a connection that sends and receives files over two file descriptors."""
 
     def __init__(self, reader: int, writer: int) -> None:
         self._reader, self._writer = reader, writer
 
     def write(self, message: RunFile) -> None:
-        """Send a line. Raises OSError."""
+        """Send `message` as a line. Raises OSError."""
         write_all(self._writer, ENCODE.encode(message) + b"\n")
 
     def read(self) -> RunFile:
-        """Receive a line. Raises ConnectionLost, OSError, msgspec.DecodeError."""
+        """Receive a message. Raises ConnectionLost, OSError, msgspec.DecodeError."""
         line = bytearray()
         while (byte := os.read(self._reader, 1)) != b"\n":
             line += byte
@@ -64,9 +64,9 @@ class Channel:
         return msgspec.json.decode(bytes(line), type=RunFile)
 
     def send(self, stream: IO[bytes], offer: RunFile) -> str:
-        """Send a file as `offer`, whose digest is computed if it is missing.
+        """Offer a file and send it; return the receiver's reason for refusing it, or "".
 
-        Return why the receiver refuses the file, or "".
+        The digest is computed if `offer` lacks it.
 
         Raises OSError.
         """
@@ -85,10 +85,10 @@ class Channel:
     def receive(
         self, offer: RunFile, target: Path, on_progress: Callable[[int, int], object] = NO_PROGRESS
     ) -> Path | None:
-        """Receive an offered file next to `target`, and return its temporary path once it is on the disk.
+        """Receive an offered file next to `target`, flush it to the disk, and return its temporary path.
 
-        An interrupted copy of the same content is continued. Returns None if the received content differs from what was
-        sent. A file for which the disk has no room is refused.
+        An interrupted copy of the same content is continued. Returns None if the received content does not match the digest. Files
+        that are too large for the disk are refused.
 
         Raises:
             ConnectionLost: The connection was lost; the partial copy is kept.
@@ -118,7 +118,7 @@ class Channel:
 
 
 class FileConnection(Channel):
-    """Connection to a command that serves files; its standard error is written to `errors`. Raises OSError."""
+    """Connection to a command that serves files, whose standard error is written to `errors`. Raises OSError."""
 
     def __init__(self, command: Sequence[str], errors: IO[bytes] | int) -> None:
         def limit_errors() -> None:
@@ -152,16 +152,16 @@ class FileConnection(Channel):
 
 
 def remove_partial(target: Path) -> None:
-    """Remove interrupted copies of a file."""
+    """Remove interrupted copies of `target`."""
     for partial in target.parent.glob(f".{target.name}.*.part"):
         partial.unlink(missing_ok=True)
 
 
 def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bool = False) -> int:
-    """Serve the files of a folder over the standard streams until these are closed; return the exit code.
+    """Serve the files of a folder over standard input and output until these are closed; return the exit code.
 
-    If the folder is `writable`, offered files are stored in it, as a link if one of its files in `copies` has the same
-    content.
+    If the folder is `writable`, offered files are stored there. If one of the files in `copies` has the same content, a link to
+    it is created instead.
     """
     channel = Channel(0, os.dup(1))
     os.dup2(2, 1)
@@ -180,7 +180,7 @@ def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bo
                 raise
             except OSError as error:
                 channel.write(RunFile(path=request.path, problem=error.strerror or str(error)))
-                if is_offer:  # the rest of the file is on its way
+                if is_offer:  # the sender is still sending this file
                     return 1
                 continue
             with stream:
@@ -190,7 +190,7 @@ def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bo
 
 
 def _store(channel: Channel, folder: Path, offer: RunFile, copies: Sequence[str]) -> None:
-    """Receive an offered file unless an equal one exists, and confirm it. Raises OSError."""
+    """Receive an offered file, unless a file with the same content exists, and confirm it. Raises OSError."""
     target = folder / offer.path
     candidates = (folder / each for each in (offer.path, *copies))
     same = next((each for each in candidates if file_sha256(each) == offer.sha256), None)

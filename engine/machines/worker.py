@@ -1,4 +1,4 @@
-"""Worker process that torch's elastic agent has started; it gets its spec from the node and reports to the node."""
+"""Worker process that torch's elastic agent starts; it gets its spec from the node and reports to it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from engine.system import linux, stdio
 
 
 class WorkerHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """First message of a worker to its node, a line of JSON; the node answers with the `WorkerSpec`."""
+    """First message from a worker to its node, a line of JSON; the node answers with the `WorkerSpec`."""
 
     rank: int
 
 
 def run(node_socket: str) -> int:
-    """Train as rank RANK and return 0.
+    """Train as the rank in the environment variable RANK, and return 0.
 
-    After a failure, which was reported to the supervisor, the process exits directly, since torch would report it
-    again.
+    If training fails, the supervisor is notified, and the process exits at once, because torch would report the failure again.
     """
     linux.die_with_parent(os.getppid())
     os.setpgid(0, 0)
@@ -43,7 +42,7 @@ def run(node_socket: str) -> int:
 
 
 def _read_line(channel: socket.socket) -> bytes:
-    """Read one line and nothing after it. Raises EOFError."""
+    """Read a single line and no byte after it. Raises EOFError."""
     line = b""
     while not line.endswith(b"\n"):
         byte = channel.recv(1)

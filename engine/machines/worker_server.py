@@ -1,4 +1,4 @@
-"""Socket that connects a node to the workers on its machine."""
+"""Connection between a node and the workers on its machine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _HELLO = msgspec.json.Decoder(WorkerHello)
 
 
 class WorkerServer:
-    """Server in `folder`, for this user only, which gives each worker its spec and forwards its messages."""
+    """Server on a socket in `folder` that gives each worker its spec and forwards its messages; only this user can connect."""
 
     def __init__(self, specs: Sequence[WorkerSpec], forward: Callable[[FromWorker], None], folder: Path) -> None:
         self._specs = {spec.rank: spec for spec in specs}
         self._forward = forward
         self._channels: dict[int, socket.socket] = {}
         self._early = dict.fromkeys(self._specs, b"")
-        """Commands for workers that have not connected, encoded."""
+        """Encoded commands for workers that have not connected yet."""
         self._lock = threading.Lock()
         self._pids: dict[int, int] = {}
         self._threads: list[threading.Thread] = []
@@ -43,7 +43,7 @@ class WorkerServer:
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
     def send(self, rank: int, command: Command) -> None:
-        """Send a command to a worker, or directly after its spec if it has not connected yet."""
+        """Send a command to a worker; if it has not connected yet, the command follows its spec."""
         data = ENCODE.encode(command) + b"\n"
         with self._lock:
             channel = self._channels.get(rank)
@@ -54,7 +54,7 @@ class WorkerServer:
             channel.sendall(data)
 
     def kill(self, rank: int, *, hard: bool) -> bool:
-        """Send a signal to a worker's process group, or return False if the worker has not connected."""
+        """Signal a worker's process group; return False if the worker has not connected yet."""
         pid = self._pids.get(rank)
         if pid is None:
             return False
@@ -63,7 +63,7 @@ class WorkerServer:
         return True
 
     def finish(self) -> None:
-        """Forward the last messages of workers that have exited, then close."""
+        """Forward the last messages from workers that have exited, then close."""
         for thread in self._threads:
             thread.join(_DRAIN_S)
         self.close()
@@ -71,7 +71,7 @@ class WorkerServer:
     def close(self) -> None:
         self.socket_path.unlink(missing_ok=True)
         for rank in self._pids:
-            self.kill(rank, hard=True)  # children that a worker has left behind
+            self.kill(rank, hard=True)  # also stops child processes of the worker
 
     def _accept(self) -> None:
         for _ in self._specs:
