@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gpu.runner import LEFT_OUT, PARTS, Part, Runner, main
+from tests.gpu.runner import LEFT_OUT, PARTS, ROOT, Part, Runner, main
+from tests.support.nvml_stub import NvmlStub, gpu_profile
 
 MODULE = """
 import json, pathlib, sys
@@ -98,3 +101,22 @@ def test_eight_minutes_hold_the_most_important_parts() -> None:
         if total <= 480:
             names.append(part.name)
     assert names[:5] == ["machine", "speed", "outcome", "nccl", "using"]
+
+
+WATCH = """
+import json, time
+from tests.support.gpu_watch import GpuWatch
+
+start = time.monotonic()
+with GpuWatch() as watch:
+    time.sleep(0.6)
+print(json.dumps(watch.during((start, time.monotonic()))))
+"""
+
+
+def test_watch_reads_use_of_gpu(compiled_stub: NvmlStub, tmp_path: Path) -> None:
+    stub = NvmlStub(compiled_stub.folder, tmp_path / "profile")
+    stub.write([gpu_profile(0, utilization=80, sm_active=62, used=3 << 30)])
+    environment = {**os.environ, **stub.environment, "PYTHONPATH": str(ROOT)}
+    answer = subprocess.run([sys.executable, "-c", WATCH], env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout) == [pytest.approx(0.8), pytest.approx(0.62), 3 << 30]

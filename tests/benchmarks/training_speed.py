@@ -33,6 +33,7 @@ from typing import Any
 
 import torch
 
+from engine.contract.devices import is_gpu
 from engine.contract.events import Chosen
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
@@ -40,7 +41,7 @@ from engine.supervisor.environment import usable_cores
 from engine.tasks.registry import TASKS
 from tests.benchmarks.frame import DATASETS, empty_home, options_of, where
 from tests.support import sides, tutorials
-from tests.support.gpu_watch import GpuWatch, gpu_name
+from tests.support.gpu_watch import GpuWatch, Usage, gpu_name
 from tests.support.sides import Rates, Setting, apart
 from tests.support.timed_runs import WatchedRun, make_images
 from tests.support.worker_group import Forker
@@ -62,11 +63,11 @@ Side = Callable[[Setting], Rates]
 
 @dataclass
 class Comparison:
-    """Results of all sides: `Rates` per round, GPU utilization and peak memory."""
+    """Results of all sides: `Rates` and use of the GPU per round."""
 
     title: str
     rates: dict[str, list[Rates]]
-    gpu: dict[str, list[tuple[float, int]]]
+    gpu: dict[str, list[Usage]]
 
     def ratio(self, one: str, others: list[str], of: Callable[[Rates], float]) -> float:
         """Return the median ratio between the speed of `one` and the highest speed of the others."""
@@ -78,8 +79,8 @@ class Comparison:
         for name, rates in self.rates.items():
             first, later = [each.first for each in rates], [each.later for each in rates]
             spread = f"  ({min(later):,.1f} to {max(later):,.1f})"
-            busy = "".join(f"; GPU {share:.0%} busy, {used / 2**30:.1f} GiB" for share, used in self.gpu[name][-1:])
-            print(f"  {name:22}{statistics.median(first):12,.1f}{statistics.median(later):12,.1f}{spread}{busy}")
+            usage = "".join(f"; {usage}" for usage in self.gpu[name][-1:])
+            print(f"  {name:22}{statistics.median(first):12,.1f}{statistics.median(later):12,.1f}{spread}{usage}")
 
 
 class Verdicts:
@@ -216,9 +217,9 @@ class Bench:
         self.verdicts.add("of the best other, after it", found.ratio(FOOTPLATE, ran, _later), aim * limit, why)
         return found
 
-    def of_task(self, name: str, job: Job) -> None:
-        """Compare a job for another task with training steps alone."""
-        job = job.with_fields(dataset=str(self.chosen.datasets / name), epochs=1000, devices=("cpu",))
+    def of_task(self, name: str, job: Job) -> Comparison:
+        """Compare a job for a task other than classification with training steps alone."""
+        on_gpu = is_gpu(job.parallel.devices[0])
         formats = TASKS[job.task].entry.annotations
         splits = open_splits(
             job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats
@@ -226,10 +227,12 @@ class Bench:
         setting = Setting(
             data=job.data.dataset, model=job.model.name, size=TASKS[job.task].image_size(job), batch=job.training.batch_size,
             classes=len(splits.classes), images=len(splits.train), seconds=self.chosen.seconds, job=job,
+            device="cuda" if on_gpu else "cpu",
         )  # fmt: skip
-        title = f"{name}, {job.task}, {len(splits.train)} images, {job.model.name} at {setting.size} px, batch {job.training.batch_size}, CPU"
+        title = f"{name}, {job.task}, {len(splits.train)} images, {job.model.name} at {setting.size} px, batch {setting.batch}, {setting.device}"
         found = self._compare(title, job, setting, {})
         self.verdicts.add("of pure, after the first epoch", found.ratio(FOOTPLATE, [PURE], _later), TASK_AIM)
+        return found
 
     def _compare(self, title: str, job: Job, setting: Setting, others: dict[str, Side]) -> Comparison:
         print(f"\n{title}", flush=True)
@@ -297,7 +300,8 @@ def main() -> int:
                 bench.images("made", synthetic, size)
         for dataset, job in TASK_JOBS.items():
             if dataset in chosen.only:
-                bench.of_task(dataset, job)
+                fields = {"dataset": str(chosen.datasets / dataset), "epochs": 1000, "devices": ("cpu",)}
+                bench.of_task(dataset, job.with_fields(**fields))
         if "gpu" in chosen.only and torch.cuda.is_available():
             print(f"\n{gpu_name()}")
             like_imagenet = make_images(folder / "gpu", 20_000, 500, held_out=500, distinct=500)

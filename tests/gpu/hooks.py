@@ -89,9 +89,12 @@ def count_waits(spec: WorkerSpec) -> None:
     Trainer._set_loader_workers, Trainer._train_epoch = watched, trained  # type: ignore[method-assign]
 
 
-DETECTORS = ("object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation")
+DETECTORS = (
+    "object detection, SSDlite", "object detection, Faster R-CNN", "object detection, D-FINE", "object detection, RF-DETR",
+    "instance segmentation",
+)  # fmt: skip
 OF_DETECTORS = ("engine/models/torchvision_detectors.py", "engine/optim/optimizer_step.py")
-"""Lines of code where torchvision's detectors wait for the number of boxes."""
+"""Lines of code where the detectors of libraries wait for the number of boxes."""
 
 
 def of_libraries(place: str, task: str) -> bool:

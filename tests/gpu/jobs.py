@@ -76,6 +76,8 @@ TASKS: dict[str, tuple[Make, Fields]] = {
         make_outlined,
         {"task": "detection", "model": "fasterrcnn", "image_size": 64, "augmentation": "light"},
     ),
+    "object detection, D-FINE": (make_outlined, {"task": "detection", "model": "dfine_n", "image_size": 128}),
+    "object detection, RF-DETR": (make_outlined, {"task": "detection", "model": "rfdetr_nano", "image_size": 288}),
     "instance segmentation": (
         make_outlined,
         {
@@ -103,6 +105,8 @@ NEEDS = {
     "semantic segmentation": ("segmentation_models_pytorch", "timm"),
     "road extraction": ("scipy",),
     "edge detection": ("scipy",),
+    "object detection, D-FINE": ("transformers",),
+    "object detection, RF-DETR": ("transformers",),
     "point cloud segmentation": ("plyfile",),
 }
 """Optional libraries that a task needs."""

@@ -84,6 +84,10 @@ PARTS = (
         "speed-others", "The same: ResNet-18, many loader workers, a small network", 400, 120, "tests.gpu.parts.speed",
         ("ResNet-18", "ResNet-50, a loader worker for each core", "the small network at 32 px"),
     ),
+    Part(
+        "speed-detectors", "Images/s and memory of D-FINE-S and RF-DETR-Nano, next to bare steps", 240, 70, "tests.gpu.parts.speed",
+        ("D-FINE-S", "RF-DETR-Nano"),
+    ),
     Part("existing", "Tests that need a GPU: batches, training against the CPU, memory, the sampler", 420, 180),
     Part("waiting", "Waits for the device in the steps of each task", 420, 150),
     Part("memory", "Running out of memory", 300, 60),

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-PERIOD_S = 0.1
+from engine.gpus.nvml.activity import Activity
+from engine.gpus.nvml.calls import DeviceCalls, Stopwatch
+
+PERIOD_S = 0.15
+"""Seconds between samples, above the shortest interval for the activity of multiprocessors."""
+
+
+class Usage(NamedTuple):
+    """Use of a GPU during some time.
+
+    Attributes:
+        utilization: Fraction of the time in which a kernel ran.
+        sm_active: Fraction of multiprocessors with work; None if the GPU doesn't report it.
+        memory_bytes: Largest amount of memory in use.
+    """
+
+    utilization: float
+    sm_active: float | None
+    memory_bytes: int
+
+    def __str__(self) -> str:
+        active = "" if self.sm_active is None else f", {self.sm_active:.0%} of its multiprocessors"
+        return f"GPU {self.utilization:.0%} busy{active}, {self.memory_bytes / 2**30:.1f} GiB"
 
 
 def gpu_name(index: int = 0) -> str:
@@ -26,7 +49,7 @@ class GpuWatch:
 
     def __init__(self, index: int = 0) -> None:
         self._index = index
-        self._samples: list[tuple[float, int, int]] = []
+        self._samples: list[tuple[float, int, float | None, int]] = []
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="gpu-watch")
 
@@ -38,18 +61,24 @@ class GpuWatch:
         self._ending.set()
         self._thread.join()
 
-    def during(self, window: tuple[float, float]) -> tuple[float, int]:
-        """Return the mean utilization and the peak memory in bytes within `window` (times from `time.monotonic`)."""
-        inside = [(busy, used) for at, busy, used in self._samples if window[0] <= at <= window[1]]
-        return sum(busy for busy, _ in inside) / len(inside) / 100, max(used for _, used in inside)
+    def during(self, window: tuple[float, float]) -> Usage:
+        """Return the use of the GPU within `window` (times from `time.monotonic`)."""
+        inside = [sample for sample in self._samples if window[0] <= sample[0] <= window[1]]
+        active = [sm / 100 for _, _, sm, _ in inside if sm is not None]
+        return Usage(
+            statistics.fmean(busy / 100 for _, busy, _, _ in inside),
+            statistics.fmean(active) if active else None,
+            max(used for *_, used in inside),
+        )
 
     def _watch(self) -> None:
         import pynvml
 
         pynvml.nvmlInit()
         handle: Any = pynvml.nvmlDeviceGetHandleByIndex(self._index)
+        activity = Activity(DeviceCalls(pynvml, handle, Stopwatch()))
         while not self._ending.wait(PERIOD_S):
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+            used = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used
             busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
-            self._samples.append((time.monotonic(), busy, memory.used))
+            self._samples.append((time.monotonic(), busy, activity.read().sm, used))
         pynvml.nvmlShutdown()

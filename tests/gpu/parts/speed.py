@@ -7,13 +7,17 @@ the GPU's utilization.
 from __future__ import annotations
 
 import argparse
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
+from engine.contract.job import Job
 from engine.supervisor.environment import usable_cores
-from tests.benchmarks.training_speed import FOOTPLATE, Bench
-from tests.gpu.proof import Proof, prove
+from tests.benchmarks.training_speed import FOOTPLATE, Bench, Comparison
+from tests.gpu.proof import Proof, Skipped, prove
+from tests.support.outlined import make_outlined
 from tests.support.sides import Rates
 from tests.support.timed_runs import make_images
 from tests.support.worker_group import Forker
@@ -36,6 +40,31 @@ def compare(
     folder = make_images(proof.folder / "data", count + 32, side, held_out=32, distinct=min(count, DISTINCT))
     fields = {"augmentation": "medium", "compile": compile} | fields
     title = ", ".join([f"{model} at {size} px, batch {batch}", *(f"{name} {value}" for name, value in fields.items())])
+    with _bench(proof, title, pure=pure) as bench:
+        found = bench.images("synthetic", folder, size, proof.device.type, model=model, batch=batch, **fields)
+        _report(proof, title, bench, found)
+
+
+def compare_detector(proof: Proof, *, model: str, size: int) -> None:
+    """Measure a detector of transformers with images of one to three discs, next to bare steps."""
+    if find_spec("transformers") is None:
+        raise Skipped("transformers is not installed")
+    if proof.rehearsing:
+        model, size = ("dfine_n", 64) if model == "dfine_s" else (model, 288)
+    batch, count = (2, 4) if proof.rehearsing else (16, 128)
+    data = make_outlined(proof.folder / "data", {"train": count, "val": batch}, size)
+    job = Job.from_fields(
+        dataset=str(data), task="detection", model=model, image_size=size, batch_size=batch, epochs=1000,
+        augmentation="light", compile="off", devices=(proof.gpu,),
+    )  # fmt: skip
+    title = f"{model} at {size} px, batch {batch}"
+    with _bench(proof, title, pure=True) as bench:
+        _report(proof, title, bench, bench.of_task("discs", job))
+
+
+@contextmanager
+def _bench(proof: Proof, title: str, *, pure: bool) -> Iterator[Bench]:
+    """Yield a benchmark of one round that reports the speeds of its sides."""
 
     def report(name: str, rates: Rates) -> None:
         proof.measure(f"{title}: {name}, first epoch", rates.first, "images/s")
@@ -43,11 +72,18 @@ def compare(
 
     options = argparse.Namespace(rounds=1, seconds=0.5 if proof.rehearsing else SECONDS, pure=pure, gpu=proof.gpu)
     with closing(Forker()) as forker:
-        bench = Bench(options, forker, proof.folder, report)
-        found = bench.images("synthetic", folder, size, proof.device.type, model=model, batch=batch, **fields)
-    for name, ((utilization, used),) in found.gpu.items() if not proof.rehearsing else ():
-        text = f"{used / 2**30:.1f} GiB in use" + (f"; {bench.bottleneck}" if name == FOOTPLATE else "")
-        proof.measure(f"{title}: {name}, GPU utilization", 100 * utilization, "%", text=text)
+        yield Bench(options, forker, proof.folder, report)
+
+
+def _report(proof: Proof, title: str, bench: Bench, found: Comparison) -> None:
+    """Report the use of the GPU by each side, Footplate's bottleneck and the ratios."""
+    for name, usages in found.gpu.items():
+        for usage in usages:
+            bottleneck = bench.bottleneck if name == FOOTPLATE else ""
+            proof.measure(f"{title}: {name}, GPU utilization", 100 * usage.utilization, "%", text=bottleneck)
+            proof.measure(f"{title}: {name}, peak memory", usage.memory_bytes / 2**30, "GiB")
+            if usage.sm_active is not None:
+                proof.measure(f"{title}: {name}, active multiprocessors", 100 * usage.sm_active, "%")
     for what, value, aim in bench.verdicts.results:
         proof.measure(f"{title}: {what}", value, "", at_least=aim)
 
@@ -62,6 +98,8 @@ def main() -> None:
         "ResNet-50, compiled": (partial(compare, model="resnet50", pure=True, compile="on"), 170),
         "ResNet-18": (partial(compare, model="resnet18"), 170),
         "ResNet-50, a loader worker for each core": (many, 170),
+        "D-FINE-S": (partial(compare_detector, model="dfine_s", size=640), 120),
+        "RF-DETR-Nano": (partial(compare_detector, model="rfdetr_nano", size=384), 120),
         "the small network at 32 px": (partial(compare, model="mnist_cnn", size=32, pure=True), 170),
     })  # fmt: skip
 
