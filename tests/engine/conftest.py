@@ -1,4 +1,4 @@
-"""Fixtures: workers as real processes, and a small synthetic dataset that a network learns in a few steps."""
+"""Fixtures: workers as real processes, and a small synthetic dataset that a network learns within a few steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIDE = 16
 
 
 def make_images(folder: Path, per_class: dict[str, int], classes: tuple[str, ...] = CLASSES) -> Path:
-    """Write an ImageFolder of noisy images, with a color per class."""
+    """Write an ImageFolder of noisy images; each class has a color."""
     random = np.random.default_rng(0)
     for split, count in per_class.items():
         for number, name in enumerate(classes):
@@ -41,13 +41,13 @@ def forker() -> Iterator[Forker]:
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create 72 images for training and 21 for validation."""
+    """Create 72 training and 21 validation images."""
     return make_images(tmp_path_factory.mktemp("images"), {"train": 24, "val": 7})
 
 
 @pytest.fixture
 def job(images: Path) -> Callable[..., Job]:
-    """Return a function that builds a small CPU job with `changes`; `cpus` is the number of devices."""
+    """Return a function that builds a small job on `cpus` CPU workers; `changes` override its fields."""
 
     def make(cpus: int = 1, **fields: Any) -> Job:
         values: dict[str, Any] = {
@@ -67,7 +67,7 @@ def job(images: Path) -> Callable[..., Job]:
 
 @pytest.fixture
 def model_file(tmp_path: Path) -> Callable[[str], dict[str, str]]:
-    """Return a function that writes a model file, and returns the job fields that name it and allow it to run."""
+    """Return a function that writes a model file and returns the job fields that select it and permit its execution."""
 
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "model.py"
@@ -79,7 +79,7 @@ def model_file(tmp_path: Path) -> Callable[[str], dict[str, str]]:
 
 @pytest.fixture
 def start(forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerGroup]]:
-    """Return a function that starts a job's workers; they are ended with the test."""
+    """Return a function that starts a job's workers. They are ended after the test."""
     groups: list[WorkerGroup] = []
 
     def begin(job: Job, **options: Any) -> WorkerGroup:

@@ -1,4 +1,4 @@
-"""Generation of the catalogue, and check that the shipped file is up to date."""
+"""Generation of the catalogue. The file in the package must be up to date."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ from tests.support.consent import agreed
 RECORDED = Path(__file__).parent / "recorded_run"
 RUN_ID = "20261127-022424-small-net-4aee"
 UNINTERRUPTED = {"top1": 0.33, "top5": 0.81, "loss": 2.0301823258399962}
-"""Metrics of the same job after three epochs without interruption."""
+"""Metrics of the same job after three uninterrupted epochs."""
 
 
 @pytest.fixture
 def run(separate_home: Path) -> RunFolder:
-    """Return the run in the test's home, with the paths of this machine."""
+    """Copy the run into the test's home, and adapt its paths to this machine."""
     folder = paths.runs_folder() / RUN_ID
     shutil.copytree(RECORDED / RUN_ID, folder)
     model = RECORDED / "small_net.py"

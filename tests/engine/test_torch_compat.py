@@ -1,4 +1,4 @@
-"""Private and version-dependent parts of torch that Footplate uses."""
+"""Parts of torch that Footplate uses although they are private or depend on the version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENGINE = Path(__file__).parents[2] / "engine"
 
 
 def private_names(tree: ast.AST) -> Iterator[str]:
-    """Yield torch's private names in a module's source."""
+    """Yield the private torch names that a module uses."""
     for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -43,7 +43,7 @@ def test_private_torch_names_are_confined() -> None:
 
 
 def test_tf32_switches_stay_readable() -> None:
-    """Read the switches through torch's old and new interfaces, after the settings of a worker on a GPU."""
+    """Read the TF32 switches through both interfaces of torch, after a GPU worker has set them."""
     text = """
 import torch
 from engine.strategies.base import use_fast_kernels
@@ -61,7 +61,7 @@ print(cuda.allow_tf32, torch.get_float32_matmul_precision(), cuda.fp32_precision
 
 
 class Twice(nn.Module):
-    """Model that applies one layer twice."""
+    """Model that applies the same layer twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Twice(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Model with a layer whose several outputs are all used."""
+    """Model with a layer that has several outputs, all of which are used."""
 
     def __init__(self) -> None:
         super().__init__()

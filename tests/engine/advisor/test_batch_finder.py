@@ -1,4 +1,4 @@
-"""Batch-size finder with limited address space and memory, compared with bisection and training."""
+"""Batch-size finder with limited memory, compared with bisection and with real training."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.support.deep import deep_model
 ROOT = Path(__file__).parents[3]
 TRAINING = "engine.training.worker:run"
 BASE_BYTES = 4_060_000_000
-"""Address space in bytes that a worker uses before any batch."""
+"""Address space in bytes that a worker needs before it loads a batch."""
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address space are kept by Linux alone")
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    """Return a job with images that take 5 MB each."""
+    """Return a job whose images take 5 MB each."""
     return Job.from_fields(dataset=str(paths.sample_dataset()), image_size=256, cpu_threads=1, **deep_model(tmp_path))
 
 
@@ -61,7 +61,7 @@ def find_under(cap: int, job: Job, folder: Path, kind: int = resource.RLIMIT_AS)
 
 
 def fits(job: Job, cap: int, folder: Path, kind: int, function: str = WORKER) -> bool:
-    """Return True if the worker can try, or train, `job`."""
+    """Return True if the worker completes a trial, or a training, of `job`."""
     code = """
 import json, sys, tempfile
 from pathlib import Path

@@ -13,10 +13,11 @@ from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult, search
 
 
 class Machine:
-    """Simulated machine with `limit` bytes, of which `fixed` bytes and `each` bytes per image are used.
+    """Simulated machine with `limit` bytes of memory: `fixed` bytes are in use, and an image takes `each` bytes.
 
-    `curved` is the deviation from a straight line at the limit, `step` the allocation unit in images. `noise` is the relative
-    variation of memory between sizes, which is the same whenever a size is repeated.
+    `curved` is the deviation from a straight line at the limit, and `step` the allocation unit in images. `noise` is
+    the
+    relative variation of memory between batch sizes; it is the same whenever a size is repeated.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Machine:
         return round(self.fixed + math.ceil(straight / self.step) * self.step * (1 + noise))
 
     def limits(self, unit: int, maximum: int) -> tuple[int, int]:
-        """Return the largest batch size up to which all sizes fit, with and without noise."""
+        """Return the largest batch size up to which all sizes fit, both with and without noise."""
         sizes = range(unit, maximum + 1, unit)
         surely = next((size for size in sizes if self.used(size) > self.limit), maximum // unit * unit + unit) - unit
         return surely, max((size for size in sizes if self.used(size, noisy=False) <= self.limit), default=0)

@@ -1,4 +1,4 @@
-"""Memory limits of containers."""
+"""Memory limits that apply in containers."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def model_file(tmp_path: Path) -> Path:
 
 
 def written(path: Path, body: str) -> dict[str, object]:
-    """Return the fields of a job with a trusted model file whose forward pass is `body`."""
+    """Return the fields of a job with an allowed model file whose forward pass is `body`."""
     head = """
         import torch
         from torch import nn

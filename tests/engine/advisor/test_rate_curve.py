@@ -1,4 +1,4 @@
-"""Suggestions from synthetic loss curves."""
+"""Learning rates suggested for synthetic loss curves."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FIRST_FALL, LOWEST = 1e-4, 1e-2
 
 
 def found_in(losses: list[float]) -> RateFound:
-    """Return the result for the losses of the first steps."""
+    """Return the finder's result for these losses."""
     return read_curve(Curve(tuple(losses), STEPS, diverged=len(losses) < STEPS))
 
 
 def falling(step: int) -> float:
-    """Return a loss of 3 that falls by 1 between the rates `FIRST_FALL` and `LEAST`, and rises as fast after."""
+    """Return the loss at a step: 3, falling by 1 between the rates `FIRST_FALL` and `LEAST`, then rising again."""
     decades = math.log10(rate_at(step, STEPS) / FIRST_FALL)
     return 3 - max(0.0, min(decades, 4 - decades) / 2)
 

@@ -35,7 +35,7 @@ def small(**fields: object) -> Job:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    """Start the finder with temporary files in `tmp_path / "tmp"`."""
+    """Return a function that starts the finder with temporary files in `tmp_path / "tmp"`."""
     (tmp_path / "tmp").mkdir()
 
     def start(job: Job) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""Snapshots of machines, and the torch builds installed on them."""
+"""Snapshots of machines, and installed builds of torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEWEST = Nvml("ok", driver_version="595.58.03", cuda_version="13.2")
 
 
 def gpu(index: int = 0, **changes: object) -> Gpu:
-    """Return an H200 with the same index in CUDA and NVML."""
+    """Return an H200 that has the same index in CUDA and NVML."""
     plain = Gpu(
         uuid=f"GPU-{index}aaaaaaa-1111-2222-3333-444444444444",
         name="NVIDIA H200",

@@ -1,4 +1,4 @@
-"""Batches that give BatchNorm a single value are refused before the start."""
+"""Batches in which BatchNorm would see a single value: they are rejected before the start."""
 
 from __future__ import annotations
 

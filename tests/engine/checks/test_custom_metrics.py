@@ -1,4 +1,4 @@
-"""Metrics of a custom task, read from its file without running it."""
+"""Metrics of a custom task, which are found in its file without running it."""
 
 from __future__ import annotations
 

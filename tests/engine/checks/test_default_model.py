@@ -1,4 +1,4 @@
-"""Choice of a task's default model by the weights that are available."""
+"""Default model of a task, depending on the available weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Availability of servers for the checks: answers within two seconds, cached, or awaited in the background."""
+"""Availability of servers, as the checks need it: answers are cached, limited to two seconds, or arrive later."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def server() -> Iterator[WeightsServer]:
 
 @pytest.fixture
 def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Block all name lookups until the yielded event is set."""
+    """Block all name lookups until the test sets the yielded event."""
     released = threading.Event()
 
     def stall(*_arguments: object, **_given: object) -> None:

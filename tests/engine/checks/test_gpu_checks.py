@@ -1,4 +1,4 @@
-"""Obstacles to GPUs that NVML lists: permissions, CUDA_VISIBLE_DEVICES, MIG and compute modes."""
+"""Reasons why a listed GPU can't be used: permissions, CUDA_VISIBLE_DEVICES, MIG and compute modes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.engine.checks.machines import CU132, gpu, held_by, instance, machine
 PARENT = gpu(0, cuda_index=None, mig_enabled=True)
 ONE, TWO = instance(7, PARENT), instance(9, PARENT)
 THREE = (gpu(0, cuda_index=2), gpu(1, cuda_index=0), gpu(2, cuda_index=1))
-"""GPUs whose CUDA order differs from NVML's."""
+"""GPUs whose order in CUDA differs from that in NVML."""
 
 
 def problems(
@@ -24,7 +24,7 @@ def problems(
 
 
 def hidden(snapshot: Snapshot, **environment: str) -> list[int]:
-    """Return the NVML indices of the GPUs that are refused if a job uses only them."""
+    """Return the NVML indices of the GPUs on which a job is rejected."""
     return [gpu.nvml_index for gpu in snapshot.gpus if problems(snapshot, gpu, environment=environment)]
 
 

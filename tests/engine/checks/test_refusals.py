@@ -1,4 +1,4 @@
-"""Refusal of unusable GPUs by doctor, the command line and the supervisor."""
+"""Unusable GPUs, which doctor, the command line and the supervisor reject."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOLDER = "4000001:1024"
 
 @pytest.fixture
 def stubbed(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """Make all processes that the test starts use the driver stub."""
+    """Make all processes of the test use the driver stub."""
     for name, value in nvml_stub.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -38,7 +38,7 @@ def stubbed(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
 
 
 def problem_text(found: Snapshot, job: Job) -> str:
-    """Return the problems of `job` on the machine in a snapshot as text."""
+    """Return all problems of `job` on the machine as one text."""
     return " ".join(map(str, gpu_problems(job, found, installed_torch(), os.environ)))
 
 

@@ -1,4 +1,4 @@
-"""Validation of search requests."""
+"""Validation of searches."""
 
 from __future__ import annotations
 

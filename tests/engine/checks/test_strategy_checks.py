@@ -1,4 +1,4 @@
-"""Problems of strategies with a job's devices, batch, model and options."""
+"""Problems of a strategy with the devices, batch, model and options of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installed build of torch, read from its files."""
+"""Properties of the installed torch build, read from its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ = (
 
 
 def read_with(first: Path) -> str:
-    """Return the build in `first` that another process reads without importing torch."""
+    """Let another process read the build in the folder `first` without importing torch, and return it."""
     path = os.pathsep.join((str(first), str(ROOT)))
     return subprocess.check_output(
         [sys.executable, "-c", READ], env=os.environ | {"PYTHONPATH": path}, text=True

@@ -1,4 +1,4 @@
-"""Compatibility of torch with a machine's driver and GPUs."""
+"""Compatibility of torch with the driver and the GPUs of a machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CPU_BUILD = TorchBuild("2.15.0+cpu")
 
 @pytest.fixture(autouse=True)
 def _newest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Support only torch 2.15, independent of the project's range."""
+    """Pretend that the project supports only torch 2.15."""
     monkeypatch.setattr(torch_support, "OLDEST_TORCH", (2, 15))
 
 

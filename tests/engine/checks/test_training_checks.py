@@ -1,4 +1,4 @@
-"""Problems of torch.compile, memory format and threads."""
+"""Problems with torch.compile, memory format and threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CPUS = ("cpu", "cpu")
 
 @pytest.fixture(autouse=True)
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand-in for the machine's C++ compiler on the PATH."""
+    """Put a fake C++ compiler on the PATH."""
     program = tmp_path / "programs" / "g++"
     program.parent.mkdir()
     program.touch(mode=0o755)

@@ -1,4 +1,4 @@
-"""Problems with the pretrained weights from which a job starts."""
+"""Problems with the pretrained weights of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVML stub for commands in child processes, and cached answers of children."""
+"""Fixtures for commands: the NVML stub for child processes, and cached results of children."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.nvml_stub import NvmlStub
 
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """Return the stub with a separate profile for this test."""
+    """Return the stub with a profile for this test."""
     return NvmlStub(compiled_stub.folder, tmp_path / "profile")
 
 
 @pytest.fixture(scope="module")
 def cached_children() -> Iterator[None]:
-    """Cache the machine's snapshot and the inspections of folders for all tests of a module."""
+    """Sample the machine, and inspect each folder, only once for all tests of a module."""
     inspect = children.inspect
     reports: dict[tuple[str, ...], DatasetReport] = {}
 

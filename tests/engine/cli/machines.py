@@ -29,7 +29,7 @@ NOON = 1_750_000_000.0
 
 
 def gpu(index: int, **values: Any) -> Gpu:
-    """Return a GPU with only the given values."""
+    """Return a GPU of which only the given values are known."""
     return Gpu(**({"uuid": f"GPU-{index}", "name": "NVIDIA H200", "nvml_index": index} | values))
 
 
@@ -124,7 +124,7 @@ def machine(*gpus: Gpu, **changes: Any) -> Snapshot:
 
 
 def two_halves(count: int = 4) -> Topology:
-    """Return the topology of `count` GPUs in pairs, with NVLinks within a pair and processors in between."""
+    """Return the topology of GPUs in pairs: NVLink within a pair, and the path across processors between pairs."""
     linked = {(one, one + 1) for one in range(0, count, 2)}
     pairs = tuple(
         GpuPair(

@@ -1,4 +1,4 @@
-"""Runs of the real command in a child process."""
+"""Execution of the real command in a child process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a run in the terminal: choices, advice and findings."""
+"""Output about a run in the terminal: choices, advice and findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`footplate advise`, run as a user would."""
+"""`footplate advise`, run in a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad requests: exit code 2, with all problems, their flags and remedies."""
+"""Invalid command lines: exit code 2, with all problems, the flags that cause them, and remedies."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
-    """Return a function that runs a bad request of `train` and returns its standard error.
+    """Return a function that runs an invalid `train` command and returns its standard error.
 
-    It also checks the exit code, and that no run was created.
+    It also checks the exit code, and that no run has been created.
     """
 
     def ask(*arguments: str) -> str:

@@ -15,7 +15,7 @@ from tests.engine.cli.terminal import footplate
 
 @pytest.fixture
 def filled_cache(tmp_path: Path) -> CachedImages:
-    """Return an open cache for two images, which contains one of them."""
+    """Return an open cache with room for two images, one of which it contains."""
     paths = [tmp_path / "set" / name for name in ("a.jpg", "b.jpg")]
     paths[0].parent.mkdir()
     for path in paths:

@@ -1,4 +1,4 @@
-"""`footplate cut`, run as a user would."""
+"""`footplate cut`, run in a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of ``--devices``, and tables."""
+"""Values of ``--devices``, and formatting of tables."""
 
 from __future__ import annotations
 

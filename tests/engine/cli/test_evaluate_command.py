@@ -1,4 +1,4 @@
-"""``footplate evaluate``: the real command on one run, and its comparison of two evaluations."""
+"""``footplate evaluate``: evaluation of a run, and comparison of two evaluations."""
 
 from __future__ import annotations
 

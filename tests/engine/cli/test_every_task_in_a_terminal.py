@@ -1,4 +1,4 @@
-"""Runs of every task: evaluated, predicted with, explained, reviewed and converted in the terminal."""
+"""A run of every task: evaluated, explained, reviewed, converted and used for predictions in the terminal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.worker_group import Forker
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 ANNOTATIONS = {"masks", "edges", "labels", "SegmentationClass"}
-"""Folders of annotation images."""
+"""Names of folders that contain annotations as images."""
 
 
 def source_of(dataset: Path, task: str) -> Path:
-    """Return an image, a cloud, or the dataset of a custom task to predict for."""
+    """Return the input for predictions: an image, a point cloud, or the dataset of a custom task."""
     if task == "custom":
         return dataset
     files = (file for file in sorted(dataset.rglob("*")) if file.suffix in (".png", ".jpg", ".ply"))

@@ -30,7 +30,7 @@ def user_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(user_home: Path) -> RunFolder:
-    """Return a run with all files that its folder may hold, and some that must not be exported."""
+    """Return a run with every file that a run folder can contain, and some that must not be exported."""
     job = Job.from_fields(dataset=str(user_home / "images"), model="mnist_cnn", name="first try")
     run_folder = create_run(job)
     events: tuple[AnyEvent, ...] = (
@@ -126,7 +126,7 @@ def test_without_home_shortens_only_paths_in_it(user_home: Path, text: str, writ
 
 
 def test_export_of_a_log_without_lines_needs_little_memory(run: RunFolder, tmp_path: Path) -> None:
-    """A line of 256 MiB, which only damage or a stranger writes."""
+    """Use a line of 256 MiB, which a log contains only if it is damaged or forged."""
     os.truncate(run.events_file, 256 << 20)
     tracemalloc.start()
     export_folder(run, tmp_path / "out", TEXTS)

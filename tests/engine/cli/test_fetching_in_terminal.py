@@ -1,4 +1,4 @@
-"""Progress of a download of weights in the terminal."""
+"""Progress of downloads of pretrained weights in the terminal."""
 
 from __future__ import annotations
 

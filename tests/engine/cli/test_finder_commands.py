@@ -1,4 +1,4 @@
-"""`footplate find-lr` and `find-batch`, run as a user would."""
+"""`footplate find-lr` and `footplate find-batch`, run in a process."""
 
 from __future__ import annotations
 

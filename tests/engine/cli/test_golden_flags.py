@@ -23,7 +23,7 @@ def test_commands_and_flags_match_the_golden_file() -> None:
 
 
 def describe(command: str, described: argparse.ArgumentParser, listed: set[str]) -> Iterator[str]:
-    """Yield a line for each command and each of its arguments; those of a previous command are only named."""
+    """Yield a line for each command and each of its arguments. Commands that were described before are only named."""
     yield f"== {command}: {' '.join((described.description or '').split())}"
     repeated, hidden = [], []
     for action in described._actions:

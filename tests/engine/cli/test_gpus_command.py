@@ -29,7 +29,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Yield a function that starts the command; end all started processes after the test."""
+    """Yield a function that starts the command. All processes are ended after the test."""
     started: list[subprocess.Popen[str]] = []
 
     def launch(*arguments: str, **environment: str) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Output of ``footplate gpus --csv``, as read by `csv`."""
+"""Output of ``footplate gpus --csv``, parsed by the module `csv`."""
 
 from __future__ import annotations
 

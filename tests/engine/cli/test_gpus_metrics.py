@@ -1,4 +1,4 @@
-"""``footplate gpus --prometheus``, scraped over HTTP."""
+"""``footplate gpus --prometheus``, read over HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
 
 @contextmanager
 def exporter(stub: NvmlStub) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield the command and its address."""
+    """Yield the running command and its address."""
     sent = command("gpus", "--prometheus", "0", "--interval", "0.1")
     with subprocess.Popen(sent, stderr=subprocess.PIPE, text=True, env=os.environ | stub.environment) as process:
         assert process.stderr is not None
@@ -39,11 +39,11 @@ def exporter(stub: NvmlStub) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Opener without proxies. Python's default opener caches the proxies of its first use."""
+"""URL opener without proxies. Python's default opener remembers the proxies of its first request."""
 
 
 def scrape(url: str) -> tuple[int, str, str]:
-    """Return status, content type and text."""
+    """Request a URL; return status, content type and text."""
     try:
         with _DIRECT.open(url, timeout=120) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()

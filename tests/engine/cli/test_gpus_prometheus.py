@@ -1,4 +1,4 @@
-"""Prometheus' text, parsed by the rules of its format."""
+"""Prometheus output, parsed according to its format's rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
 
 def scraped(snapshot: Snapshot) -> dict[str, list[Sample]]:
-    """Return all samples by name; check that each metric has HELP and TYPE once, before its samples."""
+    """Return all samples by name; check that HELP and TYPE appear once per metric, before its samples."""
     text = exposition(snapshot)
     assert text.endswith("\n")
     metrics: dict[str, list[Sample]] = {}

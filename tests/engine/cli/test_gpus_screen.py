@@ -1,4 +1,4 @@
-"""``footplate gpus --watch`` on a pseudo terminal."""
+"""``footplate gpus --watch`` in a pseudoterminal."""
 
 from __future__ import annotations
 
@@ -38,11 +38,14 @@ code = subprocess.call(sys.argv[2:])
 os.write(int(sys.argv[1]), str(code).encode())
 signal.pause()
 """
-"""Script that owns the terminal like a shell, so that Ctrl+C becomes a signal and the terminal outlives the command."""
+"""Script that controls the terminal like a shell.
+
+Ctrl+C then becomes a signal, and the terminal remains open after the command exits.
+"""
 
 
 class Terminal:
-    """Pseudo terminal with ``footplate gpus --watch`` in its foreground."""
+    """Pseudoterminal that runs ``footplate gpus --watch`` in the foreground."""
 
     def __init__(self, rows: int, columns: int, environment: dict[str, str]) -> None:
         self.keyboard, self._slave = pty.openpty()
@@ -65,7 +68,7 @@ class Terminal:
         fcntl.ioctl(self.keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def until(self, condition: Callable[[str], bool], timeout_s: float = 120.0) -> str:
-        """Wait until `condition` holds; return all output."""
+        """Wait until `condition` is true for the output, and return all output."""
         while not condition(self.text):
             ready, _, _ = select.select([self.keyboard], [], [], timeout_s)
             assert ready, self.text
@@ -87,7 +90,7 @@ class Terminal:
         return psutil.Process(self._shell.pid).children()[0]
 
     def code(self) -> int:
-        """Wait for the command; return its exit code."""
+        """Wait until the command exits, and return its exit code."""
         return int(os.read(self._code, 16))
 
     def close(self) -> None:

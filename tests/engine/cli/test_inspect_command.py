@@ -1,4 +1,4 @@
-"""``footplate inspect`` from the outside."""
+"""``footplate inspect``: its JSON output and exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.images import noise
 
 
 def inspected(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    """Return the exit code and the JSON object of the command."""
+    """Run the command; return its exit code and its JSON object."""
     answer = footplate("inspect", str(folder), "--json", *options)
     return answer.code, json.loads(answer.out)
 

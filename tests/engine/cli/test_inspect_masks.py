@@ -1,4 +1,4 @@
-"""Values of masks in the output of ``footplate inspect``."""
+"""Mask values in the output of ``footplate inspect``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gpus``, ``runs``, ``catalogue`` and ``doctor``."""
+"""``footplate gpus``, ``runs``, ``catalogue`` and ``doctor``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about a dataset folder in the terminal, with the flags that answer them."""
+"""Questions about an ambiguous dataset folder in the terminal, and the flags that answer them."""
 
 from __future__ import annotations
 

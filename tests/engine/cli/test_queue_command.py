@@ -1,4 +1,4 @@
-"""``footplate queue``: its list and its actions."""
+"""``footplate queue``: list and actions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RunCommand = Callable[..., Answer]
 
 @pytest.fixture
 def enqueue() -> Iterator[Enqueue]:
-    """Yield a function that creates a queued run, with this process as its supervisor."""
+    """Yield a function that creates a queued run, whose supervisor is this process."""
     slots: list[QueueSlot] = []
 
     def add_to_queue(name: str, *devices: str) -> RunFolder:

@@ -1,4 +1,4 @@
-"""Recipes: listed, shown, and applied by ``footplate train``."""
+"""``footplate recipes``, and recipes in ``footplate train``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mine(separate_home: Path) -> Path:
-    """Return a recipe file of the user."""
+    """Return the file of a custom recipe."""
     path = separate_home / "recipes" / "mine.toml"
     path.parent.mkdir(parents=True)
     path.write_text('title = "My own"\nabout = "Short."\n[set]\nepochs = 3\nmixup = 0.3\n')

@@ -1,4 +1,4 @@
-"""``footplate search``: requests, lists and results."""
+"""``footplate search``: start, lists and results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ optimizer = ["sgd", "adamw"]
 
 @pytest.fixture
 def space(tmp_path: Path) -> Path:
-    """Return a SPACE.toml with a dataset relative to it."""
+    """Write a SPACE.toml that names its dataset by a relative path."""
     (tmp_path / "sample").symlink_to(small_job().data.dataset)
     file = tmp_path / "flowers.toml"
     file.write_text(SPACE.format(dataset="sample"))
@@ -45,13 +45,13 @@ def space(tmp_path: Path) -> Path:
 
 
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
-    """Run a command in this process."""
+    """Run a command in this process, and return its output."""
     code = main(arguments)
     return Answer(code, *capsys.readouterr())
 
 
 def make_search(name: str = "small") -> SearchFolder:
-    """Return an ended search with three trials."""
+    """Return a completed search with three trials."""
     folder = create_search(small_search(name=name))
     best = {"learning_rate": 0.0123456, "optimizer": "adamw", "milestones": [1]}
     rows = (

@@ -1,4 +1,4 @@
-"""Training of real folders without a network, named only by their path."""
+"""Training on real folders without a network, with the path as the only argument."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 DATASETS = ROOT.parent / "shared/datasets"
 UNREACHABLE = "http://127.0.0.1:9"
-"""Address of a proxy at the discard port, where nothing listens."""
+"""Proxy address at the discard port, where nothing listens."""
 IMAGES = ("--image-size", "64", "--batch-size", "16")
 FOLDERS = {
     "hymenoptera": ("classification", IMAGES),
@@ -24,7 +24,7 @@ FOLDERS = {
     "nuclei_subset": ("instance_segmentation", IMAGES),
     "pointcloud_mosd": ("point_segmentation", ()),
 }
-"""Folders that are trained for one epoch, with their task and further flags."""
+"""Folders to train on for one epoch, with their tasks and additional flags."""
 
 
 @pytest.mark.long

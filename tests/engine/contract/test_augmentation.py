@@ -1,4 +1,4 @@
-"""Transforms as text, and their problems."""
+"""Text form of augmentations, and problems in it."""
 
 from __future__ import annotations
 

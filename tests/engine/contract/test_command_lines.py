@@ -1,4 +1,4 @@
-"""Commands that express a job: parsing them gives the same job."""
+"""Command line for a job. Parsing it gives the same job."""
 
 from __future__ import annotations
 

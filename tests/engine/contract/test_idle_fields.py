@@ -1,4 +1,4 @@
-"""Fields without effect, and the warnings about them."""
+"""Fields that have no effect, and the warnings about them."""
 
 from __future__ import annotations
 

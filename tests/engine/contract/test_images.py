@@ -1,4 +1,4 @@
-"""Image sizes during a run, and problems of progressive sizes."""
+"""Image sizes over the epochs of a run, and problems of progressive resizing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of a job, its file, and problems of invalid values."""
+"""Values and file of a job, and problems of invalid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of tasks, models and strategies in jobs, files and commands."""
+"""Options of tasks, models and strategies, in jobs, files and commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames and messages: all divisions into chunks give the same lines, or the same kind of error."""
+"""Framing of messages: however the bytes are split, they give the same lines or the same kind of error."""
 
 from __future__ import annotations
 

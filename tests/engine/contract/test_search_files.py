@@ -1,4 +1,4 @@
-"""Files of a search with default values omitted."""
+"""Search files without default values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures: small datasets that the tests write, and real ones if installed."""
+"""Fixtures: small generated datasets, and real ones if they are installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATASETS = Path(__file__).parents[4] / "shared/datasets"
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that builds a folder of images and returns it.
+    """Return a function that writes images into folders, and returns the parent folder.
 
     Example: tree("train/cat", "train/dog", count=3).
     """
@@ -33,7 +33,7 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    """Create a folder of idx files: 40 images of 10 classes for training, and 20 for validation."""
+    """Create a folder of idx files with 10 classes: 40 training and 20 validation images."""
     root = tmp_path / "digits"
     generator = np.random.default_rng(0)
     for name, count in (("train", 40), ("t10k", 20)):

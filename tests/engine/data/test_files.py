@@ -1,4 +1,4 @@
-"""Compact storage of many file paths."""
+"""Compact storage for the paths of many files."""
 
 from __future__ import annotations
 

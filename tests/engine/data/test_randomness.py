@@ -1,4 +1,4 @@
-"""Random streams of runs, epochs, ranks and purposes."""
+"""Random streams for each run, epoch, rank and purpose."""
 
 from __future__ import annotations
 

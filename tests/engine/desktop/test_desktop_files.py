@@ -14,11 +14,11 @@ from engine.cli.desktop import ICON_SIZES, data_folder, desktop_files, exec_line
 from engine.cli.main import main
 
 ODD = '/opt/ö $(id) `id` 100%\\"x"/footplate'
-"""A path with all characters that are special in an Exec key."""
+"""Path with all characters that are special in the Exec key of a desktop entry."""
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Read all files below `folder` except those that desktop tools generate."""
+    """Return the contents of all files below `folder`, except those that desktop tools generate."""
     generated = ("mimeinfo.cache", "mime/")
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     installed = {

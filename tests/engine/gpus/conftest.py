@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class RunningSampler:
-    """Running process `python -m engine.gpus`, and a reader of its snapshots."""
+    """Sampler process `python -m engine.gpus`, and a reader of its snapshots."""
 
     def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -51,7 +51,7 @@ class RunningSampler:
         raise AssertionError(f"not within {timeout_s} s; last: {snapshot}")
 
     def request_panels(self, request: SnapshotRequest) -> None:
-        """Send a request to a sampler that was started with --listen."""
+        """Send a request to the sampler, which must have been started with --listen."""
         assert self.process.stdin is not None
         self.process.stdin.write(msgspec.json.encode(request) + b"\n")
         self.process.stdin.flush()
@@ -79,7 +79,7 @@ def has_gpus(snapshot: Snapshot) -> bool:
 
 
 def readings(stub: NvmlStub) -> Iterator[Reading]:
-    """Yield the readings of a reader process, which ends with the iterator."""
+    """Yield the readings of a reader process, which is ended with the generator."""
     command = [sys.executable, "-m", "engine.gpus.reader", "0.1", "60"]
     environment = os.environ | stub.environment
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as reader:
@@ -105,19 +105,22 @@ def reads_nvml(process: psutil.Process) -> bool:
 
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """Stub with a profile for one test."""
+    """Return the stub with a profile for this test."""
     return NvmlStub(compiled_stub.folder, tmp_path / "profile")
 
 
 @pytest.fixture
 def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """Stub of an old driver, which lacks newer functions."""
+    """Return the stub of an old driver, which lacks newer functions."""
     return NvmlStub(compiled_old_stub.folder, tmp_path / "profile")
 
 
 @pytest.fixture
 def start_sampler() -> Iterator[Start]:
-    """Return a function that starts samplers, which end with the test; `stub` replaces the driver (default: none)."""
+    """Return a function that starts samplers, which are ended after the test.
+
+    `stub` replaces the driver; without it, there is no driver.
+    """
     started: list[RunningSampler] = []
 
     def start(*arguments: str, stub: NvmlStub | None = None, **environment: str) -> RunningSampler:

@@ -1,4 +1,4 @@
-"""CUDA's order of the GPUs, from a stub of libcuda in a separate process."""
+"""Order of the GPUs in CUDA, read from a stub of libcuda in a separate process."""
 
 from __future__ import annotations
 

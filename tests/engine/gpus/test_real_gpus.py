@@ -1,4 +1,4 @@
-"""Sampler with real NVIDIA GPUs, if present, compared with nvidia-smi."""
+"""Sampler on real NVIDIA GPUs, if there are any, compared with nvidia-smi."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CONSTANT: dict[str, Callable[[Gpu], Any]] = {
     "persistence_mode": lambda gpu: gpu.persistence,
     "mig.mode.current": lambda gpu: gpu.mig_enabled,
 }
-"""Constant quantities by nvidia-smi's names (`nvidia-smi --help-query-gpu`)."""
+"""Constant quantities, by their names in nvidia-smi (`nvidia-smi --help-query-gpu`)."""
 
 CHANGING: dict[str, tuple[Callable[[Gpu], float | None], float]] = {
     "memory.used": (lambda gpu: _mib(gpu.memory_used_bytes), 64),
@@ -54,11 +54,11 @@ CHANGING: dict[str, tuple[Callable[[Gpu], float | None], float]] = {
     "power.draw": (lambda gpu: gpu.power_w, 25),
     "fan.speed": (lambda gpu: gpu.fan_percent, 5),
 }
-"""Changing quantities of an idle GPU, with the tolerance between two readings."""
+"""Quantities of an idle GPU that change, with the tolerance between two readings."""
 
 
 def run(*command: str) -> list[list[str]]:
-    """Return a command's output lines, split at commas; skip the test if the command fails."""
+    """Run a command and return its output lines, split at commas; skip the test if the command fails."""
     return [[cell.strip() for cell in line.split(",")] for line in text(*command).splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""Replay of profiles that were recorded from real GPUs."""
+"""Profiles recorded from real GPUs, replayed by the NVML stub."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ GB = 1_000_000_000
 
 
 def is_complete(snapshot: Snapshot) -> bool:
-    """Return True if all rates are known and traffic is near the profile's.
+    """Return True if all rates are known and the traffic is close to that of the profile.
 
-    On a busy machine, much time may pass between reading the clock and a counter.
+    On a busy machine, some time can pass between reading the clock and reading a counter.
     """
     return bool(snapshot.gpus) and all(
         gpu.sm_active_percent is not None and traffic(gpu) == pytest.approx(TRAFFIC, rel=0.5) for gpu in snapshot.gpus
@@ -43,13 +43,13 @@ def still(gpu: Gpu) -> Gpu:
 
 
 def traffic(gpu: Gpu) -> list[float]:
-    """Return the rates of `gpu` in bytes per second, 0 for unknown ones."""
+    """Return the rates of `gpu` in bytes per second; 0 for unknown ones."""
     links = [gpu.pcie, *gpu.nvlinks]
     return [rate or 0.0 for each in links for rate in (each.received_bytes_per_s, each.sent_bytes_per_s)]
 
 
 TRAFFIC = [8 * GB, 2 * GB, *[3 * GB, GB] * 18]
-"""Traffic in the stub's profiles."""
+"""Traffic that the stub's profiles simulate."""
 
 
 def test_recording_replays_the_values(nvml_stub: NvmlStub, start_sampler: Start) -> None:

@@ -1,4 +1,4 @@
-"""Timing of the sampler, and termination of all its processes."""
+"""Timing of the sampler, and the end of all its processes."""
 
 from __future__ import annotations
 

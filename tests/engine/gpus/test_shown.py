@@ -1,4 +1,4 @@
-"""Hidden quantities, which must not be read."""
+"""Quantities that aren't visible, which must not be read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile
 QUICK = ("--interval", "0.1")
 ALWAYS = {"memory", "utilization", "temperature", "power"}
 CARDS = ALWAYS | {"throttle"}
-"""Calls per reading for a device card."""
+"""NVML calls per reading if only device cards are visible."""
 
 
 class Calls:
-    """Calls that the stub has recorded in `file`."""
+    """NVML calls that the stub has recorded in `file`."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
     def since_now(self) -> None:
-        """Clear the record."""
+        """Clear the recorded calls."""
         self.file.write_text("")
 
     def names(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""Watchdog with a reader that survives SIGKILL."""
+"""Watchdog for a reader that survives SIGKILL."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def readers() -> list[psutil.Process]:
 def test_unkillable_reader_blocks_a_new_one(
     nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Withhold the kill, as if the process were inside a driver call that can't be interrupted."""
+    """Suppress the kill, as if the process were in a driver call that can't be interrupted."""
     for name, value in nvml_stub.environment.items():
         monkeypatch.setenv(name, value)
     trigger = tmp_path / "hang"

@@ -1,4 +1,4 @@
-"""Runs of every task, each trained once."""
+"""A trained run of every task."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def _forked_workers(forker: Forker) -> Iterator[None]:
 def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
     """Return a function that returns the trained run of a task.
 
-    It is trained once for all test processes, so tests must not change its folder.
+    All test processes share it, so tests must not change its folder.
     """
     return cache(lambda task: built_once(tmp_path_factory, f"run-of-{task}", partial(cached_run, forker, task=task)))

@@ -1,4 +1,4 @@
-"""Uses of a trained detector of transformers: evaluation, review, predictions, tiles, heat maps, ONNX."""
+"""Trained transformers detectors: evaluation, review, predictions, tiles, heat maps, ONNX."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def test_exported_file_gives_the_same_detections_for_any_batch(
 
 @torch.no_grad()
 def _learn_statistics(model: torch.nn.Module) -> None:
-    """Give BatchNorm the statistics of noise: without, deep features grow until rounding decides the order of scores."""
+    """Give BatchNorm the statistics of noise.
+
+    Otherwise, deep features grow until rounding errors determine the order of scores.
+    """
     for module in model.modules():
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             module.momentum = None

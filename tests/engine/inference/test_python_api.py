@@ -1,4 +1,4 @@
-"""Use of a run's model from Python: typed results in the coordinates of the given images."""
+"""Use of a trained model from Python, with typed results in the coordinates of the given images."""
 
 from __future__ import annotations
 

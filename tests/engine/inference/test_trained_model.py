@@ -1,4 +1,4 @@
-"""Reloaded model of a run, whose validation metrics equal those of the run's last validation."""
+"""Model that is loaded from a run. Its validation metrics equal those of the run's last validation."""
 
 from __future__ import annotations
 

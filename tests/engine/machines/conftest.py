@@ -1,4 +1,4 @@
-"""Two machines and a head for runs, with helpers to compare trainings."""
+"""Fixtures with two remote machines and a head, and helpers to compare trainings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUICK = (
 
 
 class Bed(Machines):
-    """Machines with a shared dataset, and the head's runs."""
+    """Machines with a shared dataset, and the runs on the head."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -40,14 +40,14 @@ class Bed(Machines):
         return [RunFolder(path) for path in sorted(folder.iterdir())] if folder.exists() else []
 
     def train(self, devices: str, *flags: str) -> RunFolder:
-        """Run a training to its end."""
+        """Train a run to its end."""
         before = {run.run_id for run in self.runs()}
         done = self.footplate("train", str(self.images), *QUICK, "--devices", devices, *flags)
         assert done.returncode == 0, done.stdout + done.stderr
         return next(run for run in self.runs() if run.run_id not in before)
 
     def begin(self, devices: str, *flags: str) -> RunFolder:
-        """Start a long training and wait for its first checkpoints."""
+        """Start a long run, and wait until it has saved some checkpoints."""
         begun = self.footplate(
             "train", str(self.images), *QUICK, "--devices", devices, "--epochs", "9000", "--detach", *flags
         )
@@ -61,11 +61,11 @@ class Bed(Machines):
         until(lambda: run.state() != "running", 30, "it does not stop")
 
     def move_here(self, folder: Path) -> RunFolder:
-        """Move a run from a machine to the head."""
+        """Move a run folder from a machine to the head."""
         return RunFolder(folder.rename(self.home / "runs" / folder.name))
 
     def left(self) -> list[str]:
-        """List processes, listeners and files of runs on the machines."""
+        """List the processes, listening sockets and run files that remain on the machines."""
         processes = [f"{name}: {process.cmdline()}" for name in self.names for process in self.processes(name)]
         listening = [f"{name}: {one}" for name in self.names for one in self.listeners(name)]
         files = [str(path) for name in self.names for path in self.home_of(name).rglob("*") if path.is_file()]
@@ -73,12 +73,12 @@ class Bed(Machines):
 
 
 def events_of(run: RunFolder, kind: str) -> list[Event]:
-    """Return the run's events of a kind, by its tag."""
+    """Return the run's events with this tag."""
     return [event for event in run.events() if event.__struct_config__.tag == kind]
 
 
 def assert_same_training(run: RunFolder, other: RunFolder, *, steps: int) -> None:
-    """Compare the first loss, the metrics after every epoch, and the final weights."""
+    """Check that two runs have the same first loss, metrics after each epoch, and final weights."""
     first, second = (
         next(event for event in events_of(each, "step") if isinstance(event, StepMetrics)) for each in (run, other)
     )

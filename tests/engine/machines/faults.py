@@ -1,7 +1,8 @@
-"""Random faults of runs on two machines: `python -m tests.engine.machines.faults --count 50 --seed 1` (root).
+"""Random faults in runs on two machines: `python -m tests.engine.machines.faults --count 50 --seed 1` (root).
 
-Each run has one fault at a random time between its start and shortly after its end. It must end with the weights of an
-undisturbed run, or with a clear failure if recovery is impossible, and leave nothing on any machine.
+Each run suffers one fault at a random time between its start and a moment after its end. It must end with the weights
+of
+an undisturbed run, or with a clear failure if recovery is impossible. No processes or files may remain on any machine.
 """
 
 from __future__ import annotations
@@ -32,14 +33,17 @@ FLAGS = (*QUICK, "--devices", "node1:cpu,node2:cpu", "--strategy", "ddp", "--epo
 DISK = "100m"
 CUT_S, OFF_S, FULL_S = 5.0, 2.0, 2.0
 CLOSE = 1e-4
-"""Tolerance of weights, because sums may have a different order."""
+"""Tolerance for weights, because sums may be computed in a different order."""
 END_S = 480.0  # a run whose last state the disk does not take keeps it for five minutes
 LEFT_S = 40.0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Fault of `machine` some time after the start, repaired after seconds if it `passes`, otherwise after the run."""
+    """Fault on `machine` at some time after the start of the run.
+
+    It is repaired after some seconds if it `passes`, otherwise after the run.
+    """
 
     kind: Kind
     machine: str
@@ -55,7 +59,7 @@ class Fault:
 
 
 class FaultyBed(Bed):
-    """Machines whose Footplate homes are on small disks, and the weights of an undisturbed run."""
+    """Machines whose Footplate homes are on small disks, and the final weights of an undisturbed run."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -85,7 +89,7 @@ class FaultyBed(Bed):
         return next(run for run in self.runs() if run.run_id == begun.stdout.strip())
 
     def befall(self, run: RunFolder, fault: Fault) -> bool:
-        """Cause a fault and repair it if it passes; return False if the run has ended before."""
+        """Cause a fault, and repair it if it passes; return False if the run has ended before."""
         filler = self.home_of(fault.machine) / "filler"
         match fault.kind:
             case "power":
@@ -116,7 +120,7 @@ class FaultyBed(Bed):
                 return
 
     def _kill(self, run: RunFolder, fault: Fault) -> bool:
-        """Kill a process of that kind once the machine has one."""
+        """Wait until a process of the fault's kind exists on the machine, and kill it."""
         start = {"node": "footplate-node", "agent": "footplate-agent", "worker": "footplate-w"}[fault.kind]
         while run.state() not in ENDED:
             for process in self.processes(fault.machine):
@@ -129,7 +133,7 @@ class FaultyBed(Bed):
         return False
 
     def what_is_left(self, fault: Fault) -> list[str]:
-        """List remains of a run. A machine that has lost power may keep files."""
+        """List what remains of a run. A machine that has lost power may keep files."""
         left = self.left()
         if fault.kind == "power" and not fault.passes:
             shutil.rmtree(self.home_of(fault.machine) / "nodes", ignore_errors=True)
@@ -165,7 +169,7 @@ def draw(random_numbers: random.Random, kind: Kind, machines: tuple[str, ...], s
 
 
 def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> list[Fault]:
-    """Draw `count` faults; any six in a row contain every kind."""
+    """Draw `count` faults. Any six in a row include every kind."""
     random_numbers = random.Random(seed)
     kinds: list[Kind] = []
     while len(kinds) < count:
@@ -174,7 +178,7 @@ def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> 
 
 
 def suffer(bed: FaultyBed, fault: Fault) -> str:
-    """Run one training with a fault and describe the outcome. Raises AssertionError if the outcome is wrong."""
+    """Train a run with a fault, check the outcome, and describe it."""
     begun = time.monotonic()
     run = bed.begin_run(*fault.flags)
     while time.monotonic() < begun + fault.after_s and run.state() not in ENDED:

@@ -1,4 +1,4 @@
-"""Addresses of connections, and the interface and the ports that are used for them."""
+"""Addresses that machines use to connect, with their network interfaces and ports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.machines import addresses
 
 HERE, THERE = "192.0.2.7", "192.0.2.9"
 ALONE = "127.0.0.77"
-"""Loopback address on which nobody else listens."""
+"""Loopback address on which no other process listens."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Devices of other machines in a job, the host list, and paths from other machines."""
+"""Devices of other machines in a job, the list of hosts, and paths on other machines."""
 
 from __future__ import annotations
 

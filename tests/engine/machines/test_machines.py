@@ -1,4 +1,4 @@
-"""Runs on two machines through real ssh: same training as on one, recovery, and no remains."""
+"""Runs on two machines through real ssh: same results as on one machine, recovery, and cleanup."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_run_waits_for_required_machine(bed: Bed) -> None:
 
 
 def _assert_resumes(run: RunFolder) -> None:
-    """Wait for steps after the last restart, and check that they start at the last checkpoint."""
+    """Wait for steps after the last restart, and check that they continue from the last checkpoint."""
     at = events_of(run, "restarting")[-1].time
     until(
         lambda: any(event.time > at for event in events_of(run, "step")),

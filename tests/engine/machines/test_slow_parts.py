@@ -1,4 +1,4 @@
-"""Runs on several machines with a slow network, file system or disk, which must not end them."""
+"""Runs on several machines with a slow network, file system or disk. They must not fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in a real SLURM with two nodes: same training as locally, and exact continuation after SLURM's warning."""
+"""Runs on a real SLURM cluster with two nodes: same results as locally, and exact resuming after a warning signal."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
 ON_TWO = ("--nodes", "2", "--gpus-per-node", "0", "--strategy", "ddp")
 LONG = ("--epochs", "200")
-"""Number of epochs that takes longer than the time until SLURM's warning."""
+"""Number of epochs that takes longer than SLURM waits before it sends its warning."""
 
 
 class Bed(Slurm):
-    """SLURM, a dataset, and submitted runs."""
+    """SLURM cluster, a dataset, and the submitted runs."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -72,7 +72,7 @@ class Bed(Slurm):
         return "\n".join(f"{log.name}: {log.read_text()}" for log in logs if log.exists())
 
     def left(self) -> list[str]:
-        """List processes of runs, and files that nodes have left behind."""
+        """List the run processes and the files that remain on the nodes."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Transfer of files between machines, and the connection, whose heartbeats must not be delayed by it."""
+"""File transfers between machines, which must not delay the heartbeats on the same connection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ sys.exit(serve(Path({folder!r}), "r", copies=("checkpoints/last.pt",), writable=
 
 
 class Pair:
-    """Local folder of a run, and its copy on another machine."""
+    """Local folder of a run, and its counterpart on another machine."""
 
     def __init__(self, folder: Path) -> None:
         self.run, self.remote = RunFolder(folder / "run"), folder / "remote"
@@ -52,7 +52,7 @@ class Pair:
         return self.transfers
 
     def finish(self, start: Callable[[Callable[[str], None]], None]) -> str:
-        """Start a transfer and return its error."""
+        """Run a transfer to its end, and return its error message."""
         assert self.transfers is not None
         errors: list[str] = []
         start(errors.append)
@@ -65,7 +65,7 @@ class Pair:
         return self.finish(lambda on_done: transfers.fetch(path, on_done, saved))
 
     def save(self, step: int) -> CheckpointSaved:
-        """Save last.pt on the other machine, as its worker does."""
+        """Save last.pt on the other machine, as its worker would."""
         (self.remote / LAST).write_text(f"step {step}")
         return CheckpointSaved(kind="last", path=LAST, epoch=step // 100, step=step, bytes=8, seconds=0.0)
 
@@ -209,7 +209,7 @@ def python(script: str) -> list[str]:
 
 
 class Connected:
-    """Connection to a local command instead of one over ssh."""
+    """Connection to a local command in place of ssh."""
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self.selector = selectors.DefaultSelector()
@@ -218,7 +218,7 @@ class Connected:
         self.link = NodeLink(command, folder / "link.log", self.selector, self.messages.append, self.ends.append)
 
     def poll(self) -> bool:
-        """Handle the received messages; return True if the connection has ended."""
+        """Handle received messages; return True if the connection has ended."""
         for key, mask in self.selector.select(0.02):
             key.data(mask)
         return bool(self.ends)

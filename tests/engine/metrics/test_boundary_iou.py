@@ -1,4 +1,4 @@
-"""Boundary IoU compared with its definition: the pixels of a mask that repeated erosion removes."""
+"""Boundary IoU, compared with its definition: a boundary consists of the pixels that repeated erosion removes."""
 
 from __future__ import annotations
 

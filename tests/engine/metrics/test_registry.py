@@ -1,4 +1,4 @@
-"""Metrics of plug-ins, over batches and ranks."""
+"""Plug-in metrics over several batches and ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merged states of torchmetrics' metrics on several ranks, which equal a single metric that saw all samples."""
+"""torchmetrics states merged from several ranks, which equal the state of a metric that saw all samples."""
 
 from __future__ import annotations
 

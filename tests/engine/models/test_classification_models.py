@@ -30,13 +30,13 @@ ONE_OF_EACH = [
 ]  # fmt: skip
 BEGINNING = ("resnet18", "mnasnet0_5", "timm:tf_efficientnet_lite0", "timm:vit_tiny_patch16_224")
 LARGEST = 200_000_000
-"""Maximum number of parameters of a model that is trained for a step in these tests."""
+"""Maximum number of parameters for models that these tests train for a step."""
 RESNET18_FILE = "resnet18-f37072fd.pth"
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set an empty cache for torchvision's weights, without access to the network."""
+    """Use an empty cache for torchvision's weights, and disable downloads."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -80,7 +80,7 @@ def test_checkpoint_loads_in_torchvision(name: str) -> None:
 
 @pytest.mark.parametrize("name", some((*BEGINNING, *_others()), everyday=BEGINNING))
 def test_two_class_training_starts_near_chance(name: str) -> None:
-    """Compare the first loss with ln 2. With the default heads of some families it is 2 to 5."""
+    """Check that the first loss is close to ln 2. With the default heads of some models it would be 2 to 5."""
     default = classification_models.default_image_size(name)
     made_for_one = timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES
     size = default if made_for_one else max(96, classification_models.min_image_size(name))
@@ -160,7 +160,7 @@ def test_unbuildable_model_names_field_and_remedy(job: Job, field: str, words: s
 
 @pytest.fixture
 def cached(own_cache: Path) -> dict[str, Tensor]:
-    """Put weights of resnet18 into torchvision's cache, as a download does, and return them."""
+    """Save weights of resnet18 in torchvision's cache, as a download would, and return them."""
     state = torchvision_models.construct("resnet18", {"num_classes": 1000}).state_dict()
     torch.save(state, own_cache / RESNET18_FILE)
     return state
@@ -293,7 +293,7 @@ def test_frozen_statistics_stay_frozen() -> None:
 
 
 def agreed(path: Path, text: str, **given: object) -> Job:
-    """Return a job with a model file of this `text`, which the user has allowed to run."""
+    """Write a model file, and return a job that uses it with the user's permission."""
     path.write_text(text)
     return Job.from_fields(model=str(path), model_file_sha256=consent.agreed(path), image_size=16, **given)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Downloads of weights by the real child process from a real server."""
+"""Downloads of weights from a real server, by the real child process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HUB = Weights(repository="timm/some.model")
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., WeightsServer]]:
-    """Return a function that starts a server, which the hub's library uses as the hub."""
+    """Return a function that starts a server, which huggingface_hub uses in place of the real hub."""
     running = []
 
     def start(fault: Fault = "", files: dict[str, bytes] | None = None) -> WeightsServer:
@@ -58,7 +58,7 @@ def fetched(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
 
 
 def cause(weights: Weights, **given: object) -> str:
-    """Return the reason that a download fails, and check that no files are left."""
+    """Run a download that fails; return the reason, and check that no files remain."""
     code, events = fetched(weights, **given)
     assert code == 1
     (failed,) = [event for event in events if isinstance(event, Failed)]
@@ -68,7 +68,7 @@ def cause(weights: Weights, **given: object) -> str:
 
 
 def contents(folder: Path) -> list[Path]:
-    """Return the nonempty files below `folder`, without references and cache tags."""
+    """Return the nonempty files below `folder`, except references and cache tags."""
     files = [path for path in folder.rglob("*") if path.is_file() and "refs" not in path.parts]
     return [path for path in files if path.stat().st_size and path.name not in ("CACHEDIR.TAG",)]
 

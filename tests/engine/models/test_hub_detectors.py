@@ -1,4 +1,4 @@
-"""Detectors of transformers: losses, detections, weights and sizes."""
+"""Transformers detectors: losses, detections, weights and sizes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def test_losses_are_those_of_transformers_times_the_objects(name: str, images: t
 
 @pytest.mark.parametrize("name", ["tiny_dfine", "tiny_rtdetrv2", "tiny_rfdetr"])
 def test_losses_of_parts_add_up_to_those_of_the_batch(name: str, images: torch.Tensor) -> None:
-    """The loss of D-FINE that compares layers is a mean of each part; all others are sums over objects."""
+    """Sum the losses over parts of a batch.
+
+    D-FINE's loss between layers is a mean over each part; all other losses are sums over objects.
+    """
     still = {"num_denoising": 0, "weight_loss_ddf": 0.0} if name != "tiny_rfdetr" else {}
     model, targets = build(name, **still), targets_of(BOXES)
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""Weights that come with the installation: found, verified and loaded without a network."""
+"""Weights that are installed with Footplate: found, verified and loaded without a network."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.support.fixed_disk import FixedDisk
 from tests.support.included_weights import included_weights, replace_package
 
 STATE_SHA256 = "153bf98ba91b079cc608abb4abe024d429991d5c8bd59ff1bdc6cfc077363a4f"
-"""Hash of the names and tensors of timm's file, sorted by name."""
+"""Hash of the names and tensors in timm's file, sorted by name."""
 CLASSIFIER = Job.from_fields(model="timm:tf_efficientnet_lite0", pretrained=True)
 SEGMENTER = Job.from_fields(task="segmentation", model="unet", encoder="tu-tf_efficientnet_lite0", pretrained=True)
 
 
 def fetched(given: Weights) -> list[Failed]:
-    """Run the process that verifies weights; return the failures that it reports."""
+    """Run the process that verifies weights, and return the failures that it reports."""
     command = [sys.executable, "-m", "engine.models.fetch", msgspec.json.encode(given).decode()]
     done = subprocess.run(command, capture_output=True, check=False, timeout=120)
     events = [EVENT.decode(line) for line in done.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""Code that the window offers for loading a checkpoint, run on saved checkpoints."""
+"""Code that the window displays for loading a checkpoint, executed on saved checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models on the meta device that get their parameters and buffers from an equal model."""
+"""Models on the meta device whose parameters and buffers are copied from another model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def build(model: str, task: str) -> nn.Module:
 
 
 class Hidden(nn.Module):
-    """Model with a tensor in a list."""
+    """Model that stores a tensor in a list."""
 
     def __init__(self) -> None:
         super().__init__()

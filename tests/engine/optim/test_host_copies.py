@@ -1,4 +1,4 @@
-"""Copies of a state in the host's memory, and the blocks of pinned memory for them."""
+"""Copies of a training state in host memory, and the blocks of pinned memory that hold them."""
 
 from __future__ import annotations
 

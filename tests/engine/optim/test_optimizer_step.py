@@ -1,4 +1,4 @@
-"""Optimizer steps, schedules and their state by parameter names."""
+"""Optimizer steps, learning rate schedules, and optimizer state by parameter name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_schedules_change_the_learning_rate() -> None:
 
 
 def _factors(epochs: int, **fields: Any) -> list[float]:
-    """Return the learning rate of each step relative to the job's, with 4 steps per epoch."""
+    """Return the learning rate of each step as a multiple of the job's, with 4 steps per epoch."""
     model = _model()
     optimizer_step = _optimizer_step(model, epochs=epochs, learning_rate=0.1, **fields)
     factors = []
@@ -162,7 +162,7 @@ def test_state_resumes_exactly(optimizer: str) -> None:
 
 
 def test_loaded_state_takes_memory_format() -> None:
-    """Check strides, because fused optimizers read weight and state in the order of memory."""
+    """Check the strides, because fused optimizers read weights and state in memory order."""
 
     def step(model: nn.Module, optimizer_step: OptimizerStep) -> None:
         optimizer_step.zero_grad()
@@ -220,7 +220,7 @@ def test_gradients_accumulate_until_the_step() -> None:
 
 
 def _clipped(limit: float) -> nn.Module:
-    """Return a model after three steps of plain torch with clipped gradients."""
+    """Train three steps with clipped gradients in plain torch, and return the model."""
     model = _model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, fused=True)
     for _ in range(3):
@@ -244,7 +244,7 @@ def test_clipping_matches_torch_exactly(limit: float) -> None:
 
 
 class Adding:
-    """Implementation of `sum_over_shards` for ranks that run as threads."""
+    """`sum_over_shards` for ranks that run as threads."""
 
     def __init__(self, ranks: int) -> None:
         self._values: list[Tensor] = [torch.zeros(())] * ranks

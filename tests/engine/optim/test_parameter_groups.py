@@ -1,4 +1,4 @@
-"""Weight decay and learning rates of parameter groups."""
+"""Parameter groups with their weight decay and learning rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages of cuts, moved cuts, and automatic cuts compared with all possible ones."""
+"""Pipeline cuts: stages, moved cuts, and automatic cuts, which are compared with all possible ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def segment(number: int, forward_s: Sequence[float], **others: int) -> Segment:
 
 
 def cut_of(costs: Sequence[float], stage_ranks: tuple[int, ...] = (0, 1), **others: object) -> Cut:
-    """Return the cut of a model whose segments take `costs` seconds forward on each device."""
+    """Return the cut of a model whose segments take `costs` seconds for a forward pass on each device."""
     places = max(stage_ranks) + 1
     complete = Cut(
         segments=tuple(segment(number, [cost] * places) for number, cost in enumerate(costs)),
@@ -49,7 +49,7 @@ def every_cut(cut: Cut) -> list[Cut]:
 
 
 def slowest(cut: Cut) -> float:
-    """Return the seconds of the slowest device; infinite if a stage does not fit."""
+    """Return the time of the slowest device in seconds; infinity if a stage doesn't fit."""
     held = stages(cut)
     if any(stage.over_memory for stage in held):
         return math.inf

@@ -1,4 +1,4 @@
-"""Layouts of ranks, stages and microbatches against PyTorch's schedules."""
+"""Layouts of ranks, stages and microbatches, compared with PyTorch's schedules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ SCHEDULES = st.sampled_from(FIELDS["pipeline_schedule"].choices)
 
 
 def torch_schedule(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> Any:
-    """Return torch's schedule of the first device's stages. Raises ValueError if it refuses the microbatches."""
+    """Return torch's schedule for the stages of the first device.
+
+    Raises ValueError if torch rejects the number of microbatches.
+    """
     # Before its first step a schedule reads only these attributes of a rank's stages.
     stages: list[Any] = [
         SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Peak numbers of microbatches per stage against the orders of torch's schedules."""
+"""Maximum number of microbatches in flight per stage, compared with the order in torch's schedules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TORCHS = {
 
 
 def _peaks(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> tuple[int, ...]:
-    """Count along torch's order: up with each forward pass, down with the last backward pass."""
+    """Count the microbatches in flight, following torch's order of forward and backward passes."""
     # Before its first step a schedule reads only these attributes of a rank's stages.
     stages: list[Any] = [
         SimpleNamespace(

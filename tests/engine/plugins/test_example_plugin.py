@@ -1,4 +1,4 @@
-"""Example plug-in package, installed by pip: its dataset format, model, option and metric in a training."""
+"""Example plug-in, installed by pip: a run uses its dataset format, model, option and metric."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ print(type(given["model"]).__name__, sum(parameter.numel() for parameter in give
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the installed example, and a package whose plug-ins can't be used."""
+    """Return a folder with the installed example, and with a package whose plug-ins don't work."""
     folder, source = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("source") / "plugin"
     shutil.copytree(EXAMPLE, source)  # building leaves files behind
     install_here = ("--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder), str(source))
@@ -105,7 +105,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def listed(tmp_path: Path) -> Path:
-    """Write 60 images into one folder, and a list with the class of each, red or blue."""
+    """Write 60 images into one folder, and a list that names the class of each: red or blue."""
     random = np.random.default_rng(0)
     (tmp_path / "listed/images").mkdir(parents=True)
     lines = []

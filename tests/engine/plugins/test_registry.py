@@ -1,4 +1,4 @@
-"""Registries, which load plug-ins of installed packages on demand and skip unusable ones."""
+"""Registries, which load plug-ins of installed packages on demand and skip broken ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP = "footplate.models"
 
 @pytest.fixture(autouse=True)
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Create a folder into which packages are installed."""
+    """Create a folder for packages that tests install."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)

@@ -1,4 +1,4 @@
-"""Causes of failed workers, and the environment that workers start with."""
+"""Causes of worker failures, and the environment of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of scripted workers: order of messages, end of stream and exit."""
+"""Groups of scripted workers: order of messages, end of the stream, and exit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.specs import spec_of
 
 
 class ScriptedWorker:
-    """Worker that delivers `messages` one per `receive`, then the end of the stream."""
+    """Worker that returns one of `messages` per call of `receive`, then the end of the stream."""
 
     pid = 0
     because_of_another = False
@@ -145,7 +145,7 @@ TWO = {"devices": ("cpu", "cpu"), "strategy": "ddp"}
 def test_ranks_are_private_unless_they_need_the_network(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], started_here: int, fork: bool, is_private: bool
 ) -> None:
-    """Simulate a machine without driver files, and a user who isn't root."""
+    """Simulate a machine without driver files, and a user other than root."""
     monkeypatch.setattr(plugins, "fingerprint", lambda: "")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     job = Job.from_fields(**(TWO | fields))

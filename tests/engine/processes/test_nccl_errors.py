@@ -1,4 +1,4 @@
-"""Meanings of NCCL's errors, in the texts that torch raises."""
+"""Explanations of NCCL errors, found in the messages that torch raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detection of hanging ranks with a simulated clock."""
+"""Detection of hanging ranks, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEARTBEAT_S = 1.0
 
 
 class Ranks:
-    """Ranks that send a heartbeat each second; None in `beats` is silence."""
+    """Ranks that send a heartbeat every second, except those whose entry in `beats` is None."""
 
     def __init__(self, *beats: Heartbeat | None, limits: Limits = LIMITS) -> None:
         self.now = 1000.0
@@ -27,7 +27,7 @@ class Ranks:
         self.heartbeats[rank], self.since[rank] = heartbeat, self.now
 
     def run(self, seconds: float) -> list[Failed | Warned]:
-        """Advance the clock by `seconds`, and return the events up to the first failure."""
+        """Advance the clock by `seconds`; return the events up to the first failure."""
         events: list[Failed | Warned] = []
         end = self.now + seconds
         while self.now < end and not any(isinstance(found, Failed) for found in events):
@@ -49,7 +49,7 @@ class Ranks:
         return events
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock with progress on all ranks and expect no event."""
+        """Advance the clock while all ranks make progress; no event may occur."""
         for _ in range(int(seconds)):
             self.since = [self.now] * len(self.heartbeats)
             assert self.run(1) == []

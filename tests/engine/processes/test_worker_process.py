@@ -14,7 +14,7 @@ COMMANDS = 200
 
 
 def count_commands(_spec: WorkerSpec, channel: socket.socket) -> int:
-    """Worker that reads late; after each read it reports the number of commands in `unsaved`."""
+    """Run a worker that is slow to read its channel, and reports the number of commands after each read."""
     time.sleep(0.5)
     frames, count = Frames(), 0
     while count < COMMANDS:

@@ -1,4 +1,4 @@
-"""Estimates of time and memory, compared with numbers computed by hand."""
+"""Estimated time and memory, compared with manual calculations."""
 
 from __future__ import annotations
 

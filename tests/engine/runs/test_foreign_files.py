@@ -1,4 +1,4 @@
-"""Untrusted run folders with endless files, or pipes without a writer."""
+"""Untrusted run folders that contain endless files, or pipes without a writer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gui.sources.run_reader import LogReader
 from tests.gui.sources.written_runs import a_run, job, story, write
 
 pytestmark = pytest.mark.timeout(60)
-"""Timeout of the tests, because a reader that waits for a writer, or reads a complete sparse file, never ends."""
+"""Timeout for tests in which a defective reader would block forever."""
 
 
 def make_sparse(path: Path) -> None:

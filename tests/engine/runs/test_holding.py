@@ -1,4 +1,4 @@
-"""Measured sizes of run folders."""
+"""Sizes of run folders."""
 
 from __future__ import annotations
 

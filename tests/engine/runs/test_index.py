@@ -1,4 +1,4 @@
-"""Index of runs: unchanged runs are read only once, changed ones are always reloaded."""
+"""Index of runs: unchanged runs are read only once, changed ones again."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def read() -> dict[str, RunSummary]:
 
 
 def age(runs: Iterable[RunFolder]) -> None:
-    """Set the folders' modification times to yesterday, because recent changes are not cached."""
+    """Set the modification times of the folders to yesterday, because recent changes aren't cached."""
     for run in runs:
         os.utime(run.path, (time.time() - 86_400,) * 2)
 
 
 @pytest.fixture
 def logs_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that collects the ids of the runs whose logs are read."""
+    """Return a list that collects the ids of runs whose logs are read."""
     read_from: list[str] = []
     summary = RunFolder.summary
 

@@ -1,4 +1,4 @@
-"""Preloader that is killed with requests that it has not answered."""
+"""Preloader that dies before it has answered all requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.engine.supervisor.supervised import wait_until
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
-    """Return the list of runs whose supervisors were started directly; they are not started."""
+    """Collect the runs that would be started without the preloader, instead of starting them."""
     runs: list[RunFolder] = []
 
     def start(run: RunFolder) -> int:
@@ -31,7 +31,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
 
 
 def stopped_preloader() -> tuple[Preloader, int]:
-    """Return a preloader that counts as ready, and the pid of its child, which is stopped and reads nothing."""
+    """Return a preloader that appears to be ready, and the pid of its suspended child."""
     before = set(psutil.Process().children())
     preloader = Preloader()
     preloader.start()

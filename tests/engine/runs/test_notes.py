@@ -1,4 +1,4 @@
-"""The user's notes about a run."""
+"""Notes that the user writes about a run."""
 
 from __future__ import annotations
 

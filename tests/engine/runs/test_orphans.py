@@ -1,4 +1,4 @@
-"""Workers without a supervisor: finding and ending them."""
+"""Workers without a supervisor: how they are found and ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run() -> RunFolder:
 
 @pytest.fixture
 def left(run: RunFolder) -> Iterator[Callable[..., Orphan]]:
-    """Return a function that creates orphaned workers of the run, which are ended after the test."""
+    """Yield a function that creates orphaned workers of the run. They are ended after the test."""
     started: list[Orphan] = []
 
     def make(rank: int = 0, *arguments: str) -> Orphan:
@@ -132,7 +132,7 @@ def test_workers_of_another_home_are_ignored(
 
 
 def test_orphan_is_found_by_command_line(run: RunFolder) -> None:
-    """Check only the command line; open files can't be queried as on other systems."""
+    """Check only the command line, because some systems can't list open files."""
     command = [sys.executable, "-c", "import time; time.sleep(600)", "engine.processes.worker_main"]
     with run.worker_log(1).open("wb") as log:
         process = subprocess.Popen(command, stdout=log)
@@ -145,7 +145,7 @@ def test_orphan_is_found_by_command_line(run: RunFolder) -> None:
 
 
 def test_orphan_that_cannot_be_ended_is_reported(left: Callable[..., Orphan], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace psutil's answers, because a test can't create such a process."""
+    """Simulate psutil's results, because a test can't create such a process."""
     orphan = left(0)
     with monkeypatch.context() as system:
         system.setattr(psutil.Process, "terminate", lambda self: (_ for _ in ()).throw(psutil.AccessDenied(self.pid)))

@@ -1,4 +1,4 @@
-"""Problem reports: useful details, but no private data of the user."""
+"""Problem reports, which contain useful details but no private data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CUDA error: out of memory on /dev/nvidia0, driver 580.65.06
 
 @pytest.fixture
 def user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the user and the machine known names."""
+    """Use fixed names for the user and the machine."""
     monkeypatch.setenv("HOME", "/home/anna")
     monkeypatch.setattr(getpass, "getuser", lambda: "anna")
     monkeypatch.setattr(socket, "gethostname", lambda: "klinik7.example.org")

@@ -1,4 +1,4 @@
-"""Recorded output of SLURM's commands, and the states of runs in SLURM."""
+"""States of runs under SLURM, from recorded output of its commands."""
 
 from __future__ import annotations
 

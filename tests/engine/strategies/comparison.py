@@ -1,4 +1,4 @@
-"""Comparison of two finished runs: losses, metrics, and everything in their checkpoints."""
+"""Comparison of two finished runs: losses, metrics, and all contents of their checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.contract.events import Validation
 
 
 def is_statistic(name: str) -> bool:
-    """Return True for a buffer of BatchNorm, which differs between ranks and microbatches."""
+    """Return True for BatchNorm buffers, which differ between ranks and microbatches."""
     return "running_" in name or name.endswith("num_batches_tracked")
 
 
@@ -25,9 +25,10 @@ def assert_same_training(
     losses_rtol: float | None = None,
     ignore: Callable[[str], bool] | None = None,
 ) -> None:
-    """Compare losses, metrics, weights, optimizer state and averages; leave out metrics and weights to `ignore`, if given.
+    """Check that losses, metrics, weights, optimizer state and averages of two runs agree.
 
-    With a tolerance of 0, checkpoints must be equal bit by bit. Losses and metrics are sums in a different order.
+    `ignore` selects metrics and weights to skip. With a tolerance of 0, checkpoints must be equal bit by bit; losses
+    and metrics may still differ, because their sums have another order.
     """
     summed = {"rel": max(losses_rtol or rtol, 1e-6), "abs": 1e-7}  # fp32 resolves 1.2e-7
     assert len(group.losses) > 0

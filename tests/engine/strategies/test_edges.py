@@ -1,4 +1,4 @@
-"""Training of jobs at the limits of the checks."""
+"""Training with jobs that the checks only just accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fully sharded training compared with a single device that gets the ranks' parts in sequence."""
+"""Fully sharded training, compared with a single device that processes the ranks' parts of each batch in turn."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes, nn.NORM)
 """
-"""Model with three blocks, and a layer with two names.
+"""Model with three blocks, and a layer that has two names.
 
-The size of each rank's shard is a multiple of the CPU's vector length, or less than one vector: torch's fused
-optimizers round a remainder differently.
+The size of each rank's shard is a multiple of the CPU's vector length, or smaller than one vector, because torch's
+fused optimizers round a remainder differently.
 """
 
 
@@ -68,7 +68,7 @@ TWO_VALUES_EACH = BATCH_NORM.replace(
 FSDP: dict[str, Any] = {"strategy": "fsdp", "cpus": 2}
 DDP: dict[str, Any] = {"strategy": "ddp", "cpus": 2}
 IN_PARTS: dict[str, Any] = {"accumulation": 2}
-"""Fields of a job on a single device that gets the parts of two ranks in sequence."""
+"""Job fields for a single device that processes the parts of two ranks in turn."""
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], float]] = {
     "checkpointing": (LAYER_NORM, FSDP, IN_PARTS, {"activation_checkpointing": True}, 0.0),
@@ -89,7 +89,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], floa
         {"clip_norm": 0.5, "ema_decay": 0.9}, 1e-4,
     ),
 }  # fmt: skip
-"""Model, sharded setup, setup to compare with, fields of both jobs, and the relative tolerance of weights."""
+"""Model, sharded setup, setup to compare with, job fields for both, and relative tolerance of the weights, by name."""
 
 
 @pytest.mark.parametrize("case", some(CASES, everyday=["adamw, averaged"]))
@@ -106,7 +106,7 @@ def test_fsdp_trains_equally(job: Make, start: Start, model_file: WriteModel, ca
 
 @pytest.mark.long
 def build_everywhere(_spec: WorkerSpec) -> None:
-    """Have every rank build the complete model."""
+    """Build the complete model on every rank."""
     FullySharded.receives_weights = False  # type: ignore[assignment,method-assign]
 
 

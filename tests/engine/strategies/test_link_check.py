@@ -1,4 +1,4 @@
-"""Test of the connections between GPUs."""
+"""Test transfers between GPUs."""
 
 from __future__ import annotations
 

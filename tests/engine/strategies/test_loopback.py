@@ -1,4 +1,4 @@
-"""Connections between the ranks of a machine, which other users can reach."""
+"""Loopback connections between the ranks of a machine, which other users can reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model parallelism compared with a single device."""
+"""Model parallelism, compared with a single device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies added as one file: the form offers them, the checks know them, and runs train with them."""
+"""Strategies that are added as a file: the form, the checks and training support them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on real NVIDIA GPUs compared with the CPU, within the limits of the precision."""
+"""Training on real NVIDIA GPUs, compared with the CPU within the precision of the data type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build_model(num_classes):
         nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, num_classes))
 """
 TOLERANCE = {"fp32": 2e-2, "bf16": 5e-2, "fp16": 2e-2}
-"""Relative tolerance of twelve losses: sums have other orders, and TF32 keeps 11 bits, bf16 8 and fp16 11."""
+"""Relative tolerance of losses: sums have other orders, and TF32 and fp16 have 11 significant bits, bf16 has 8."""
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

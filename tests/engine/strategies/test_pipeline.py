@@ -1,4 +1,4 @@
-"""Pipelines with every schedule compared with a single device that gets their microbatches in sequence."""
+"""Pipelines with every schedule, compared with a single device that processes their microbatches in turn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ModelFile = Callable[[str], dict[str, str]]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv")
 EVERYDAY = some(SCHEDULES, everyday=("zbv",))
-"""Schedule of the everyday suite, with two stages per rank, which covers most code."""
+"""Schedule that the daily suite tests. It has two stages per rank and covers most of the code."""
 
 NORMS = """
 from torch import nn
@@ -74,7 +74,7 @@ FAMILIES = {
 def test_pipeline_trains_model_families_exactly(
     job: Make, start: Start, model_file: ModelFile, family: str, schedule: str
 ) -> None:
-    """Train families of models exactly, and ConvNeXt within rounding.
+    """Compare a model of each family. ConvNeXt is compared within rounding.
 
     Its channels-last activations become contiguous between stages.
     """

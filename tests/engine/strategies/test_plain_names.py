@@ -1,4 +1,4 @@
-"""Parameter names in checkpoints of models with tied, unused or constant tensors."""
+"""Parameter names in checkpoints, for models with tied, unused or constant tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Division of each rank's step time, and the rank for which the others wait."""
+"""Composition of each rank's step time, and the rank that the others wait for."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from engine.strategies.recompute import checkpoint_blocks, recomputed
 
 
 def _build(name: str) -> nn.Module:
-    """Return a model of torchvision, narrow and shallow if it has such options."""
+    """Return a torchvision model, made narrow and shallow if it has such options."""
     torch.manual_seed(0)
     match name:
         case "vit":
@@ -36,7 +36,10 @@ def _build(name: str) -> nn.Module:
 
 
 def _train(model: nn.Module, side: int, parts: int = 2) -> list[Tensor]:
-    """Make two steps of two parts, whose forward passes come first as in a pipeline; return the losses."""
+    """Train two steps of two parts each, and return the losses.
+
+    All forward passes of a step come before its backward passes, as in a pipeline.
+    """
     torch.manual_seed(1)
     inputs = torch.randn(2 * parts, 3, side, side)
     targets = torch.arange(2 * parts) % 5
@@ -69,7 +72,7 @@ def test_recompute_is_exact(name: str) -> None:
 
 def test_recompute_restores_buffers() -> None:
     class Counting(nn.Module):
-        """Module that multiplies its input by the number of its calls."""
+        """Module that multiplies its input by the number of calls."""
 
         count: Tensor
 
@@ -100,7 +103,7 @@ def test_recompute_restores_buffers() -> None:
 
 
 def test_recompute_twice_of_traced_stage() -> None:
-    """Recompute once for the gradients of inputs and once for those of weights, like a zero-bubble schedule."""
+    """Recompute for the gradients of inputs, then for those of weights, as in a zero-bubble schedule."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 4, 3))
     stage = fx.symbolic_trace(model)
@@ -121,7 +124,7 @@ def test_recompute_twice_of_traced_stage() -> None:
 
 
 def _saved_bytes(function: Callable[[], Tensor], parameters: set[int]) -> int:
-    """Return the bytes that the graph of `function`'s result retains for the backward pass, without parameters."""
+    """Return the bytes that the autograd graph of `function` saves for its backward pass, without parameters."""
     saved: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Refusals of strategies before anything starts."""
+"""Jobs that a strategy rejects before anything starts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Losses, weights, optimizer state and evaluation under every strategy.
+"""Same losses, weights, optimizer state and evaluation under every strategy.
 
-Each strategy is compared with a loop in plain torch (`tests.support.plain_training`) that gets the same chunks of each
-batch in sequence. For models without BatchNorm and dropout that equals training with the full batch.
+Each strategy is compared with a loop in plain torch (`tests.support.plain_training`) that processes the same chunks of
+each batch in turn. For models without BatchNorm and dropout, this is the same as training on full batches.
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ def build_model(num_classes):
 """,
 }
 EXACT_LIMIT = 1e-6
-"""Relative tolerance, because sums are added in a different order."""
+"""Relative tolerance, because sums are computed in a different order."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Strategy, and the chunks of a batch that it computes separately.
+    """Strategy, and the chunks of a batch that it processes separately.
 
-    `statistics_of` are the chunks whose BatchNorm statistics are saved. `streams` says how dropout draws: from "one"
-    stream, one per chunk ("rank") or one per stage of the model ("stage").
+    `statistics_of` are the chunks whose BatchNorm statistics are saved. `streams` selects the random streams for
+    dropout: "one" for all, one per chunk ("rank") or one per stage of the model ("stage").
     """
 
     cpus: int
@@ -148,11 +148,11 @@ EVERYDAY = {
     *(("batchnorm", name) for name in ("single", "1f1b")),
     *(("dropout", "ddp"), ("tied", "fsdp")),
 }
-"""Cases of the everyday suite, a few seconds each."""
+"""Cases in the daily suite, which take a few seconds each."""
 
 
 def _cases() -> list[Any]:
-    """Return every model with every strategy; cases outside the everyday suite are marked."""
+    """Return every model with every strategy; cases outside the daily suite are marked long."""
     cases = []
     for model in MODELS:
         for name, setting in SETTINGS.items():

@@ -1,4 +1,4 @@
-"""Detection of the parameters that a sharded model has used, in a process group of one."""
+"""Detection of the parameters that a sharded model uses, in a process group of one rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of a step merged from its parts."""
+"""Results of a step that is computed in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Division of step times into their parts."""
+"""Composition of step times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.gui.cut.example import trace
 
 
 class Clock:
-    """Clock of the stopwatch, set by tests."""
+    """Clock for the stopwatch that tests set."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -146,7 +146,7 @@ def test_stopwatch_costs_microseconds() -> None:
 
 
 class Device:
-    """Stand-in for a GPU whose stream is `behind` seconds late; events complete when it reaches them."""
+    """Simulated GPU whose stream is `behind` seconds late. Events complete when the stream reaches them."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -186,7 +186,7 @@ def device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def device_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: float = 0.0, **given: float) -> None:
-    """Make a step of a host that waits `read_s` for images and needs `host_s` to submit its work."""
+    """Make a step on a host that waits `read_s` for images and then takes `host_s` to submit work."""
     watch.mark("logging")
     device.clock.now += read_s
     watch.mark("data")

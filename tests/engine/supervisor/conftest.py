@@ -12,7 +12,10 @@ from tests.engine.supervisor.supervised import Start, Supervised
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Return a function that starts a supervisor with the tiny worker, given its behavior, size, options and fields."""
+    """Return a function that starts a supervisor with the tiny worker.
+
+    It takes the worker's behavior, the number of workers, options and job fields.
+    """
     started: list[Supervised] = []
 
     def starter(behaviour: str, world_size: int = 1, *arguments: str, **fields: Any) -> Supervised:

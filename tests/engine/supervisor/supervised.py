@@ -26,7 +26,7 @@ PATIENCE_S = 120.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Poll a condition of another process until it is true."""
+    """Wait until `condition`, which observes another process, is true."""
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, f"in vain waited for: {what}"
@@ -34,7 +34,7 @@ def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PAT
 
 
 def has_exited(pid: int) -> bool:
-    """Return True if a process has ended, even as a zombie."""
+    """Return True if a process has ended, even if it is a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -42,7 +42,7 @@ def has_exited(pid: int) -> bool:
 
 
 class Supervised:
-    """Supervisor process with the tiny worker, and its run; no restarts unless `fields` permit them."""
+    """Supervisor process with the tiny worker, and its run. It doesn't restart workers unless `fields` permit it."""
 
     def __init__(self, behaviour: str, world_size: int, *arguments: str, **fields: Any) -> None:
         strategy = "ddp" if world_size > 1 else "single"
@@ -52,7 +52,7 @@ class Supervised:
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start the supervisor of the next execution."""
+        """Start the supervisor for the next execution of the run."""
         with (self.run.path / "supervisor.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, str(HERE / "tiny_supervisor.py"), str(self.run.path), *self.arguments],
@@ -82,7 +82,7 @@ class Supervised:
 
 
 def messages(connection: RunConnection) -> Iterator[ServerMessage]:
-    """Yield messages until the connection closes, and fail after a long silence."""
+    """Yield messages until the connection closes; fail if none arrives for a long time."""
     while not connection.closed:
         ready = select.select([connection], [], [], PATIENCE_S)[0]
         assert ready, "nothing came"
@@ -97,7 +97,7 @@ Start = Callable[..., Supervised]
 
 
 def make_images(folder: Path, per_class: int = 24) -> Path:
-    """Create two classes of small gray images that differ in brightness."""
+    """Create small gray images of two classes that differ in brightness."""
     for split, lighter, count in (("train", 0, per_class), ("val", 20, max(2, per_class // 4))):
         for brightness, name in ((60, "dark"), (200, "light")):
             (folder / split / name).mkdir(parents=True)

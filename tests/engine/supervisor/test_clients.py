@@ -20,7 +20,7 @@ from tests.support.served import Served
 
 
 def raw_client(supervised: Supervised) -> socket.socket:
-    """Connect to the run without speaking its protocol."""
+    """Connect to the run without sending anything."""
     wait_until(lambda: supervised.run.supervisor() is not None, "the supervisor")
     content = supervised.run.supervisor()
     assert content is not None
@@ -35,7 +35,7 @@ def raw_client(supervised: Supervised) -> socket.socket:
 
 
 def last_line(client: socket.socket) -> dict[str, object]:
-    """Return the server's last message before it closed the connection."""
+    """Return the last message that the server sent before it closed the connection."""
     data = b""
     try:
         while chunk := client.recv(65536):

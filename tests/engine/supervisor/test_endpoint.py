@@ -1,4 +1,4 @@
-"""Sockets that supervisors listen on."""
+"""Sockets on which supervisors listen."""
 
 from __future__ import annotations
 

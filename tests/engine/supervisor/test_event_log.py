@@ -1,4 +1,4 @@
-"""Event log: numbers, full disks, damaged files, and reading file and memory as one stream."""
+"""Event log: numbering, full disks, damaged files, and reading from file and memory."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.support.syncing import synced
 
 @contextmanager
 def disk_full_at(size: int) -> Iterator[None]:
-    """Limit the files of this process to `size` bytes, so that writes fall short and fail.
+    """Limit the files of this process to `size` bytes, so that writes are truncated and fail.
 
-    Tests that use it need `capsys`, because pytest's default output capture also writes to a file.
+    Tests need `capsys` with this, because pytest's default output capture writes to a file, too.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

@@ -1,4 +1,4 @@
-"""Restarts within an execution, pauses, and further executions of a run."""
+"""Restarts within an execution, pauses, and several executions of a run."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def restarts(logged: list[AnyEvent]) -> list[Restarting]:
 
 
 def starting_points(supervised: Supervised, *, rank: int = 0) -> list[str]:
-    """Return the starting point of each attempt of a rank."""
+    """Return the checkpoint from which each attempt of a rank started."""
     lines = supervised.run.worker_log(rank).read_text().splitlines()
     return [line.partition(" begins ")[2] for line in lines if " begins " in line]
 
 
 def send_and_wait(supervised: Supervised, *commands: Command) -> list[AnyEvent]:
-    """Send `commands` once the run trains, and return all events after its end."""
+    """Send `commands` as soon as the run trains; wait until it ends, and return all events."""
     with supervised.connect() as connection:
         stream = events(connection)
         next(event for event in stream if isinstance(event, RunStarted) and event.execution == _executions(supervised))
@@ -68,7 +68,7 @@ def _executions(supervised: Supervised) -> int:
 
 
 def resume(supervised: Supervised, **changes: object) -> None:
-    """Resume the run with changes to its job, like a user."""
+    """Resume the run with changes to its job, as a user can."""
     job, problems = job_to_resume(supervised.run, changes)
     assert job is not None, problems
     save_next_job(supervised.run, job)

@@ -1,4 +1,4 @@
-"""Runs that download their pretrained weights from a real server first."""
+"""Runs that download pretrained weights from a real server before they start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JOB = {"model": "timm:test_resnet", "pretrained": True}
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeightsServer]:
-    """Serve weights under the names that the hub's library requests."""
+    """Serve weights under the file names that huggingface_hub requests."""
     served = WeightsServer({"model.safetensors": save(timm.create_model("test_resnet").state_dict())})
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)

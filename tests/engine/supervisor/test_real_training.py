@@ -1,4 +1,4 @@
-"""Supervisor with real workers that train a real network on real images."""
+"""Supervisor with real workers, which train a real network on real images."""
 
 from __future__ import annotations
 

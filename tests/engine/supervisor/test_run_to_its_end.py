@@ -30,7 +30,7 @@ from tests.engine.supervisor.supervised import Start, Supervised, events, has_ex
 
 
 def workers_of(supervised: Supervised, count: int) -> list[psutil.Process]:
-    """Return the workers of the run once they have started."""
+    """Wait until the run has started `count` workers, and return them."""
 
     def has_started() -> bool:
         return all("begins" in _text(supervised.run.worker_log(rank)) for rank in range(count))

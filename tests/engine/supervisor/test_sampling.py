@@ -1,4 +1,4 @@
-"""Samples of devices, their names, and the check that GPUs are free."""
+"""Device samples and names, and the check that GPUs are free."""
 
 from __future__ import annotations
 

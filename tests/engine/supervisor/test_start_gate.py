@@ -1,4 +1,4 @@
-"""Supervisors that wait for each other's devices."""
+"""Supervisors that wait until another run releases their devices."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def workers_of(one: Supervised) -> list[psutil.Process]:
 
 
 def has_inherited_ticket(one: Supervised) -> bool:
-    """Return True if a child of the supervisor has inherited its open queue ticket."""
+    """Return True if a child of the supervisor has inherited the open lock file of its queue slot."""
 
     def has_open(process: psutil.Process) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Finding at the end of a run: in its log, in the terminal and as JSON."""
+"""Verdict at the end of a run, in its log, in the terminal and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the real supervisor with the tiny worker: ``python tiny_supervisor.py RUN_FOLDER [spawn] [tcp] [quick]``."""
+"""Supervisor that runs the tiny worker: ``python tiny_supervisor.py RUN_FOLDER [spawn] [tcp] [quick]``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker without torch, which can misbehave in more ways than a real one."""
+"""Worker without torch that can misbehave in many ways."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from engine.runs.folder import RunFolder
 
 
 class Tiny:
-    """Worker that behaves as the job's name specifies."""
+    """Worker whose behavior is determined by the name of the job."""
 
     def __init__(self, spec: WorkerSpec, channel: socket.socket) -> None:
         self.spec = spec
@@ -56,12 +56,12 @@ class Tiny:
 
     @property
     def attempt(self) -> int:
-        """Number of starts of the last rank, counted in its log."""
+        """Number of times that the last rank has started, counted in its log."""
         log = RunFolder(self.spec.run_folder).worker_log(self.spec.world_size - 1)
         return log.read_text().count("begins") if log.exists() else 0
 
     def learn(self, epochs: int) -> None:
-        """Report epochs of ten steps, each with a loss 10 % lower than the one before."""
+        """Report epochs of ten steps; each step has a loss 10 % below that of the previous one."""
         done = epochs * (self.attempt - 1)
         self.send(
             Planned(
@@ -80,7 +80,7 @@ class Tiny:
         self.send(CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=1, step=step, bytes=7, seconds=0.0))
 
     def fail(self, kind: FailureKind, step: int) -> int:
-        """Report a failure like a real worker."""
+        """Report a failure as a real worker does."""
         self.send(Failed(cause=f"a failure of the kind {kind}", rank=self.spec.rank, step=step, kind=kind))
         return 1
 

@@ -1,4 +1,4 @@
-"""Limits on the output and the time of child processes."""
+"""Limits on the output and the run time of child processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text for bytes, durations and counts."""
+"""Texts for bytes, durations and counts."""
 
 from __future__ import annotations
 

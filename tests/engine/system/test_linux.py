@@ -1,4 +1,4 @@
-"""Effects of Linux features."""
+"""Effects of system calls that only Linux has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atomic and private writing of files."""
+"""Atomic writes, and files that only the user can read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def full() -> Iterator[None]:
-    """Limit files of this process to a kilobyte."""
+    """Limit the files of this process to one kilobyte."""
     limit_files(psutil.Process(), 1_000)
     yield
     limit_files(psutil.Process(), None)
@@ -75,7 +75,7 @@ def test_writers_leave_no_partial_files_on_full_disk(separate_home: Path, tmp_pa
 
 
 def fill(disk: Path) -> None:
-    """Write files until that fails. Raises OSError with the file's name."""
+    """Write files until the disk is full; raises OSError with the name of the file."""
     for number in range(9):
         file = disk / str(number)
         try:

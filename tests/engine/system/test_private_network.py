@@ -1,4 +1,4 @@
-"""Networks that only the processes within them can reach."""
+"""Network namespaces that only the processes in them can reach."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def network() -> Iterator[PrivateNetwork]:
 
 
 def in_network(network: PrivateNetwork, act: Callable[[], bytes]) -> bytes:
-    """Return the result of a function in a forked process in the network."""
+    """Call a function in a forked process inside the network, and return its result."""
     reader, writer = socket.socketpair()
     with reader, writer:
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""Valid host names, and explanations of ssh's failures."""
+"""Validation of host names, and explanations of ssh errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loss and metrics of classification."""
+"""Loss and metrics for classification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loss and metrics of multi-label classification."""
+"""Loss and metrics for multi-label classification."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sample(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
-    """Return the average precision: the sum of precision times recall gain over the thresholds."""
+    """Compute the average precision: the sum over thresholds of precision times the increase in recall."""
     if not true.any():
         return None
     area, before = 0.0, 0.0

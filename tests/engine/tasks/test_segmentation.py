@@ -1,4 +1,4 @@
-"""Losses, metrics and models of semantic segmentation."""
+"""Losses, metrics and models for semantic segmentation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sample(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
-    """Compute the metrics from their definitions in plain NumPy, pixel by pixel."""
+    """Compute the metrics from their definitions in plain NumPy, one pixel at a time."""
     found, true = outputs.argmax(1).numpy().ravel(), targets.numpy().ravel()
     found, true = found[true != NO_CLASS], true[true != NO_CLASS]
     ious, f1s = [], []
@@ -190,7 +190,7 @@ def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
 
 
 def features(inputs: Tensor, whole: torch.nn.Module) -> Tensor:
-    """Return the output of the encoder's last stage that a decoder uses."""
+    """Return the encoder features of the last stage that a decoder uses."""
     outputs: Tensor = whole.forward_intermediates(inputs, intermediates_only=True)[-1]
     return outputs
 

@@ -1,4 +1,4 @@
-"""Removal of tasks: deleting a folder of `engine.tasks` removes the task from everything."""
+"""Independence of tasks: deleting a folder from `engine.tasks` removes its task everywhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLDERS = {
     "roads": ("road_extraction", set()),
     "points": ("point_segmentation", {"points"}),
 }
-"""Id of each folder's task, and the formats and kinds of annotations that only it has."""
+"""For each folder: the id of its task, and the formats and kinds of annotations that no other task has."""
 DAILY = "edges"
 
 WRITE = """
@@ -60,7 +60,7 @@ print(json.dumps({
 
 
 def _run(tree: Path, script: str, *arguments: str) -> str:
-    """Run a script with the packages of `tree`, and return its output."""
+    """Run a script with the packages in `tree`, and return its output."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "QT_QPA_PLATFORM": "offscreen"}
     command = [sys.executable, "-c", script, *arguments]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
@@ -69,7 +69,7 @@ def _run(tree: Path, script: str, *arguments: str) -> str:
 
 
 def _mentions(tree: Path, words: list[str]) -> list[str]:
-    """Return the source files of `tree` that contain one of the words."""
+    """Return the source files in `tree` that contain one of the words."""
     files = [path for package in ("engine", "gui") for path in (tree / package).rglob("*.py")]
     return [str(path.relative_to(tree)) for path in files if any(word in path.read_text() for word in words)]
 

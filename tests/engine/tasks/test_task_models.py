@@ -1,4 +1,4 @@
-"""Common behavior of all models for images and points."""
+"""Behavior that all models for images and points share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exchange of the ranks' requests after each step."""
+"""Requests that ranks exchange after each step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NONE, STOP, SAVE, REPORT = Requests(), Requests(stop=True), Requests(checkpoint=
 
 
 class _OtherRank(Collectives):
-    """Collectives with another rank that makes the requests of `others`, one per call."""
+    """Collectives with a simulated second rank, which makes one of the requests in `others` per call."""
 
     def __init__(self, *others: Requests) -> None:
         self.others = list(others)

@@ -1,4 +1,4 @@
-"""Images with more channels than RGB, from a folder to a checkpoint."""
+"""Training on images with more channels than RGB, from the folder to the checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIDE = 28
 
 
 def scene(seed: int, bright: bool) -> np.ndarray:
-    """Return 16-bit values [h, w, bands] whose last band alone reveals the class."""
+    """Return 16-bit values [h, w, bands]. Only the last band reveals the class."""
     random = np.random.default_rng(seed)
     values = random.integers(200, 2500, (SIDE, SIDE, BANDS), np.uint16)
     values[8:20, 8:20, -1] += 6000 if bright else 0

@@ -1,4 +1,4 @@
-"""Image classification with measures against overfitting and rare classes: learning and exact resumption."""
+"""Image classification with regularization and class balancing: learning, and exact resuming."""
 
 from __future__ import annotations
 

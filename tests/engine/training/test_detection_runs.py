@@ -1,4 +1,4 @@
-"""Detection and instance segmentation from a folder to a checkpoint, under the strategies."""
+"""Detection and instance segmentation under all strategies, from the folder to the checkpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def coco_mean(folder: Path, model: nn.Module) -> float:
-    """Return pycocotools' mAP of the plain library's model on the validation images."""
+    """Run the plain torchvision model on the validation images, and return the mAP by pycocotools."""
     model.transform.image_mean, model.transform.image_std = HALVES
     model.transform.fixed_size = (SIDE, SIDE)
     with contextlib.redirect_stdout(io.StringIO()):

@@ -1,4 +1,4 @@
-"""Patience of early stopping."""
+"""Patience for early stopping."""
 
 from __future__ import annotations
 

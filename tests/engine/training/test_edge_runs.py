@@ -1,4 +1,4 @@
-"""Edge detection from a folder to a checkpoint, under the strategies."""
+"""Edge detection under all strategies, from the folder to the checkpoint."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rims(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measured(folder: Path, state: dict[str, torch.Tensor]) -> float:
-    """Return the ODS of a plain HED with these weights on the validation images."""
+    """Return the ODS that a plain HED network with these weights reaches on the validation images."""
     model = Hed(batch_norm=True)
     model.load_state_dict(state)
     model.eval()

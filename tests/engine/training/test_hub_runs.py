@@ -1,4 +1,4 @@
-"""Runs of detectors of transformers, whose tiny models a package of plug-ins adds."""
+"""Runs of transformers detectors, whose tiny models a plug-in package provides."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def test_every_part_of_the_loss_is_reported(begin: Start, discs: Path) -> None:
 STILL: dict[str, Any] = {
     "transforms": (), "augmentation": "own", "learning_rate": 1e-3, "freeze_batchnorm": True, "optimizer": "sgd",
 }  # fmt: skip
-"""Without randomness, whose streams depend on ranks; with plain SGD, since Adam magnifies the last bits of gradients near 0."""
+"""Job fields without randomness (whose streams depend on ranks) and with plain SGD.
+
+Adam would magnify rounding errors of gradients near 0.
+"""
 
 
 WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -76,12 +79,12 @@ WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "zero1": ("still_rfdetr", 2, {"strategy": "zero1"}),
     "hybrid": ("still_rtdetrv2", 2, {"strategy": "ddp"}),
 }
-"""Models with strategies and further fields that divide batches."""
+"""Model, number of devices and job fields, by the way in which batches are divided."""
 
 
 @pytest.mark.parametrize("way", some(list(WAYS), ["uneven", "accumulation"]))
 def test_training_is_that_of_a_single_device(begin: Start, discs: Path, way: str) -> None:
-    """The loss is the mean over the boxes of all ranks, whose images have different numbers of them."""
+    """Compare the losses, which are means over the boxes of all ranks; each rank has a different number of boxes."""
     name, cpus, changed = WAYS[way]
     fields = STILL | {"model": name}
     together = {"batch_size": changed.get("batch_size", 4)}

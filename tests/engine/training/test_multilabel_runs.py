@@ -1,4 +1,4 @@
-"""Multi-label classification from a folder to a checkpoint, under the strategies."""
+"""Multi-label classification under all strategies, from the folder to the checkpoint."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ STEPS = 6
 
 @pytest.fixture
 def spoiled_images(images: Path, tmp_path: Path) -> Path:
-    """Copy the images and replace one by a white image."""
+    """Copy the images, and replace one by a white image."""
     folder = tmp_path / "spoiled"
     shutil.copytree(images, folder)
     Image.new("RGB", (16, 16), (255, 255, 255)).save(folder / "train/green/5.png")
@@ -65,7 +65,10 @@ def spoiled_images(images: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def spoiled_job(job: Make, model_file: Write, spoiled_images: Path) -> Make:
-    """Return a function that creates jobs whose model fails on the white image as `spoil` says; `norm` adds BatchNorm."""
+    """Return a function that creates jobs whose model fails on the white image.
+
+    `spoil` selects the failure; `norm` adds BatchNorm.
+    """
 
     def make(spoil: str, *, norm: bool = True, always: bool = False, **fields: Any) -> Job:
         layer, white = ("nn.BatchNorm2d(4)" if norm else "nn.Identity()"), "-100.0" if always else "1.5"
@@ -80,7 +83,7 @@ def _warned(group: Any, code: str) -> list[str]:
 
 
 def _left_out(group: Any) -> list[int]:
-    """Return the steps of two epochs that rank 0 did not report."""
+    """Return the steps of two epochs that rank 0 didn't report."""
     return sorted(set(range(1, 2 * STEPS + 1)) - {metrics.step for metrics in group.of(StepMetrics)})
 
 
@@ -186,7 +189,7 @@ def test_rollback_skips_nonfinite_step(spoiled_job: Make, start: Start) -> None:
 
 
 def test_nonfinite_state_is_not_saved(spoiled_job: Make, start: Start) -> None:
-    """Spoil the weights by gradients in a step with a finite loss, just before a checkpoint."""
+    """Make the weights infinite in a step with a finite loss, just before a checkpoint."""
     fields = {"checkpoint_steps": 1, "keep_checkpoints": 100, "seed": 1}
     group = start(spoiled_job("gradient", **fields), every_step=True)
     assert group.finish() == [1]

@@ -1,4 +1,4 @@
-"""Skipped steps, and the limit at which a training is given up."""
+"""Steps that are skipped for lack of memory, and the limit at which training is given up."""
 
 from __future__ import annotations
 

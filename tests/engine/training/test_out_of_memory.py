@@ -1,4 +1,4 @@
-"""Devices that run out of memory: the step is repeated in smaller parts, which later steps keep."""
+"""Devices that run out of memory: the step is repeated in smaller parts, which later steps also use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of the documented example of a custom task, from a folder to a checkpoint."""
+"""Runs of the documented example of a custom task, from the folder to the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker's end of its channel, tested over real sockets."""
+"""Worker side of the channel to the supervisor, tested with real sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METRICS = {"epoch": 1, "loss": 1.0, "learning_rate": 0.1, "images_per_second": 1
 
 
 class Ends:
-    """Both ends of a channel; `ended` is set when the reporter finds it closed."""
+    """Both ends of a channel; `ended` is set when the reporter finds the channel closed."""
 
     def __init__(self) -> None:
         self.supervisor, theirs = socket.socketpair()
@@ -32,7 +32,7 @@ class Ends:
         self._received: list[Any] = []
 
     def receive(self) -> Any:
-        """Return the next message; None at the end."""
+        """Return the next message, or None at the end of the stream."""
         while not self._received:
             data = self.supervisor.recv(1 << 16)
             if not data:

@@ -1,4 +1,4 @@
-"""Restoration of buffers and random states after trial steps."""
+"""Buffers and random states that are restored after trial steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUNNING = "norm.running_mean"
 
 
 class Counting(nn.Module):
-    """Module that counts its passes by replacing a buffer, and has one buffer that does not exist at first."""
+    """Module that counts its passes in a buffer that it replaces, and has a buffer that is None at first."""
 
     count: Tensor
     late: Tensor | None

@@ -1,4 +1,4 @@
-"""Semantic segmentation from a folder to a checkpoint, under the strategies."""
+"""Semantic segmentation under all strategies, from the folder to the checkpoint."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mean_iou(folder: Path, state: dict[str, torch.Tensor]) -> float:
-    """Return the mean IoU of the plain library's model over all pixels of the validation images."""
+    """Return the mean IoU over all pixels of the validation images, using the plain library model."""
     model = smp.Unet("resnet18", encoder_weights=None, classes=3)
     model.load_state_dict(state)
     model.eval()

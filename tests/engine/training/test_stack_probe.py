@@ -1,4 +1,4 @@
-"""States of a thread found in its stack: working, reading images, waiting for other ranks."""
+"""Activity of a thread, as its stack shows it: working, reading images, or waiting for other ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.training.stack_probe import inspect_stack
 
 @contextmanager
 def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
-    """Run a thread in `function` inside the context; the thread returns once its event is set."""
+    """Run a thread that blocks in `function`; it ends when the context is left."""
     end = threading.Event()
     thread = threading.Thread(target=function, args=(end,))
     thread.start()
@@ -28,7 +28,7 @@ def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
 
 
 def inspect_inside(thread: int, function: str) -> tuple[str, str]:
-    """Return the result of `inspect_stack` once the thread has reached `function`."""
+    """Wait until the thread has reached `function`, and return the result of `inspect_stack`."""
     while True:
         state, location = inspect_stack(thread)
         if location.startswith(f"{function} ("):

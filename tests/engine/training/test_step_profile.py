@@ -1,4 +1,4 @@
-"""Reported division of steps into their parts, in complete runs."""
+"""Composition of step times, as complete runs report it."""
 
 from __future__ import annotations
 

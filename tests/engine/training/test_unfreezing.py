@@ -1,4 +1,4 @@
-"""Backbones that are frozen until a given epoch."""
+"""Backbones that remain frozen up to a certain epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def frozen() -> nn.Module:
 
 
 def taking(model: nn.Module) -> set[str]:
-    """Return the parameters that get gradients in a backward pass."""
+    """Return the names of the parameters that get gradients in a backward pass."""
     model.zero_grad()
     model(torch.rand(2, 3, 32, 32)).sum().backward()
     return {name for name, parameter in model.named_parameters() if parameter.grad is not None}

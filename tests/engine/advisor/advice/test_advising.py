@@ -1,4 +1,4 @@
-"""Advisor process with real trials on CPU workers."""
+"""Advisor process that runs real trials on CPU workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of the advisor if nothing could be measured."""
+"""Answers of the advisor when no trial could be measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranking of measured contenders."""
+"""Ranking of measured setups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicted steps on several machines."""
+"""Predicted step times on several machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Setups of a job."""
+"""Setups that the advisor tries for a job."""
 
 from __future__ import annotations
 

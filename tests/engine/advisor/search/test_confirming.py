@@ -1,4 +1,4 @@
-"""Repeats of trials with other seeds, and the winner."""
+"""Repetition of trials with other seeds, and selection of the winner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search driver with real runs, which is killed and continued."""
+"""Search driver with real runs, which is killed and restarted."""
 
 from __future__ import annotations
 
@@ -57,14 +57,13 @@ def final_state(folder: SearchFolder) -> SearchState:
 
 
 def kill(folder: SearchFolder) -> None:
-    """Kill the driver."""
     driver = wait_for(folder.driver)
     os.kill(driver.pid, signal.SIGKILL)
     wait_for(lambda: folder.driver() is None)
 
 
 def kill_everything() -> None:
-    """Kill all other processes of this test, like a power failure."""
+    """Kill all other processes of this test, as a power failure would."""
     mine = [process for process in psutil.process_iter() if process.pid != os.getpid() and _belongs_to_test(process)]
     for process in mine:
         process.kill()
@@ -79,7 +78,7 @@ def _belongs_to_test(process: psutil.Process) -> bool:
 
 
 def times(run: RunFolder) -> tuple[float, float]:
-    """Return the times of a run's first start and last end."""
+    """Return the start of the run's first execution and the end of its last one."""
     events = list(run.events())
     started_at = next(event.time for event in events if isinstance(event, RunStarted))
     return started_at, next(event.time for event in reversed(events) if isinstance(event, RunFinished))
@@ -231,7 +230,7 @@ FIRST_VALUES = {0: 0.5, LUCKY: 0.9, SOLID: 0.8}
 
 
 class ConfirmedSearch:
-    """Search whose base trials have ended, with runs that are created and never started."""
+    """Search whose trials have ended, so that it repeats the best ones; the runs exist but are never started."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
         self.search = small_search(space=RANGES, pruner="none", trials=3, devices=["cpu"] * 3, **values)
@@ -248,7 +247,7 @@ class ConfirmedSearch:
         self.start_trials()
 
     def start_trials(self) -> None:
-        """Create a new driver and start trials, as after the previous driver was killed."""
+        """Create a new driver and start trials, as after the death of the previous driver."""
         self.driver = Driver(self.folder, self.search, Preloader())
 
     def step(self) -> SearchState:
@@ -257,12 +256,12 @@ class ConfirmedSearch:
         return self.folder.state()
 
     def unfinished(self) -> list[tuple[RunFolder, Trial]]:
-        """Return the repeats that have not ended."""
+        """Return the repetitions that haven't ended."""
         return [(run, trial) for run, trial in trials_of("small") if not run.events_file.exists()]
 
     @staticmethod
     def finish(run: RunFolder, value: float | None) -> None:
-        """End a run with a result; None means that it fails."""
+        """End a run with the result `value`; None makes it fail."""
         outcome: Any = "completed" if value is not None else "failed"
         events: list[AnyEvent] = [RunFinished(outcome=outcome)]
         if value is not None:

@@ -1,4 +1,4 @@
-"""Optuna studies, which depend only on the trials and a seed."""
+"""Optuna studies. Their proposals depend only on the trials and a seed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def known_trial(trial: Trial, *values: float | None, state: TrialState = "comple
 
 
 def known_trials(search: Search, count: int) -> list[KnownTrial]:
-    """Return trials whose value is best at a learning rate of 0.01; a quarter is pruned, and two fail."""
+    """Return trials whose best learning rate is 0.01. A quarter of them is pruned, and two fail."""
     study, known = Study(search, CATALOGUE), list[KnownTrial]()
     for number in range(count):
         trial = study.ask(known, number)

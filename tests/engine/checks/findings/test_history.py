@@ -1,4 +1,4 @@
-"""Best metrics and checkpoints over several executions."""
+"""Best metrics and checkpoints of a run with several executions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences on rankings of measured candidates."""
+"""Sentences that compare measured candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on synthetic histories of each kind, and on noise."""
+"""Verdicts on synthetic training histories of every kind, and on noise."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of(
     losses: list[float], trained: list[float], *, top1: list[float] | None = None, accuracy: float | None = 0.9,
     outcome: Outcome = "completed", classes: int = 10, **fields: Any,
 ) -> Verdict | None:  # fmt: skip
-    """Return the verdict on a classifier with these validation and training losses."""
+    """Return the verdict on a classifier with these validation losses and training losses."""
     history = History()
     history.add(plan(classes))
     for number, (loss, training) in enumerate(zip(losses, trained, strict=True), 1):
@@ -244,7 +244,7 @@ AT_REST = [1.0, 0.6, 0.45, 0.41, 0.405, 0.404]
 def recalled(
     recalls: list[float], counts: list[int], *, losses: list[float] = AT_REST, **fields: Any
 ) -> Verdict | None:
-    """Return the verdict on a run with these classes; samples that are missed are predicted as the first class."""
+    """Return the verdict on a run with these recalls; missed samples are predicted as the first class."""
     history = History()
     history.add(plan(len(counts)))
     for number, loss in enumerate(losses, 1):

@@ -1,4 +1,4 @@
-"""Disk cache: sharing, changes of files, damage and size limit."""
+"""Image cache on disk: sharing, modified files, damage and size limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Open = Callable[..., CachedImages]
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """Create a dataset of twelve files. An image decodes to the first byte of its file everywhere."""
+    """Create a dataset of twelve files. An image is decoded to the first byte of its file, repeated."""
     for number in range(COUNT):
         write(tmp_path / "set" / "ab"[number % 2] / f"{number}.jpg", number + 1)
     return tmp_path / "set"
@@ -71,7 +71,7 @@ def aspect(path: str) -> float:
 
 
 def use(cache: CachedImages, folder: Path) -> int:
-    """Find or decode every image, as a run does, and check it; return the number of decoded images."""
+    """Get every image from the cache or decode it, as a run does; return the number of decoded images."""
     paths = files(folder)
     count = 0
     for sample, path in enumerate(paths):
@@ -169,7 +169,7 @@ def damage_pixels(folder: Path) -> None:
 
 
 def lose_pixels(folder: Path) -> None:
-    """Zero the pixels, as if the system went down before writing them."""
+    """Overwrite the pixels by zeros, as if the system had crashed before it wrote them."""
     size = (folder / "pixels").stat().st_size
     os.truncate(folder / "pixels", 5 * BYTES)
     os.truncate(folder / "pixels", size)
@@ -300,7 +300,7 @@ def other_sets(tmp_path: Path, count: int) -> list[Path]:
 
 
 def set_limit(count: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit the cache to `count` sets of twelve images."""
+    """Limit the cache to the size of `count` datasets of twelve images."""
     limit = count * COUNT * (BYTES + RECORD.itemsize) / cache_space.GIB
     monkeypatch.setenv(LIMIT_VARIABLE, f"{limit:.15f}")
 

@@ -1,4 +1,4 @@
-"""Boxes and planes that are cropped and mirrored together with their images."""
+"""Boxes and masks, which are cropped and mirrored together with their images."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def opened(folder: Path, format_: str = "boxes") -> ImageSet:
 
 
 def batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, Tensor]]:
-    """Return inputs and targets of some epochs of the training loader."""
+    """Return inputs and targets of several epochs from the training loader."""
     sampler = GlobalBatchSampler(len(images), len(images), 0, 1, RandomStreams(5), shuffle=True)
     loader: BatchLoader = loader_of(images, sampler, **UNCHANGED | given)
     try:
@@ -44,7 +44,10 @@ def batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, T
 
 
 def coloured(image: Tensor, name: str) -> Tensor:
-    """Return the mask, bool [h, w], of the pixels with the color of a class in an image [3, h, w] in 0..1."""
+    """Return a mask, bool [h, w], of the pixels that have the color of class `name`.
+
+    `image` is [3, h, w] in 0..1.
+    """
     wanted = torch.tensor(boxed.COLOURS[name])[:, None, None] / 255
     return (image - wanted).abs().amax(0) < 0.3
 

@@ -1,4 +1,4 @@
-"""Conversion of images of all kinds to uint8 tensors of the requested size."""
+"""Conversion of images of every kind to uint8 tensors of the requested size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tree = Callable[..., Path]
 
 
 def opened(path: Path, size: int, channels: int) -> torch.Tensor:
-    """Return the image at `path`, the first of its class folder, through the complete pipeline."""
+    """Return the image at `path`, the first in its class folder, after the full loading pipeline."""
     root = path.parent.parent
     image(path.parent / "zzz.png")
     image(root / "other/1.png")

@@ -1,4 +1,4 @@
-"""Tables of class names in all usual forms, for gray levels and for colors."""
+"""Tables of class names in their common forms, for gray values and for colors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check of image files by their first and last bytes."""
+"""Quick check of an image file's first and last bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding of JPEGs by libjpeg-turbo, which equals Pillow's; files that it refuses are left to Pillow."""
+"""JPEG decoding with libjpeg-turbo. Its results equal Pillow's, which decodes the files that it rejects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.data.decoding.reading import Unfit
 
 
 def scene(width: int, height: int, seed: int = 0) -> Image.Image:
-    """Return a smooth image with edges and four different corners."""
+    """Return a smooth image with edges, and with a different color in each corner."""
     random = np.random.default_rng(seed)
     image = Image.fromarray(random.integers(0, 256, (6, 8, 3), np.uint8)).resize(
         (width, height), Image.Resampling.BICUBIC
@@ -41,7 +41,7 @@ def by_pillow(content: bytes, size: int, channels: int) -> np.ndarray:
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the mean absolute difference of two images, on a scale of 0 to 255."""
+    """Return the mean absolute difference of two images, whose pixels range from 0 to 255."""
     assert one.shape == other.shape
     return float(abs(one.astype(float) - other).mean())
 

@@ -1,4 +1,4 @@
-"""Reading of masks from all kinds of images and arrays, each with the kind of its values."""
+"""Reading masks from images and arrays of every kind, with the type of their values."""
 
 from __future__ import annotations
 

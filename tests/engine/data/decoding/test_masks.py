@@ -1,4 +1,4 @@
-"""Meaning of the values of masks, and images with masks."""
+"""Meaning of mask values, and images with masks."""
 
 from __future__ import annotations
 

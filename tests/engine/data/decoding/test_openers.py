@@ -1,4 +1,4 @@
-"""Image files of every suffix, which are read or refused with the command that installs a reader."""
+"""Image files with every suffix. They are read, or the error names the package to install."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ BLOCK = (slice(6, 18), slice(10, 30))
 
 
 def scene() -> np.ndarray:
-    """Return a bright block on a dark background."""
+    """Return an image of a bright block on a dark background."""
     pixels = np.full((SIZE[1], SIZE[0], 3), 20, np.uint8)
     pixels[BLOCK] = (220, 210, 200)
     return pixels
 
 
 def write(path: Path) -> Path:
-    """Write the scene in the format of the suffix."""
+    """Write the image; the suffix determines the file format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     image = Image.fromarray(scene())
     if path.suffix == ".npy":

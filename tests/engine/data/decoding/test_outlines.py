@@ -1,4 +1,4 @@
-"""Polygons and run lengths, compared with COCO's reference code."""
+"""Polygons and run lengths, compared with COCO's reference implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of text files in the encodings that programs write."""
+"""Text files in the encodings that other programs write."""
 
 from __future__ import annotations
 

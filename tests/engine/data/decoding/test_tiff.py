@@ -1,4 +1,4 @@
-"""Conversion of TIFFs with many bands, 16 bits or floating-point values to channels of 8 bits."""
+"""TIFFs with many bands, 16 bits or floating-point values, which are converted to 8-bit channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIDE = 24
 
 
 def save(path: Path, values: np.ndarray, **how: Any) -> str:
-    """Save `values` [h, w] or [h, w, bands] as a TIFF, interleaved by pixel unless `how` changes that."""
+    """Save `values` [h, w] or [h, w, bands] as a TIFF; bands are interleaved by pixel by default."""
     path.parent.mkdir(parents=True, exist_ok=True)
     layout = {} if values.ndim == 2 else {"planarconfig": "contig"}
     tifffile.imwrite(path, values, **({"photometric": "minisblack", "metadata": None} | layout | how))
@@ -26,7 +26,7 @@ def save(path: Path, values: np.ndarray, **how: Any) -> str:
 
 
 def scene(seed: int, bands: int, kind: str = "uint16", top: float = 3000) -> np.ndarray:
-    """Return random values of a scene; band i has values from 0 to (i + 1) * `top`."""
+    """Return random values; those of band i range from 0 to (i + 1) * `top`."""
     values = np.random.default_rng(seed).random((SIDE, SIDE, bands)) * top * np.arange(1, bands + 1)
     return values.astype(kind)
 

@@ -1,4 +1,4 @@
-"""Replacement of transparency by a background, which is the same for every decoder."""
+"""Transparent images, which are composited with the same background by every decoder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHAPE[8:20, 4:28] = 255
 
 
 def icon(color: tuple[int, int, int]) -> Image.Image:
-    """Return an image of one color whose content is in its alpha channel."""
+    """Return an image of one color whose shape is in its alpha channel."""
     pixels = np.zeros((SIDE, SIDE, 4), np.uint8)
     pixels[..., :3], pixels[..., 3] = color, SHAPE
     return Image.fromarray(pixels)

@@ -1,4 +1,4 @@
-"""XML files of datasets: encodings that tools write, and attacks on the parser."""
+"""XML annotation files: encodings that tools write, and attacks on the parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that only a user's custom task can read."""
+"""Folders that only a custom task can read."""
 
 from __future__ import annotations
 

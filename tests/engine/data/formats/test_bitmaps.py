@@ -1,4 +1,4 @@
-"""Masks that labeling tools embed in their files."""
+"""Masks that labeling tools embed in annotation files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def encoded(content: bytes) -> str:
 
 
 def pixels_of(mask: Mask, left: int, top: int, size: tuple[int, int]) -> Mask:
-    """Return the pixels of the complete image that a patch covers, computed from its outline."""
+    """Compute the image-sized mask of an embedded patch from its outline."""
     shape = patch_shape("cat", mask, left, top, size)
     whole = np.zeros(size, bool)
     assert shape is not None

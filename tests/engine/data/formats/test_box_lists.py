@@ -1,4 +1,4 @@
-"""Formats that store the boxes of many images in one file: WIDER FACE, MOT Challenge and BDD100K."""
+"""Formats that store the boxes of all images in one file: WIDER FACE, MOT Challenge and BDD100K."""
 
 from __future__ import annotations
 

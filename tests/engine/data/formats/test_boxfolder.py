@@ -1,4 +1,4 @@
-"""Folders of images with boxes in all formats."""
+"""Image folders with boxes, in all formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of every format in which files were moved, renamed or lost: they are read correctly, or not at all."""
+"""Datasets in which files were moved, renamed or deleted: they are read correctly, or rejected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Change = Callable[[Path, int], None]
 
 
 def move_down(folder: Path, draw: int) -> None:
-    """Move everything into a folder with a meaningless or misleading name."""
+    """Move the dataset into a subfolder with a random name, which may be misleading."""
     inner = folder / ("export", "dataset", "train", "images")[draw % 4]
     parts = list(folder.iterdir())
     if inner in parts:
@@ -32,7 +32,7 @@ def move_down(folder: Path, draw: int) -> None:
 
 
 def rename_splits(folder: Path, draw: int) -> None:
-    """Rename the folders of splits."""
+    """Give the folders of the splits other names."""
     names = {"train": ("training", "Train", "part1")[draw % 3], "val": ("valid", "validation", "part2")[draw % 3]}
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir() and path.name in names:
@@ -40,21 +40,21 @@ def rename_splits(folder: Path, draw: int) -> None:
 
 
 def drop_a_file(folder: Path, draw: int) -> None:
-    """Delete one file."""
+    """Delete a random file."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     if files:
         files[draw % len(files)].unlink()
 
 
 def drop_a_folder(folder: Path, draw: int) -> None:
-    """Delete one folder."""
+    """Delete a random folder."""
     folders = sorted(path for path in folder.rglob("*") if path.is_dir())
     if folders:
         shutil.rmtree(folders[draw % len(folders)])
 
 
 def cut_a_file_short(folder: Path, draw: int) -> None:
-    """Keep the first half of an annotation file."""
+    """Truncate a random annotation file to its first half."""
     files = sorted(
         path for path in folder.rglob("*") if path.suffix.lower() in (".txt", ".json", ".csv", ".xml", ".yaml")
     )
@@ -64,19 +64,19 @@ def cut_a_file_short(folder: Path, draw: int) -> None:
 
 
 def add_clutter(folder: Path, draw: int) -> None:
-    """Add files that often accumulate in folders."""
+    """Add unrelated files of kinds that are common in dataset folders."""
     (folder / "README.md").write_text("# Data\n")
     (folder / ("notes.txt", "thumbs.db", "log.csv")[draw % 3]).write_text("a,b\n1,2\n")
     (folder / ".cache").mkdir(exist_ok=True)
 
 
 LOSSES = (drop_a_file, drop_a_folder, cut_a_file_short)
-"""Changes that may lose objects or class names unnoticed, such as a text file that ends early at a line break."""
+"""Changes that can lose objects or class names without an error, for example if a text file ends at a line break."""
 CHANGES: tuple[Change, ...] = (move_down, rename_splits, drop_a_file, drop_a_folder, cut_a_file_short, add_clutter)
 
 
 def is_part(annotation: Any, truth: Any) -> bool:
-    """Return True if the boxes are among the ground truth. A class may have a number in place of its lost name."""
+    """Return True if all boxes are in the ground truth. A lost class name may be replaced by a number."""
     if not isinstance(annotation, list) or not all(isinstance(each, tuple) for each in annotation):
         return False
     names = {tuple(edges): name for name, *edges in truth}

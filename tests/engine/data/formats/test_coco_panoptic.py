@@ -1,4 +1,4 @@
-"""Panoptic segmentation in COCO's format."""
+"""COCO's panoptic segmentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pixel maps of COCO-Stuff."""
+"""COCO-Stuff's pixel maps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.read_formats import detect, read
 
 
 def classes_of_pixels(content: Content, split: str) -> dict[str, np.ndarray]:
-    """Return the number of the class of each pixel by the image's name."""
+    """Return the class number of each pixel, by the image's name."""
     found = content.splits[split]
     assert content.code is not None
     return {

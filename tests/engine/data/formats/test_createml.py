@@ -1,4 +1,4 @@
-"""Boxes in Create ML's JSON."""
+"""Create ML's JSON files with boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of boxes around objects in images."""
+"""CSV tables of boxes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAD = "filename,width,height,class,xmin,ymin,xmax,ymax\n"
 
 
 def write(folder: Path, name: str, text: str, images: Sequence[str] = ("a", "b", "c")) -> Path:
-    """Write images of 60 x 40 pixels into the folder images, and a table next to it."""
+    """Write images of 60 x 40 pixels into the folder "images", and a table next to it."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     for number, image in enumerate(images):
         pixels = np.random.default_rng(number).integers(0, 256, (40, 60, 3), np.uint8)

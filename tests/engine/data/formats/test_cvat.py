@@ -1,4 +1,4 @@
-"""XML files of CVAT for images."""
+"""CVAT's XML files for images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of DOTA folders as upright boxes and as instances."""
+"""DOTA folders, read as upright boxes or as instances."""
 
 from __future__ import annotations
 

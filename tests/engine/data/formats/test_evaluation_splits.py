@@ -1,4 +1,4 @@
-"""Splits for evaluation: test splits, datasets without a validation split, and classes mapped to those of a model."""
+"""Datasets for evaluation: test splits, missing validation splits, and classes that are mapped to a model's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOXED = {"train": {"a": TWO}, "val": {"b": ONE}, "test": {"c": TWO, "d": ONE, "e
 
 
 def with_test(folder: Path) -> Path:
-    """Write a YOLO folder whose data.yaml also names its test split."""
+    """Write a YOLO folder with a test split."""
     definition = folder / "data.yaml"
     definition.write_text(definition.read_text() + "test: images/test\n")
     return folder

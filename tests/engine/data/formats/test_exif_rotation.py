@@ -1,4 +1,4 @@
-"""Annotations that were drawn on the unrotated pixels of images with an EXIF orientation."""
+"""Annotations for the unrotated pixels of images that have an EXIF orientation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUARTERS = (5, 6, 7, 8)
 
 
 def turned_image(path: Path, orientation: int, drawn: Drawn = RAW) -> Path:
-    """Write an image with unrotated pixels and an orientation in its EXIF data."""
+    """Write an image with an EXIF orientation, whose pixels aren't rotated."""
     with Image.open(draw(path.with_suffix(".png"), drawn)) as image:
         exif = Image.Exif()
         exif[0x0112] = orientation
@@ -72,7 +72,7 @@ def found(folder: Path, kind: str = "boxes") -> RecognizedDataset:
 
 
 def are_on_their_colors(recognised: RecognizedDataset) -> bool:
-    """Return True if every box encloses the color of its class in the upright image."""
+    """Return True if each box contains the color of its class in the rotated image."""
     split = recognised.train
     assert isinstance(split, BoxSplit)
     for index, path in enumerate(split.files):

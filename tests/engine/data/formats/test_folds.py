@@ -1,4 +1,4 @@
-"""Folds of a cross-validation, which hold out each training image exactly once."""
+"""Cross-validation folds, each of which holds out different training images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page of the guide about datasets: formats, layouts and image files."""
+"""Datasets page of the user guide: formats, layouts and image files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.data.formats.tree import SPLIT_NAMES
 
 PAGE = (Path(resources.__path__[0]) / "docs/datasets.md").read_text(encoding="utf-8")
 WIDEST = 64
-"""Maximum characters in a line of a layout, so that the help window needs no horizontal scroll bar."""
+"""Maximum characters per line of a layout, so that the help window doesn't need a horizontal scroll bar."""
 HEADING = re.compile(r"^### .*\(`(\w+)`\)$", re.MULTILINE)
 FOLDERS_OR_FILES = re.compile(r"/|\.\w+|ubyte|any files")
 
@@ -25,13 +25,13 @@ def section(title: str) -> str:
 
 
 def rows(title: str) -> list[list[str]]:
-    """Return the cells of the tables in a section, without headers."""
+    """Return the table cells in a section, without headers."""
     lines = [line.strip("|").split(" | ") for line in section(title).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in cells] for cells in lines if not cells[0].startswith("---")][1:]
 
 
 def layouts() -> list[tuple[str, str]]:
-    """Return the id of each format with a separate section, and the first block of text in that section."""
+    """Return the id and the layout example of each format that has its own section."""
     _, *parts = HEADING.split(PAGE)
     names, texts = parts[::2], parts[1::2]
     blocks = [text.partition("```text\n")[2].partition("```")[0] for text in texts]

@@ -1,4 +1,4 @@
-"""MNIST's idx files as a dataset."""
+"""MNIST's idx files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.images import write_idx
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    """Return a folder with idx files of 20 training and 10 validation images of the labels 3, 5, 7 and 9."""
+    """Return a folder of idx files: 20 training and 10 validation images with the labels 3, 5, 7 and 9."""
     for name, count in (("train", 20), ("t10k", 10)):
         write_idx(tmp_path / f"{name}-images-idx3-ubyte", np.zeros((count, 5, 4)))
         write_idx(tmp_path / f"{name}-labels-idx1-ubyte", 3 + 2 * (np.arange(count) % 4))
@@ -103,7 +103,7 @@ def test_idx_read_finds_the_other_split_by_name(digits: Path, name: str) -> None
 
 
 def test_idx_ignores_what_follows_the_gzip_stream(digits: Path) -> None:
-    """Python's own reader looks at each byte of the rest, which may be a hole of any size."""
+    """Append data to the stream. Python's gzip module would read all of it, even a sparse region of any size."""
     plain = digits / "train-labels-idx1-ubyte"
     zipped = digits / f"{plain.name}.gz"
     zipped.write_bytes(gzip.compress(plain.read_bytes()))

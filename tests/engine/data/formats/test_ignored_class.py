@@ -1,4 +1,4 @@
-"""Inspection of masks and point labels with an ignored value."""
+"""Masks and point labels with an ignored value, as the inspector reports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search for images that annotation files name."""
+"""Search for the images that annotation files name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.data.formats.tree import Tree
 
 
 def lookup(folder: Path, *files: str) -> ImageLookup:
-    """Return the search in a folder with these files."""
+    """Return an image lookup for a folder with these files."""
     for file in files:
         path = folder / file
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Evidence for and against a folder of images by class."""
+"""Detection of image folders: evidence that folders are classes, or that they aren't."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def nested_roles(folder: Path) -> None:
 
 
 def flat(*names: str) -> Callable[[Path], None]:
-    """Return a writer of class folders with the given names, each with different images."""
+    """Return a function that writes class folders with these names, with different images in each."""
 
     def make(folder: Path) -> None:
         for number, name in enumerate(names):
@@ -236,7 +236,7 @@ def flat(*names: str) -> Callable[[Path], None]:
 
 
 def of_each(*names: str, inner: tuple[str, ...]) -> Callable[[Path], None]:
-    """Return a writer of folders that all have the same subfolders."""
+    """Return a function that writes folders with these names, all with the same subfolders."""
 
     def make(folder: Path) -> None:
         for name in names:
@@ -251,7 +251,7 @@ def copied_into_itself(folder: Path) -> None:
 
 
 def with_files(name: str) -> Callable[[Path], None]:
-    """Return a writer of classes with an additional file."""
+    """Return a function that writes class folders and an additional file."""
 
     def make(folder: Path) -> None:
         cats_and_dogs(folder)
@@ -269,7 +269,7 @@ def sequences_with_lists(folder: Path) -> None:
 
 
 def views(*names: str) -> Callable[[Path], None]:
-    """Return a writer of folders that show the same scenes in different sizes and brightness."""
+    """Return a function that writes folders with the same scenes, in different sizes and brightness."""
 
     def make(folder: Path) -> None:
         for seed in range(5):
@@ -283,7 +283,7 @@ def views(*names: str) -> Callable[[Path], None]:
 
 
 def with_sides(*endings: str) -> Callable[[Path], None]:
-    """Return a writer of classes with several images of each name."""
+    """Return a function that writes class folders with several images per name."""
 
     def make(folder: Path) -> None:
         for name in ("chess", "fire"):

@@ -1,4 +1,4 @@
-"""Folders of images with outlined objects, and their planes."""
+"""Image folders with outlined objects, and their masks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def drawn_things(images: dict[str, Drawn], name: str = "") -> dict[str, set[tupl
 
 
 def masked(root: Path) -> Path:
-    """Write images and masks with numbered objects in folders of splits."""
+    """Write images and masks with numbered objects, in a folder per split."""
     for split, images in SPLITS.items():
         for stem, drawn in images.items():
             draw(root / f"images/{split}/{stem}.png", drawn)

@@ -1,4 +1,4 @@
-"""KITTI folders: layouts, lists and problems."""
+"""KITTI folders: layouts, image lists and problems."""
 
 from __future__ import annotations
 

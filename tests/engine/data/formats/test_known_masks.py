@@ -1,4 +1,4 @@
-"""Datasets of masks whose layout and classes are known: Cityscapes, Mapillary, ADE20K, pets, LoveDA."""
+"""Mask datasets with known layouts and classes: Cityscapes, Mapillary, ADE20K, pets, LoveDA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Label Studio's exports as JSON and JSON-MIN."""
+"""Label Studio exports in JSON and JSON-MIN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON files of labelme and X-AnyLabeling."""
+"""JSON files from labelme and X-AnyLabeling."""
 
 from __future__ import annotations
 

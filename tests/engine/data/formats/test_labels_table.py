@@ -1,4 +1,4 @@
-"""Tables of classes and labels in all usual forms."""
+"""Tables of classes or labels in their common forms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LABELS: dict[str, set[str]] = {"a": {"sea"}, "b": {"sea", "sky"}, "c": set(), "d
 
 
 def images(folder: Path, names: Sequence[str] = NAMES, ending: str = ".png") -> Path:
-    """Write small images that differ from each other."""
+    """Write small images, all different."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(names):
         pixels = np.random.default_rng(number).integers(0, 256, (6, 8, 3), np.uint8)
@@ -34,7 +34,7 @@ def images(folder: Path, names: Sequence[str] = NAMES, ending: str = ".png") -> 
 
 
 def write(folder: Path, name: str, text: str) -> Path:
-    """Write six images into the folder images, and a table next to it."""
+    """Write six images into the folder "images", and a table next to it."""
     images(folder / "images")
     (folder / name).write_text(text)
     return folder

@@ -1,4 +1,4 @@
-"""Classes in folders of masks: meaning of the values according to tables, palettes or the values alone."""
+"""Classes in mask folders: their values are explained by a table, a palette, or the values themselves."""
 
 from __future__ import annotations
 

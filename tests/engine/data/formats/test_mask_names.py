@@ -1,4 +1,4 @@
-"""Names of the classes of masks, published conventions, and folders that a model is evaluated on."""
+"""Class names for masks, known conventions, and folders on which a model is evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of images and masks in all usual layouts."""
+"""Folders of images and masks in their common layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks of objects: PASCAL VOC's folders, a folder per image, ArcGIS's RCNN masks."""
+"""Masks of single objects: PASCAL VOC, one folder per image, and ArcGIS's RCNN masks."""
 
 from __future__ import annotations
 

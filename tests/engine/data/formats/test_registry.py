@@ -1,4 +1,4 @@
-"""Recognition of all layouts of a dataset folder, and its problems."""
+"""Recognition of dataset folders in every layout, and problems with them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def files(split: object) -> list[str]:
 
 
 def message(found: RecognizedDataset) -> str:
-    """Return the messages of the errors."""
+    """Return the messages of all errors."""
     return " ".join(map(str, errors(found.problems)))
 
 
@@ -292,7 +292,7 @@ def test_drawn_validation_follows_hash_of_seed_and_name(labels: list[int], fract
 
 
 def digits_alone(folder: Path, counts: dict[str, int]) -> Path:
-    """Write idx files of ten digits for training only."""
+    """Write idx files of ten digits, without validation images."""
     folder.mkdir()
     labels = np.arange(counts["train"]) % 10
     write_idx(folder / "train-images-idx3-ubyte", np.zeros((len(labels), 8, 8)))
@@ -317,7 +317,7 @@ def drawn(split: object) -> list[object]:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "files"])
 def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> None:
-    """Check all kinds except "files", which custom tasks read themselves."""
+    """Check all kinds except "files", because custom tasks read their files themselves."""
     folder = MAKERS[kind](tmp_path / "data", {"train": 30})
     found = [recognize(str(folder), val_fraction=0.3, seed=seed, kinds=(kind,)) for seed in (1, 1, 2)]
     assert [each.kind for each in found] == [kind] * 3
@@ -328,7 +328,7 @@ def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> N
 
 
 def known(monkeypatch: pytest.MonkeyPatch, **detections: Detection) -> None:
-    """Register formats that read class folders, and detect the given ids in every folder."""
+    """Register formats with these ids, which read class folders and detect themselves in every folder."""
 
     def made(name: str, detection: Detection) -> Format:
         return replace(imagefolder.FORMAT, id=name, title=name, detect=lambda tree: [detection])

@@ -1,4 +1,4 @@
-"""Round trips of every format in every variant, which the registry recognizes without hints."""
+"""Round trips of every format in every variant: the written dataset is recognized and read back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.dataset_formats.annotations import (
 from tests.support.dataset_formats.truth import CLASSES, TRUTH
 
 EVERYDAY = 5
-"""Variants of each format in the daily suite; the others are among the long tests."""
+"""Variants of each format that the daily suite tests. The others are marked long."""
 CASES = [
     pytest.param(writer, variant, id=f"{writer.name}-{variant}", marks=[pytest.mark.long] * (number >= EVERYDAY))
     for writer in WRITERS
@@ -60,7 +60,7 @@ def test_registry_reads_the_ground_truth_without_hints(tmp_path: Path, writer: W
 
 
 def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *, has_splits: bool) -> None:
-    """Check the splits that a format reads, and that it warns only of what `phrase` names."""
+    """Check the splits, and that `phrase` is in each warning. None expects no warnings."""
     content = best.format.read(Tree(str(folder)), best.detection, kind)
     assert (not {"val", "test"}.isdisjoint(content.splits)) == has_splits
     others = [problem.message for problem in content.problems if phrase is None or phrase not in problem.message]

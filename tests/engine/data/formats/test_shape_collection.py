@@ -1,4 +1,4 @@
-"""Samples of annotation files, and the images and shapes collected from them."""
+"""Collection of images and shapes from annotation files, and sampling of these files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projects of Supervisely."""
+"""Supervisely projects."""
 
 from __future__ import annotations
 

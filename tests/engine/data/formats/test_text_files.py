@@ -1,4 +1,4 @@
-"""Text files about images: where they are found, and which are opened to detect a format."""
+"""Annotations in text files: where they are found, and which of them are opened to detect a format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def touch(root: Path, *paths: str, content: str = "") -> Path:
 
 
 def words_of(path: str) -> Parsed[str]:
-    """Return the lines of a file. Lines that begin with "bad" are faults."""
+    """Parse the lines of a file. Lines that start with "bad" are errors."""
     lines = Path(path).read_text().splitlines()
     return Parsed([line for line in lines if line[:3] != "bad"], [line for line in lines if line[:3] == "bad"])
 

@@ -1,4 +1,4 @@
-"""Datasets that are recognized, but not read."""
+"""Datasets that are recognized but not supported."""
 
 from __future__ import annotations
 

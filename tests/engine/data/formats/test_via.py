@@ -1,4 +1,4 @@
-"""Regions of the VGG Image Annotator."""
+"""Regions from the VGG Image Annotator."""
 
 from __future__ import annotations
 

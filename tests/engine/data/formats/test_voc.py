@@ -1,4 +1,4 @@
-"""XML files of PASCAL VOC in the variants that tools and people write."""
+"""PASCAL VOC's XML files, in the variants that tools and people write."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def one_split(content: Content) -> dict[str, list[tuple[str, tuple[float, ...]]]
 
 
 def put(folder: Path, xml: dict[str, str], images: tuple[str, ...] = ()) -> Path:
-    """Write XML files into Annotations and images into JPEGImages, by default one per XML file."""
+    """Write XML files into Annotations, and images into JPEGImages; by default one image per XML file."""
     for name in images or tuple(xml):
         draw(folder / f"JPEGImages/{name}.png", TWO)
     for name, content in xml.items():

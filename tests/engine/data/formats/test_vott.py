@@ -1,4 +1,4 @@
-"""JSON files of VoTT."""
+"""VoTT's JSON files."""
 
 from __future__ import annotations
 

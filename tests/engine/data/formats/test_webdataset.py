@@ -1,4 +1,4 @@
-"""WebDataset: tar files with images and their classes."""
+"""WebDataset: tar files of images and classes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.read_formats import content_of, names_of
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the test a separate cache."""
+    """Use an empty cache for the test."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("FOOTPLATE_CACHE", str(folder))
     return folder

@@ -1,4 +1,4 @@
-"""YOLO folders: layouts, columns, evidence and classes."""
+"""YOLO folders: layouts, columns, detection and classes."""
 
 from __future__ import annotations
 

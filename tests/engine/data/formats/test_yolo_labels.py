@@ -1,4 +1,4 @@
-"""Lines of YOLO's text files: separators, and the meaning of the columns."""
+"""Lines in YOLO's text files: separators, and meaning of the columns."""
 
 from __future__ import annotations
 

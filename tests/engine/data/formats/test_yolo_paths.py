@@ -1,4 +1,4 @@
-"""YOLO folders: paths of data.yaml and of lists, splits, and text files in other places."""
+"""Paths in YOLO folders: data.yaml, image lists, splits, and text files in unusual places."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOX = "0 0.5 0.5 0.25 0.5"
 
 
 def names(root: Path) -> dict[str, list[str]]:
-    """Return the images of each split relative to the folder, and check that each has the box of `BOX`."""
+    """Return the image paths of each split, and check that every image has the box `BOX`."""
     content = content_of(FORMAT, root)
     for images in content.splits.values():
         assert all(len(image.boxes) == 1 for image in images)

@@ -1,4 +1,4 @@
-"""Inspection of boxes and outlined objects: statistics, problems and examples."""
+"""Inspection of boxes and instances: statistics, problems and examples."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_masks_with_too_many_objects_are_reported_once(tmp_path: Path) -> None:
 
 
 def test_empty_boxes_are_reported(tmp_path: Path) -> None:
-    """Use VOC folders with more images than the number of examples shown."""
+    """Use VOC folders with more images than the report has examples."""
     flat = Drawn(80, 60, (*ONE.rectangles, Rectangle(20, 20, 20, 40, "dog")))
     named = {f"{number:02}": (TWO, flat)[number % 2] for number in range(16)}
     folder = boxed.voc(tmp_path, {"train": named, "val": {"c": ONE, "d": TWO}})

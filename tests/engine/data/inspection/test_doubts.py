@@ -1,4 +1,4 @@
-"""Warnings about probable mistakes: shared annotations, spellings of classes, conflicting copies, and mixed color."""
+"""Warnings about probable mistakes: shared annotations, spellings of classes, conflicting copies, mixed colors."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.support.trained_runs import make_labelled
 
 
 def warnings(folder: Path, kind: str, phrase: str) -> list[Problem]:
-    """Inspect a folder and return the warnings that contain a phrase."""
+    """Inspect a folder; return the warnings that contain a phrase."""
     report = inspect(str(folder), val_fraction=0.25, seed=0, kinds=(kind,), progress=lambda done, total: None)
     assert not [problem for problem in report.problems if problem.severity == "error"]
     return [problem for problem in report.problems if phrase in problem.message]
 
 
 def by_class(folder: Path, *names: str, count: int = 8) -> Path:
-    """Write different images of noise into folders with these names."""
+    """Write random images into folders with these names, all different."""
     for label, name in enumerate(names):
         for number in range(count):
             noise(folder / name / f"{number}.png", seed=100 * label + number)
@@ -116,7 +116,7 @@ def test_two_spellings_of_a_class_are_reported_for_boxes(tmp_path: Path, pair: t
 
 
 def voc_named(folder: Path, images: list) -> Path:
-    """Write images with PASCAL VOC's boxes of any classes."""
+    """Write images and PASCAL VOC files with boxes of arbitrary classes."""
     from tests.support import boxed
 
     for each in images:

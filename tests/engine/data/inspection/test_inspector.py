@@ -1,4 +1,4 @@
-"""Inspection of folders: results, problems, and use of time and memory."""
+"""Inspector process: results, problems, speed and memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def texts(report: DatasetReport, severity: str) -> str:
 
 
 def ask(folder: Path | str, *options: str) -> tuple[list[InspectionProgress], DatasetReport, str]:
-    """Return progress, report and standard error of a real inspector."""
+    """Run a real inspector; return its progress, its report and its standard error."""
     outcome = subprocess.run([*COMMAND, str(folder), *options], cwd=ROOT, capture_output=True, check=True, timeout=120)
     *progress, last = [INSPECTION.decode(line) for line in outcome.stdout.splitlines()]
     assert isinstance(last, Done)
@@ -90,7 +90,7 @@ def test_examples_are_small_pngs(tmp_path: Path) -> None:
 
 @pytest.fixture
 def mixed(tree: Tree) -> Path:
-    """Create a folder of valid images with every kind of bad file among them."""
+    """Create a folder of valid images and one bad file of every kind."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=3)
     (root / "train/a/empty.png").write_bytes(b"")
     (root / "train/a/notes.txt").write_text("no image")
@@ -142,7 +142,7 @@ def test_truncated_large_photo_is_found(tmp_path: Path) -> None:
 
 
 def damage_within(path: Path) -> None:
-    """Damage the pixels of a PNG but neither its beginning nor its end."""
+    """Damage the pixels of a PNG, but not the start and the end of the file."""
     content = path.read_bytes()
     path.write_bytes(content[:60] + bytes(len(content) - 80) + content[-20:])
 
@@ -211,7 +211,7 @@ def test_channels_match_training(tree: Tree) -> None:
 
 
 class Asked(list[str]):
-    """List that counts its accesses."""
+    """List that counts accesses to its elements."""
 
     asked = 0
 
@@ -274,7 +274,7 @@ def test_real_datasets_are_inspected(real_dataset: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["images", "digits"])
 def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
-    """Measure with as many images as in hymenoptera, and in a tenth of MNIST."""
+    """Measure with as many images as hymenoptera has, and a tenth of MNIST's."""
     random = np.random.default_rng(0)
     for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
         if kind == "digits":
@@ -314,7 +314,7 @@ def test_inspector_does_not_import_torch() -> None:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
-    """Return a folder whose inspection takes long."""
+    """Return a folder whose inspection takes a long time."""
     first = noise(tmp_path / "set/a/0.png", size=(1500, 1500))
     (tmp_path / "set/b").mkdir()
     for place in range(1, 2000):

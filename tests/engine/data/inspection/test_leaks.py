@@ -1,4 +1,4 @@
-"""Samples that are in both splits, and classes that are rare compared with others."""
+"""Samples that occur in both splits, and rare classes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def told(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Problem]:
 
 
 def classes(folder: Path) -> Path:
-    """Write two classes, each with six images for training and two for validation, all different."""
+    """Write two classes with six training and two validation images each, all different."""
     for number in range(16):
         split = "train" if number < 12 else "val"
         noise(folder / split / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)

@@ -1,4 +1,4 @@
-"""Warnings of the inspection about pixels that lose their contrast on the way to the model."""
+"""Warnings about pixels that lose their contrast before they reach the model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def texts(folder: Path) -> str:
 
 
 def write(folder: Path, arrays: list[np.ndarray]) -> Path:
-    """Write images of two classes, with half of the arrays in each."""
+    """Write images of two classes, each with half of the arrays."""
     for number, array in enumerate(arrays):
         path = folder / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)

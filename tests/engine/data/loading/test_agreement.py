@@ -1,4 +1,4 @@
-"""Fingerprints of datasets, and their cost for many files."""
+"""Dataset fingerprints, and the time that they take for many files."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Make = Callable[..., ImageSource]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Return a function that builds sources, which are closed after the test; the list `chosen` has their choices."""
+    """Return a function that builds sources, which are closed after the test; `chosen` collects their choices."""
     built: list[ImageSource] = []
 
     def build(images: ImageSet, size: int = 16, channels: int = 3, threads: int = 2, **given: Any) -> ImageSource:
@@ -42,7 +42,7 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture
 def images(tmp_path: Path) -> ImageSet:
-    """Return a split of eleven JPEGs for training."""
+    """Return a training split of eleven JPEGs."""
     for number in range(13):
         noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.jpg", number, size=(40, 20 + number))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train

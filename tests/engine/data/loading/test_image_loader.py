@@ -1,4 +1,4 @@
-"""Batches of images for any number of threads and ranks, with errors and early stops."""
+"""Image batches with any number of threads and ranks, errors, and early stops."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture
 def images(tmp_path: Path) -> ImageSet:
-    """Return a split of eleven images for training."""
+    """Return a training split of eleven images."""
     for number in range(14):
         noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", number, size=(30, 20 + number))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
@@ -236,7 +236,7 @@ def test_batch_has_wait_time(make: Make, images: ImageSet) -> None:
 
 @pytest.fixture
 def one_unreadable(tree: Tree) -> ImageSet:
-    """Return a split of ten training images, of which the ninth is unreadable."""
+    """Return a training split of ten images, the ninth of which is unreadable."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=5)
     (root / "train/b/3.png").write_bytes(b"no")
     return open_splits(str(root), val_fraction=0.2, seed=0).train

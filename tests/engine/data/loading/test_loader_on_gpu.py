@@ -1,4 +1,4 @@
-"""Batches on a real NVIDIA GPU: equal to the CPU's, bit for bit; skipped without a GPU."""
+"""Batches on a real NVIDIA GPU, which equal those on the CPU bit for bit."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_batches_match_cpu(
 def test_slots_are_not_overwritten_while_device_is_late(
     loaders: list[BatchLoader], images: ImageSet, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keep the device busy, so that the host gets ahead by all slots."""
+    """Keep the device busy, so that the host fills all slots before the device reads the first."""
     monkeypatch.setattr(image_loader, "UPLOAD_FRACTION", 1 << 60)
     plain, fast = loader_on("cpu", images), loader_on("cuda:0", images, cache=cache)
     loaders += [plain, fast]

@@ -1,4 +1,4 @@
-"""Prefetching of batches into slots, with errors and early stops."""
+"""Prefetching of batches into slots, errors, and early stops."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def slots() -> Slots[list[int]]:
 
 @pytest.fixture
 def events() -> list[str]:
-    """Return a list of events that prefetchers report."""
+    """Return a list that collects the events of prefetchers."""
     return []
 
 
 @pytest.fixture
 def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
-    """Return a function that starts prefetchers of eight batches, the numbers 0 to 7; reading `broken` fails."""
+    """Return a function that starts a prefetcher of eight batches, numbered from 0; reading batch `broken` fails."""
     started: list[Prefetcher[list[int]]] = []
 
     def fill(slot: list[int], batch: RankSamples, broken: int) -> StagedBatch[list[int]]:
@@ -64,7 +64,7 @@ def free(slots: Slots[list[int]]) -> int:
 
 
 def take(prefetcher: Prefetcher[list[int]], slots: Slots[list[int]]) -> list[int]:
-    """Return the next number and release its slot."""
+    """Return the next batch number, and release its slot."""
     staged = prefetcher.get()
     assert staged is not None
     number = list(staged.slot)

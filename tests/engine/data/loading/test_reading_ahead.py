@@ -1,4 +1,4 @@
-"""Prefetching of batches, within epochs and across their ends."""
+"""Prefetching within an epoch and across its end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture
 def splits(tmp_path: Path) -> Splits:
-    """Create 40 images for training and 12 for validation."""
+    """Create 40 training and 12 validation images."""
     for number in range(52):
         split = "train" if number < 40 else "val"
         noise(tmp_path / "set" / split / "ab"[number % 2] / f"{number}.png", number, size=(20, 20))
@@ -63,7 +63,7 @@ def are_equal(some: list[Batch], others: list[Batch]) -> bool:
 
 
 def test_chained_loaders_prefetch_each_other(make: Make, splits: Splits) -> None:
-    """Check that unreadable images are reported when reached: first of the validation, first of the second epoch."""
+    """Check that an unreadable image is reported when its batch is reached, not when it is prefetched."""
     expected = list(make(splits.train).epoch(1))
     reached = {"train": threading.Event(), "val": threading.Event()}
     (Path(splits.val.folder) / "val/a/40.png").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""Batches of samples other than images, for any number of threads and ranks."""
+"""Batches of samples that aren't images, with any number of threads and ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Make = Callable[..., SampleLoader]
 
 
 class Numbers(SampleSet):
-    """Split whose sample i is the row (i, epoch, 0) with the class i % 3. Samples in `broken` are unreadable."""
+    """Split whose sample i is the row (i, epoch, 0) of class i % 3. Samples in `broken` are unreadable."""
 
     def __init__(self, count: int = 11, broken: tuple[int, ...] = ()) -> None:
         self.count = count

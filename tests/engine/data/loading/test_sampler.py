@@ -1,4 +1,4 @@
-"""Global batches for any number of ranks."""
+"""Global batches, divided among any number of ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ sizes = {"length": st.integers(1, 200), "batch": st.integers(1, 64), "seed": st.
 
 
 def steps(length: int, batch: int, world: int, seed: int, *, epoch: int = 0, shuffle: bool) -> list[list[np.ndarray]]:
-    """Return the indices of all ranks for each step."""
+    """Return the sample indices of all ranks at each step."""
     samplers = [
         GlobalBatchSampler(length, batch, rank, world, RandomStreams(seed), shuffle=shuffle) for rank in range(world)
     ]

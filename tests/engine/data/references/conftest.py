@@ -1,4 +1,4 @@
-"""Settings of the libraries with which the tests compare."""
+"""Settings of the libraries that Footplate is compared with."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import tqdm
 
 @pytest.fixture(autouse=True)
 def without_monitor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep tqdm from starting a thread that outlives a test."""
+    """Prevent tqdm from starting a thread that outlives the test."""
     monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)

@@ -1,4 +1,4 @@
-"""Datasets that Datumaro, which CVAT uses for exports, writes and reads."""
+"""Datasets written and read by Datumaro, which CVAT uses for exports."""
 
 from __future__ import annotations
 
@@ -22,21 +22,27 @@ pytestmark = marks("datumaro")
 WITH_BACKGROUND = ("background", *CLASSES)
 COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 CONTOUR = 1.01
-"""Pixels missing at the right and bottom of Datumaro's polygons, which connect the centers of border pixels."""
+"""Pixels that Datumaro's polygons lack at the right and bottom, because they connect the centers of border pixels."""
 EMPTY = ("img_4",)
-"""Image without objects, for which Datumaro writes no file in some formats; Footplate then reports and leaves it out."""
+"""Image without objects.
+
+In some formats, Datumaro writes no file for it; Footplate then leaves it out with a warning.
+"""
 
 
 @pytest.fixture(autouse=True)
 def without_log() -> Any:
-    """Silence Datumaro, which logs a line for each attribute that a format lacks."""
+    """Silence Datumaro, which logs each attribute that a format can't represent."""
     logging.disable(logging.ERROR)
     yield
     logging.disable(logging.NOTSET)
 
 
 def annotations_of(image: TrueImage, kind: str, labels: Mapping[str, int]) -> list[Any]:
-    """Return an image's annotations of a kind: "box", "rotated", "polygon", "mask", "plane", "class" or "labels"."""
+    """Return an image's annotations of one kind.
+
+    Kinds are "box", "rotated", "polygon", "mask", "plane", "class" and "labels".
+    """
     from datumaro.components import annotation
 
     if kind in ("class", "labels"):
@@ -64,7 +70,7 @@ def annotations_of(image: TrueImage, kind: str, labels: Mapping[str, int]) -> li
 
 
 def dataset_of(kind: str, names: Sequence[str] = CLASSES, other_names: Mapping[str, str] | None = None) -> Any:
-    """Return the ground truth as a Datumaro dataset, with classes and annotations of a kind."""
+    """Convert the ground truth to a Datumaro dataset with one kind of annotations."""
     import datumaro
     from datumaro.components.annotation import AnnotationType, LabelCategories, MaskCategories
     from datumaro.components.media import Image
@@ -219,7 +225,7 @@ def test_no_export_of_datumaro_is_mistaken(tmp_path: Path, theirs: str, kind: st
 
 
 def boxes_of(folder: Path, theirs: str) -> Boxes:
-    """Return the boxes around the objects in each image as Datumaro reads them, without those of the background."""
+    """Return the boxes in each image as Datumaro reads them, without those of the background."""
     import datumaro
     from datumaro.components.annotation import AnnotationType
 

@@ -1,4 +1,4 @@
-"""Datasets that Hugging Face's `datasets` writes and reads."""
+"""Datasets written and read by Hugging Face's `datasets`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPLITS = {"train": "train", "validation": "val"}
 
 
 def dataset_of(split: str, kind: str, source: Path) -> Any:
-    """Return the ground-truth images of a split with a column for a kind of annotations."""
+    """Return the ground-truth images of a split, with a column for one kind of annotations."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -110,7 +110,7 @@ def test_datasets_reads_parquet_as_footplate_does(tmp_path: Path, variant: str) 
 
 
 def check_rows(rows: dict[str, dict[str, Any]], variant: str) -> None:
-    """Compare the rows that the library reads with the ground truth."""
+    """Compare the rows that the library has read with the ground truth."""
     assert rows.keys() == {image.name for image in TRUTH.images}
     for image in TRUTH.images:
         row = rows[image.name]

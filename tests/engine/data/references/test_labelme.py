@@ -1,4 +1,4 @@
-"""JSON files that labelme writes and reads."""
+"""JSON files written and read by labelme."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = marks("labelme")
 
 
 def label_file(path: Path | None = None) -> Any:
-    """Return an object of labelme's class for label files, which is in `_label_file` since labelme 6."""
+    """Open a file with labelme's class for label files, which is in `_label_file` since labelme 6."""
     from labelme._label_file import LabelFile
     from loguru import logger
 

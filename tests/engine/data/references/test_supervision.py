@@ -1,4 +1,4 @@
-"""Datasets that supervision writes and reads."""
+"""Datasets written and read by supervision."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.references import Boxes, assert_alike, check_reading, marks, 
 pytestmark = marks("supervision")
 
 ROUNDED = 0.01
-"""Error of boxes in pixels in YOLO's text files, which supervision writes with five decimals."""
+"""Error of boxes in pixels, because supervision writes five decimals in YOLO's text files."""
 CONTOUR = 1.01
-"""Pixels missing at the right and bottom of supervision's polygons, which connect the centers of border pixels."""
+"""Pixels that supervision's polygons lack at the right and bottom, because they connect centers of border pixels."""
 FROM_ONE = 1.0
-"""Pixels by which boxes in PASCAL VOC's XML differ: supervision counts left and top from 1, Footplate and CVAT from 0."""
+"""Offset of boxes in PASCAL VOC files: supervision counts pixels from 1, Footplate and CVAT from 0."""
 
 
 def detections(image: TrueImage, *, with_masks: bool) -> Any:
@@ -92,7 +92,7 @@ def test_class_folders_of_supervision_are_read(tmp_path: Path) -> None:
 
 
 def boxes_of(dataset: Any) -> Boxes:
-    """Return the boxes of a dataset as supervision has read them."""
+    """Return the boxes that supervision has read, by image."""
     return {
         Path(path).stem: sorted(
             (dataset.classes[number], *(round(float(edge), 3) for edge in edges))

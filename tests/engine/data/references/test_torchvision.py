@@ -1,4 +1,4 @@
-"""Folders that torchvision and pycocotools read."""
+"""Folders read by torchvision and pycocotools."""
 
 from __future__ import annotations
 

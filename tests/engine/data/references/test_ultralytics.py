@@ -1,4 +1,4 @@
-"""Text files that the parser of ultralytics reads."""
+"""YOLO text files read by ultralytics' parser."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tests.support.references import Boxes, assert_alike, check_reading, marks, 
 pytestmark = marks("ultralytics")
 
 ROUNDED = 0.001
-"""Error of boxes in pixels that ultralytics' float32 causes."""
+"""Error of boxes in pixels, because ultralytics uses float32."""
 
 
 @pytest.fixture(autouse=True)
 def settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep ultralytics' settings out of the user's folders."""
+    """Use an empty folder for ultralytics' settings."""
     monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("ultralytics")))
 
 
 def boxes_of(folder: Path, *, points: int = 0, dimensions: int = 0) -> tuple[Boxes, dict[str, str]]:
-    """Return the boxes by image as ultralytics reads them, and its reasons for refusing others."""
+    """Return the boxes that ultralytics reads, by image, and its reasons for rejecting other files."""
     from ultralytics.data.utils import img2label_paths, verify_image_label
 
     boxes: Boxes = {}

@@ -1,4 +1,4 @@
-"""Tar files that webdataset writes and reads."""
+"""Tar files written and read by webdataset."""
 
 from __future__ import annotations
 

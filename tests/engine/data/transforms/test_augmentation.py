@@ -1,4 +1,4 @@
-"""Augmentations: equal draws for any number of ranks, and alignment of images, masks and boxes."""
+"""Augmentations: the same random values for any number of ranks, and images aligned with masks and boxes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def boxes(tmp_path: Path) -> ImageSet:
 
 
 def mapped(maps: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Transform points [k, 2] by the homography `maps` [3, 3]."""
+    """Transform points [k, 2] with the homography `maps` [3, 3]."""
     return points @ maps[:2, :2].T + maps[:2, 2]
 
 
@@ -203,7 +203,10 @@ def test_composed_maps_match_torchvision_affine(degrees: float) -> None:
 
 
 def through(pixels: Tensor, maps: np.ndarray) -> Tensor:
-    """Transform images, uint8 [n, 3, s, s], by `maps` [n, 3, 3] as the device does; return float32 in 0..255."""
+    """Transform images as the device does; return float32 in 0..255.
+
+    `pixels` is uint8 [n, 3, s, s], and `maps` is [n, 3, 3].
+    """
     augmentation = Augmentation(
         (), RandomStreams(0), size=pixels.shape[-1], channels=3, images=1, epochs=1, mirror=True
     )
@@ -440,7 +443,7 @@ def test_validation_uses_center_of_larger_images(photographs: ImageSet) -> None:
 
 
 def draw_parts(text: str, aspect: float, count: int = 4000) -> np.ndarray:
-    """Draw the regions, [count, 4], that a framing transform shows: left, top, width and height as fractions."""
+    """Return the regions that a framing transform selects, [count, 4]: left, top, width and height as fractions."""
     augmentation = Augmentation(
         parsed(text), RandomStreams(4), size=SIZE, channels=3, images=count, epochs=1, mirror=True
     )
@@ -534,7 +537,7 @@ def test_loader_stores_images_as_large_as_the_smallest_part_needs(
 def test_crops_reach_the_edges_of_an_elongated_image(
     loaders: Loaders, tmp_path: Path, cache: str, augmentation: str
 ) -> None:
-    """Use an image with a red left and a blue right edge, both outside of its center square."""
+    """Use an image whose left edge is red and right edge is blue, both outside of its center square."""
     pixels = np.zeros((60, 120, 3), np.uint8)
     pixels[:, :6, 0] = 255
     pixels[:, -6:, 2] = 255

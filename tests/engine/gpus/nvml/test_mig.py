@@ -1,4 +1,4 @@
-"""Rows of MIG instances."""
+"""Readings of MIG instances."""
 
 from __future__ import annotations
 

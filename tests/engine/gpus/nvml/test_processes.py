@@ -1,4 +1,4 @@
-"""Processes of a GPU: NVML's lists through the stub, and facts about real processes."""
+"""GPU processes: NVML's lists from the stub, and facts about real processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ StartChild = Callable[..., Child]
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
-    """Return the processes of a host whose pids equal those of NVML, without caching."""
+    """Return host processes with the same pids as in NVML, without caching."""
     monkeypatch.setattr(host, "foreign_pids", lambda: False)
     monkeypatch.setattr(host, "MIN_LOAD_INTERVAL_S", 0.001)
     return HostProcesses()
@@ -39,7 +39,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
 
 @pytest.fixture
 def start_child() -> Iterator[StartChild]:
-    """Return a function that starts a Python program and waits for its first output; it ends with the test."""
+    """Return a function that starts a Python program and waits for its first output. It is ended after the test."""
     started: list[Child] = []
 
     def start(code: str, *arguments: str) -> Child:

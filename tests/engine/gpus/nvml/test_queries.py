@@ -1,4 +1,4 @@
-"""Quantities of a GPU, through the stub and the real pynvml."""
+"""Quantities of a GPU, read from the stub through the real pynvml."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.nvml_stub import GIB, NvmlStub, Profile, gpu_profile, uuid_of
 
 QUICK = ("--interval", "0.1")
 STILL: dict[str, object] = {"pcie_bits": None, "pcie_received_per_s": None, "pcie_sent_per_s": None, "nvlinks": None}
-"""Quantities without rates, which vary slightly."""
+"""Quantities without measured rates, which vary slightly."""
 
 MEMORY = ("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes", "memory_free_bytes")
 CLOCKS = ("sm_clock_mhz", "sm_clock_max_mhz", "memory_clock_mhz", "memory_clock_max_mhz")
@@ -49,12 +49,12 @@ FIELDS_OF = {
     "pcie_replays": ("pcie",),
     "fields": ("energy_j", "memory_temperature_c", "ecc", "retired", "pcie"),
 }
-"""Quantities that are None if a call or field, by its name in the stub, is unsupported."""
+"""Quantities that are None if a call or field is unsupported, by the name of the call in the stub."""
 IDENTITY = {"uuid", "pci_bus_id", "nvml_index"}
 
 
 def last_is_complete(snapshot: Snapshot) -> bool:
-    """Return True if the last GPU has quantities that need two readings."""
+    """Return True if the last GPU has the quantities that need two readings."""
     return bool(snapshot.gpus) and snapshot.gpus[-1].sm_active_percent is not None
 
 

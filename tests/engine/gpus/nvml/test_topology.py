@@ -1,4 +1,4 @@
-"""Topology and affinity of GPUs, sampled through the NVML stub."""
+"""Topology and CPU affinity of GPUs, read from the NVML stub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_TOPOLOGY: dict[str, object] = {
 
 
 def profiles(count: int, **changes: object) -> list[Profile]:
-    """Return GPU profiles without topology, with `changes`; a function among them is called with the GPU's index."""
+    """Return GPU profiles without topology; `changes` override values, and may be functions of the GPU's index."""
     return [
         gpu_profile(index, **(NO_TOPOLOGY | {key: v(index) if callable(v) else v for key, v in changes.items()}))
         for index in range(count)

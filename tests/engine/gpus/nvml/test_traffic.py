@@ -1,4 +1,4 @@
-"""Throughput of PCIe and NVLink, through the stub, whose counters grow with time."""
+"""Throughput of PCIe and NVLink, read from stub counters that grow with time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ GB = 1_000_000_000
 
 
 def measured(stub: NvmlStub, start_sampler: Start, **profile: object) -> list[Gpu]:
-    """Return the GPU in six snapshots with PCIe throughput."""
+    """Return the GPU in six snapshots that have PCIe throughput."""
     stub.write([gpu_profile(0, **profile)])
     sampler = start_sampler(*QUICK, stub=stub)
     return [sampler.until(has_pcie_rates).gpus[0] for _ in range(6)]
 
 
 def traffic(gpu: Gpu) -> list[float]:
-    """Return the known receive and send rates of the GPU's NVLinks, in bytes per second."""
+    """Return all known receive and send rates of the GPU's NVLinks, in bytes per second."""
     rates = (rate for link in gpu.nvlinks for rate in (link.received_bytes_per_s, link.sent_bytes_per_s))
     return [rate for rate in rates if rate is not None]
 

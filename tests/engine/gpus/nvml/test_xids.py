@@ -1,4 +1,4 @@
-"""Xids from NVML's events."""
+"""Xid errors from NVML's events."""
 
 from __future__ import annotations
 

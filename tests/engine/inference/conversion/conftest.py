@@ -1,4 +1,4 @@
-"""Fixtures for conversions within the test process."""
+"""Fixtures for conversions inside the test process."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_monitor_of_progress_bars(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the progress bars of exporter and quantizer, whose monitor thread would leak."""
+    """Disable the progress bars of the exporter and the quantizer, whose monitor thread would leak."""
     monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)

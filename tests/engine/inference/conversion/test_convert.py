@@ -1,4 +1,4 @@
-"""Conversion of a run's model: converted files give the same outputs as the model, without Footplate."""
+"""Conversion of a run's model. Converted files give the same outputs as the model, without Footplate."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def session(file: Path) -> onnxruntime.InferenceSession:
 
 
 def predicted(folder: Path, sample: str) -> str:
-    """Run the script of the folder in an interpreter without Footplate, and return its output."""
+    """Run the folder's example script in an interpreter without Footplate, and return its output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-P", str(folder / "predict.py"), str(folder / sample)]
     done = subprocess.run(
@@ -65,7 +65,7 @@ def predicted(folder: Path, sample: str) -> str:
 
 
 def loaded_by_card(folder: Path) -> Any:
-    """Return the model that the code in the model card loads."""
+    """Run the code in the model card, and return the model that it loads."""
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""``footplate convert``: output, and leftovers of failed or interrupted conversions."""
+"""``footplate convert``: output, and files left by failed or interrupted conversions."""
 
 from __future__ import annotations
 

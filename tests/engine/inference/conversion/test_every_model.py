@@ -1,4 +1,4 @@
-"""Conversion of briefly trained models of every kind to ONNX, compared in fp32 to 1e-4."""
+"""ONNX conversion of briefly trained models of every kind, compared in fp32 with a tolerance of 1e-4."""
 
 from __future__ import annotations
 

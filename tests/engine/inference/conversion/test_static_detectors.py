@@ -1,4 +1,4 @@
-"""Conversion of detectors with randomized scores, because brief training finds no objects."""
+"""Conversion of detectors whose scores are randomized, because brief training finds no objects."""
 
 from __future__ import annotations
 

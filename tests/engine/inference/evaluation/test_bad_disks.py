@@ -1,4 +1,4 @@
-"""Evaluations on full, broken or read-only disks, which are reported and leave no partial files."""
+"""Evaluations on full, broken or read-only disks: the error is reported, and no partial files remain."""
 
 from __future__ import annotations
 

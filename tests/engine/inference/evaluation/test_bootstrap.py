@@ -1,4 +1,7 @@
-"""Confidence intervals compared with a bootstrap in plain NumPy, for metrics with counters, rows and other states."""
+"""Confidence intervals, compared with a bootstrap in plain NumPy.
+
+Tested with metrics that store counters, rows, or other states.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from engine.tasks.analysis import Values
 
 
 class Mean(Metric):
-    """Metric that computes the mean of the outputs from counters, from rows, and from a custom list."""
+    """Metric that computes the mean of the outputs in three ways: from counters, from rows, and from a custom list."""
 
     def __init__(self) -> None:
         self.counters = torch.zeros(2, dtype=torch.float64)

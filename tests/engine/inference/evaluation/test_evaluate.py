@@ -1,4 +1,4 @@
-"""Evaluation of every task: metrics equal those of the last validation, and saved ones can be read."""
+"""Evaluation of every task: metrics equal those of the last validation, and saved evaluations can be loaded."""
 
 from __future__ import annotations
 

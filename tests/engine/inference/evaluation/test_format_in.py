@@ -1,4 +1,4 @@
-"""Format with which a folder other than the training dataset is evaluated."""
+"""Format in which a folder other than the training dataset is read for an evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanations of models of every task, whose maps align with their images."""
+"""Heat maps for models of every task, which must be aligned with the images."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from tests.support.trained_runs import COUNTING, DATASETS, Trained, train
 from tests.support.worker_group import Forker
 
 CORNERS = {"blue": (slice(21, 31), slice(27, 37)), "red": (slice(1, 11), slice(7, 17))}
-"""Positions of the square that defines a class: rows and columns of 32 x 44 px."""
+"""Positions of the square that determines a class: rows and columns in images of 32 x 44 px."""
 COLOURS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
 
 
 def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanation:
-    """Explain the images by the run's last checkpoint, and write the results into `out`."""
+    """Explain the images with the last checkpoint of the run, and write the results to `out`."""
     out.mkdir(exist_ok=True)
     order = ExplainOrder(run=str(of.run.path), checkpoint="last", paths=tuple(map(str, images)), out=str(out), **values)
     worker_end, supervisor_end = socket.socketpair()
@@ -131,9 +131,9 @@ def test_unreadable_image_is_skipped(trained: Callable[[str], Trained], tmp_path
 
 
 def make_corners(folder: Path, count: int) -> Path:
-    """Write gray noise of 32 x 44 px with a square that defines its class.
+    """Write images of 32 x 44 px: gray noise with a square that determines the class.
 
-    It is blue at the lower right, red at the upper left, or missing.
+    The square is blue at the lower right, red at the upper left, or missing.
     """
     random = np.random.default_rng(0)
     for split, images in (("train", count), ("val", 8)):
@@ -148,7 +148,7 @@ def make_corners(folder: Path, count: int) -> Path:
 
 
 def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
-    """Return the fraction of a heat map's sum within the square at the corner, extended by `margin` pixels."""
+    """Return the fraction of a heat map's sum that is inside the square, extended by `margin` pixels."""
     rows, columns = CORNERS[corner]
     inside = heat[
         max(0, rows.start - margin) : rows.stop + margin, max(0, columns.start - margin) : columns.stop + margin
@@ -157,7 +157,7 @@ def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
 
 
 def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
-    """Use squares near the edges of the visible center of wide images, which misaligned maps would miss."""
+    """Use wide images with squares near the edges of the visible center, which shifted maps would miss."""
     dataset = make_corners(tmp_path / "dataset", 32)
     of = train(forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=8, learning_rate=0.002)
     assert of.measures["top1"] == 1.0

@@ -1,4 +1,4 @@
-"""Explained layer, and position of its cells in the image."""
+"""Layer that is explained, and the image positions of its cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ SIDE = 64
 
 
 def built(model: str, side: int = SIDE) -> nn.Module:
-    """Return an untrained classifier of 5 classes; zero heads are randomized to have gradients."""
+    """Return an untrained classifier for 5 classes.
+
+    Heads that are zero are randomized, because their gradients would vanish.
+    """
     task = TASKS["classification"]
     module = task.build_model(
         Job.from_fields(task="classification", model=model, image_size=side, pretrained=False), 5, 3
@@ -54,7 +57,7 @@ def test_last_relevant_feature_map_is_found(model: str, side: int, layer: str) -
     ],
 )
 def test_map_cells_match_image_positions(model: str, layer: str, row: int, column: int) -> None:
-    """Change one area of the image: the corresponding area of the map must change most."""
+    """Change one area of the image, and check that the corresponding area of the map changes most."""
     module = built(model)
     image = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     changed = image.clone()

@@ -1,4 +1,4 @@
-"""Predictions for point clouds, and their files."""
+"""Predictions for point clouds, and the files that they write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Continuation of predictions after a full disk or a killed process."""
+"""Resuming predictions after a full disk or a killed process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lines_of(out: Path) -> int:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kill the process and its children, without cleanup."""
+    """Kill the process and its children without cleanup."""
     tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     for each in tree:
         each.kill()

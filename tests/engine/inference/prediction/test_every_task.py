@@ -1,4 +1,4 @@
-"""Predictions of every task, requested as window and terminal do, and read back."""
+"""Predictions for every task, requested as the window and the terminal do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIZES = ((40, 70), (64, 64), (90, 30))
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create images of several sizes, one in a subfolder, one damaged; hidden and other files must be ignored."""
+    """Create images of several sizes, one of them in a subfolder and one damaged, and files to ignore."""
     folder = tmp_path_factory.mktemp("images")
     (folder / "deeper").mkdir()
     (folder / ".hidden").mkdir()
@@ -53,7 +53,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ordered(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicted:
-    """Make the predictions with two workers."""
+    """Predict with two workers."""
     reported: list[Progress] = []
     values = {"run": str(trained.run.path), "checkpoint": "last", "devices": ("cpu", "cpu"), "batch_size": 2} | fields
     path = predict(PredictOrder(paths=(str(paths),), out=str(out), **values), reported.append)
@@ -64,7 +64,7 @@ def ordered(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicte
 
 
 def straight(trained: Trained, images: Path, found: Predicted, **options: Any) -> list[Any]:
-    """Return the model's direct outputs for the images."""
+    """Return the outputs of the model itself for the images."""
     model = Run(trained.run.path).load("last", "cpu")
     assert found.sha256 == model.sha256
     return model.predict([row.path for row in found.rows], **options)

@@ -1,4 +1,4 @@
-"""Predictions for large images in tiles: no seams, no duplicate objects, georeference preserved, little memory."""
+"""Predictions for large images in tiles: no seams, no duplicate objects, same georeference, little memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_DATA = 7
 
 
 def loaded(trained: Trained, module: nn.Module) -> TrainedModel:
-    """Return the run's model with another network."""
+    """Return the run's model with its network replaced by `module`."""
     return replace(Run(trained.run.path).load("last", "cpu"), module=module.eval().requires_grad_(False))
 
 
@@ -67,7 +67,7 @@ def test_tiles_leave_no_seams(trained: Make, overlap: float) -> None:
 
 
 class Bright(nn.Module):
-    """Detector that finds one object: the box around all bright pixels."""
+    """Detector that finds a single object: the bounding box of all bright pixels."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         out = torch.zeros(len(inputs), 2, 6)
@@ -93,7 +93,7 @@ def test_object_in_several_tiles_is_found_once(trained: Make) -> None:
 
 
 def write_map(path: Path, side: tuple[int, int], **options: Any) -> np.ndarray:
-    """Write a GeoTIFF in UTM zone 32 of random colors, partly without data."""
+    """Write a GeoTIFF of random colors in UTM zone 32; a part of it has no data."""
     pixels = np.maximum(noise(*side), NO_DATA + 1)
     pixels[:40, :50] = NO_DATA
     tags = [

@@ -17,7 +17,7 @@ DATASETS = Path(__file__).parents[5] / "shared/datasets"
 
 
 def photograph(random: np.random.Generator) -> np.ndarray:
-    """Return smooth patches of colors, uint8 [120, 140, 3]."""
+    """Return an image of smooth color patches, uint8 [120, 140, 3]."""
     small = Image.fromarray(random.integers(0, 256, (7, 8, 3), dtype=np.uint8))
     return np.asarray(small.resize((140, 120), Image.Resampling.BICUBIC))
 

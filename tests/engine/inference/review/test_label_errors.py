@@ -1,4 +1,4 @@
-"""Confident learning, which finds labels that were changed to wrong ones."""
+"""Confident learning, which must find labels that were replaced by wrong ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.benchmarks.label_errors import AIM, IMAGES, measure
 
 
 def predicted(count: int, classes: int, flipped: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return probabilities of a model with 85 % accuracy, labels, and a flag per label that is wrong."""
+    """Return the probabilities of a model with 85 % accuracy, the labels, and flags for wrong labels."""
     random = np.random.default_rng(0)
     true = random.integers(0, classes, count)
     logits = random.normal(0, 1, (count, classes))

@@ -1,4 +1,4 @@
-"""Reviews of evaluations: worst samples, probable label errors of held-out samples, duplicates."""
+"""Reviews of evaluations: worst samples, probable label errors in held-out samples, duplicates."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ def test_cross_validation_is_for_classification(trained: Callable[[str], Trained
 
 
 def make_wrong(folder: Path) -> Path:
-    """Write dark and bright images with errors.
+    """Write dark and bright images with mistakes.
 
-    One validation image per class is in the other's folder, and one copies a training image with another label.
+    One validation image of each class is in the folder of the other class. Another one is a copy of a training image
+    with a different label.
     """
     random = np.random.default_rng(0)
     for split, count in (("train", 24), ("val", 12)):
@@ -89,7 +90,7 @@ def make_wrong(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wrong(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Return an evaluated run that separates dark from bright; tests must not change its folder."""
+    """Return an evaluated run that distinguishes dark and bright images; tests must not change its folder."""
     folder = tmp_path_factory.mktemp("wrong")
     dataset = str(make_wrong(folder / "dataset"))
     return train(forker, folder, "classification", dataset=dataset, epochs=4, learning_rate=0.002)

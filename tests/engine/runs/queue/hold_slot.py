@@ -1,7 +1,10 @@
-"""Process that holds a queue slot until its standard input ends: ``python -m … RUN DEVICE [with_worker]``.
+"""Process that holds a queue slot until its standard input is closed.
 
-It prints "waiting" or "running" on each change. With a worker, it forks one as supervisors do, which outlives it, and
-prints its pid.
+    python -m … RUN DEVICE [with_worker]
+
+It prints "waiting" or "running" whenever this changes. With a worker, it forks one as supervisors do, which outlives
+it,
+and prints its pid.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from tests.engine.runs.queue.slots import make_slot
 
 
 def fork_worker() -> int:
-    """Fork a child that has released its parent's files and outlives it."""
+    """Fork a child that closes its parent's files and outlives it."""
     ready, done = os.pipe()
     pid = os.fork()
     if pid == 0:

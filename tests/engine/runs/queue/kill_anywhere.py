@@ -1,4 +1,6 @@
-"""Killer of processes that use the queue, at every EVERYth line or opcode: ``python -m … EVENT EVERY``.
+"""Script that kills processes while they use the queue, at every EVERYth line or opcode.
+
+    python -m … EVENT EVERY
 
 EVENT is "line" or "opcode". It checks the queue after each kill, and prints the number of kills.
 """
@@ -22,7 +24,7 @@ _TRACED = (os.path.dirname(queue.__file__), file_locks.__file__)
 
 
 def use_queue() -> None:
-    """Do everything that supervisors and users do with the queue."""
+    """Perform all operations that supervisors and users perform on the queue."""
     one, two = make_slot("one", "x"), make_slot("two", "x", "z")
     other = make_slot("other", "y", start="at_once")
     for slot in (one, two, other):
@@ -39,7 +41,7 @@ def use_queue() -> None:
 
 
 class Killer:
-    """Trace function that kills this process at the given event of the queue's code."""
+    """Trace function that kills this process at event `number` in the queue's code."""
 
     def __init__(self, event: str, number: int) -> None:
         self._event = event
@@ -57,7 +59,7 @@ class Killer:
 
 
 def is_killed(event: str, number: int) -> bool:
-    """Return True if a process is killed at that event, False if it ends before."""
+    """Return True if a process is killed at this event, False if it ends before."""
     pid = os.fork()
     if pid == 0:
         code = 1

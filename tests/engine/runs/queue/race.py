@@ -1,7 +1,9 @@
-"""Processes that race for random devices while some are killed: ``python -m … PROCESSES ROUNDS KILLS``.
+"""Processes that compete for random devices while some of them are killed: ``python -m … PROCESSES ROUNDS KILLS``.
 
-A process that has its devices creates a file for each. The file must not exist, which detects two processes on one
-device independently of the queue. Killed processes are replaced. Prints how often devices were used, and the number of
+A process that has got its devices creates a file for each. If the file exists already, two processes use the same
+device;
+this check doesn't rely on the queue. Killed processes are replaced. Prints how often devices were used, and the number
+of
 killed processes.
 """
 
@@ -31,7 +33,7 @@ def is_alive(pid: int) -> bool:
 
 
 def claim(path: Path) -> None:
-    """Create the device's file, or end this process if a live process owns it."""
+    """Create the file of a device; end this process if a live process owns it."""
     while True:
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -88,7 +90,7 @@ def main(processes: int, rounds: int, kills: int) -> None:
         racers.add(pid)
 
     def reap(pid: int, options: int) -> None:
-        """Replace a process that was killed."""
+        """Start a new process in place of a killed one."""
         nonlocal killed
         reaped, status = os.waitpid(pid, options)
         if reaped:

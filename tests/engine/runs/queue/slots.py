@@ -1,4 +1,4 @@
-"""Queue slots of runs that have no other files."""
+"""Queue slots for runs that have no other files."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from engine.runs.folder import RunFolder
 from engine.runs.queue import QueueSlot, Ticket, waiting
 
 OPEN: list[QueueSlot] = []
-"""Slots that a test must close."""
+"""Slots that must be closed after the test."""
 
 
 def make_slot(name: str, *devices: str, **fields: object) -> QueueSlot:
-    """Create the slot of the run called `name`, which needs `devices` ("x" by default)."""
+    """Create the queue slot of a run; `devices` are "x" by default."""
     job = Job.from_fields(devices=devices or ("x",), **fields)  # type: ignore[arg-type]
     OPEN.append(QueueSlot(RunFolder(Path("/runs") / name), job))
     return OPEN[-1]
 
 
 def queued() -> dict[str, tuple[str, ...]]:
-    """Return the preceding runs of each waiting run, in queue order."""
+    """Return the runs ahead of each waiting run, in queue order."""
     return {ticket.run_id: ticket.behind for ticket in waiting()}
 
 
@@ -31,7 +31,7 @@ def ticket_of(name: str) -> Ticket:
 
 
 def abandon(slot: QueueSlot) -> None:
-    """Close the slot's ticket without removing it, as the kernel does for a process that is killed."""
+    """Close the lock file of a slot without removing it, as the kernel does when a process is killed."""
     for link in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             if link.readlink() == slot.ticket_file:

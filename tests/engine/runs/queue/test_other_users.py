@@ -1,4 +1,4 @@
-"""Slots that wait until no other user's process uses their GPUs."""
+"""Slots that wait while processes of another user run on their GPUs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ADAS = GpuProcess(123, 12 * GIB, user="ada", name="python")
 
 
 def gpu_0(*processes: GpuProcess, **changes: Any) -> Snapshot:
-    """Return a current snapshot of GPU-0 with these processes; `changes` replace its fields."""
+    """Return a snapshot of GPU-0 with these processes; `changes` override its fields."""
     row = gpu(0, cuda_index=3, processes=processes)
     return machine(row, **({"time": time.time()} | changes))
 
 
 @pytest.fixture
 def slot() -> Iterator[QueueSlot]:
-    """Return the slot of a run that waits for other users of GPU-0."""
+    """Yield the slot of a run that waits for another user's processes on GPU-0."""
     slot = make_slot("one", "GPU-0", "GPU-0", wait_for_others=True)
     yield slot
     slot.close()

@@ -1,4 +1,4 @@
-"""Queue in which runs wait for their devices."""
+"""Queue of runs that wait for devices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(script: str, *arguments: str) -> list[str]:
 
 
 def run_script(script: str, *arguments: str) -> list[int]:
-    """Run a script and return the numbers that it prints."""
+    """Run a script, and return the numbers that it prints."""
     done = subprocess.run(
         command(script, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=800, check=False
     )
@@ -46,7 +46,7 @@ def run_script(script: str, *arguments: str) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def closed_slots() -> Iterator[None]:
-    """Close the slots that a test has created."""
+    """Close the slots of a test after it."""
     yield
     while OPEN:
         OPEN.pop().close()

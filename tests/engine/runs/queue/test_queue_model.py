@@ -1,4 +1,4 @@
-"""The queue compared with a plain model of it, through random sequences of operations."""
+"""Random sequences of queue operations, compared with a simple model of the queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Run:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Queue operations on real slots, and on a list of expected states."""
+    """State machine that applies each operation to real slots and to a list of expected states."""
 
     def __init__(self) -> None:
         super().__init__()

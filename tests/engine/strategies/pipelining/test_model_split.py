@@ -1,4 +1,4 @@
-"""Split points of real models, in one process."""
+"""Split points of real models, tested in a single process."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_split_stages_have_the_gradients() -> None:
 
 
 class _Shared(nn.Module):
-    """Model whose first and last layer are the same module."""
+    """Model whose first and last layers are the same module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class _Shared(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Model in which two tensors are alive everywhere except at its end."""
+    """Model in which two tensors are in use at every point except its end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ def test_trace_refuses_dynamic_model() -> None:
 
 
 class _OtherInTraining(nn.Module):
-    """Model with an additional layer in training, before the split points of both modes."""
+    """Model with an additional layer in training mode, before the split points that both modes share."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ def test_split_points_agree_in_both_modes() -> None:
 
 
 def test_split_points_take_linear_time() -> None:
-    """Count calls of Python functions, which are independent of the machine's load."""
+    """Count function calls, which don't depend on the machine's load."""
 
     def calls(layers: int) -> int:
         model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers)))

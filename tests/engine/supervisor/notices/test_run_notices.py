@@ -52,7 +52,7 @@ FAILED = RunFinished(outcome="failed", cause="It broke.")
 
 
 class Recorder(Notices):
-    """Notices that are recorded instead of sent."""
+    """Notification sender that records notifications instead of sending them."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -63,7 +63,7 @@ class Recorder(Notices):
 
 
 class NotifiedRun:
-    """Run without a supervisor, whose notifications follow a simulated clock."""
+    """Run without a supervisor whose notifications use a simulated clock."""
 
     def __init__(self, notices: type[Notices], command: str, **settings: Any) -> None:
         save_notices(NoticeSettings(**({"least_minutes": 0, "desktop": False} | ALL | settings), command=command))
@@ -96,7 +96,7 @@ class NotifiedRun:
         return bool(set(psutil.Process().children()) - self._earlier)
 
     def sent(self) -> list[str]:
-        """Return the command's output once all senders have exited."""
+        """Wait until all senders have exited, and return the lines that the user's command has written."""
 
         def is_done() -> bool:
             self.wait(1.0)
@@ -344,7 +344,10 @@ def test_invalid_settings_are_logged_once_and_ignored() -> None:
 
 @pytest.fixture
 def notify_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Replace `notify-send` by a script that appends its arguments, each ended by a NUL, to the returned file."""
+    """Replace `notify-send` by a script that appends its arguments to a file; return the file.
+
+    Each argument ends with a NUL character.
+    """
     folder = tmp_path / "bin"
     folder.mkdir()
     script = folder / "notify-send"
@@ -385,7 +388,7 @@ def test_machine_without_desktop_starts_no_sender(notify_send: Path, monkeypatch
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
-    """Start a bus with a notification service that prints what it shows."""
+    """Start a message bus with a notification service that prints the notifications."""
     daemon = shutil.which("dbus-daemon")
     if daemon is None or shutil.which("gdbus") is None:
         pytest.skip("dbus-daemon or gdbus is missing")

@@ -1,4 +1,4 @@
-"""Folders of images and edges: detection, reading, layouts and inspection."""
+"""Folders of images and edge maps: detection, reading, layouts and inspection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BSDS = Path(__file__).parents[5] / "shared/datasets/bsds500_subset"
 
 
 def loaded_planes(split: ImageSet | SampleSet, index: int) -> torch.Tensor:
-    """Load an image of 32 px in color with its planes."""
+    """Load an image of 32 px in color, together with its edge maps."""
     assert isinstance(split, ImageSet)
     return split.load(index, 32, 3)
 
@@ -251,7 +251,7 @@ def test_masks_are_read_as_edges(tmp_path: Path) -> None:
 
 
 def test_annotators_are_preferred_to_mean_images(tmp_path: Path) -> None:
-    """Use a folder like Berkeley's, with both annotators and mean images."""
+    """Use a folder like BSDS500's, with the maps of single annotators and their mean."""
     make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     for path in tmp_path.glob("groundTruth/*/*.mat"):
         drawn = read_edges(path.name, path.read_bytes())

@@ -1,4 +1,4 @@
-"""Loss, metrics and models of edge detection."""
+"""Losses, metrics and models for edge detection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.metrics import metric_of_ranks
 TASK = EdgeDetection()
 SIDE = 48
 WAYS = ("to_deep", "to_shallow")
-"""Names of the directions of BDCN's cascade."""
+"""Names of the two directions in BDCN's cascade."""
 
 
 def job(**fields: Any) -> Job:
@@ -31,7 +31,7 @@ def job(**fields: Any) -> Job:
 
 
 def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return logits and targets for padded images, each with some lines that two annotators drew."""
+    """Return logits and targets for padded images; each has lines that two annotators have drawn."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.zeros(images, 2, SIDE, SIDE, dtype=torch.int64)
     for image in targets:
@@ -48,7 +48,7 @@ def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: float, balance: float) -> float:
-    """Compute the loss of one image pixel by pixel."""
+    """Compute the loss of an image one pixel at a time."""
     edges = sum(76 < value <= FULL for value in share.ravel())
     others = sum(value == 0 for value in share.ravel())
     total = 0.0

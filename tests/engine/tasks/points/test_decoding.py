@@ -1,4 +1,4 @@
-"""Point clouds in PCD files, tables, scans of KITTI and rooms of S3DIS, in folders at any depth."""
+"""Point clouds in PCD files, tables, KITTI scans and S3DIS rooms, in folders of any depth."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ def test_text_that_is_no_table_is_named(tmp_path: Path) -> None:
 
 
 def write_type(folder: Path, ending: str, seed: int) -> Path:
-    """Write a cloud of 400 points with labels 0 and 1 in a file of a type."""
+    """Write a cloud of 400 points with the labels 0 and 1, in the file type of `ending`."""
     places, classes = scene(seed, 400)
     path = folder / f"{seed}.{ending}"
     if ending == "pcd":

@@ -1,4 +1,4 @@
-"""Center lines of masks, and the directions computed from them."""
+"""Center lines of masks, and the directions that are computed from them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SIDE = 96
 
 
 def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -> np.ndarray:
-    """Return a straight line through the center with a rough border, bool [side, side].
+    """Return a straight band through the center with rough borders, bool [side, side].
 
-    `degrees` is counterclockwise from the horizontal, `rough` in pixels.
+    `degrees` are counterclockwise from the horizontal, `rough` is in pixels.
     """
     rows, columns = np.mgrid[:side, :side] - side / 2 + 0.3
     angle = np.radians(degrees)
@@ -25,7 +25,7 @@ def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -
 
 
 def apart(classes: np.ndarray, degrees: np.ndarray | float) -> np.ndarray:
-    """Return the difference in degrees between direction classes and angles, modulo 180."""
+    """Return the difference between direction classes and angles in degrees, modulo 180."""
     return np.abs((classes * STEP - degrees + 90) % 180 - 90)
 
 

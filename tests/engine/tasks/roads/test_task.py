@@ -1,4 +1,4 @@
-"""Losses, metrics and models of road extraction."""
+"""Losses, metrics and models for road extraction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def linknet(**fields: Any) -> Job:
 
 
 def truth(count: int) -> torch.Tensor:
-    """Return targets of lines, whose first row has no class."""
+    """Return targets with lines, whose first row is unlabeled."""
     planes = []
     for seed in range(count):
         mask = (line(SIDE, seed)[1] > 0).astype(np.uint8)
@@ -45,7 +45,10 @@ def truth(count: int) -> torch.Tensor:
 
 
 def guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SIDE,)) -> torch.Tensor:
-    """Return plausible packed model outputs: noise plus `sureness` times the ground truth, for maps of `sides`."""
+    """Return plausible packed outputs of a model: noise plus `sureness` times the targets.
+
+    `sides` are the sizes of the output maps.
+    """
     generator = torch.Generator().manual_seed(1)
     maps = []
     for side in sides:
@@ -61,7 +64,7 @@ def guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SI
 
 
 def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
-    """Compute the metrics from their definitions, pixel by pixel."""
+    """Compute the metrics from their definitions, one pixel at a time."""
     scores = outputs[:, :, : SIDE * SIDE].reshape(-1, SCORES, SIDE, SIDE)
     right = union = found_lines = true_lines = directed = rightly = 0
     near, all_of = [0, 0], [0, 0]

@@ -1,4 +1,4 @@
-"""Checkpoint files: complete or unchanged writes, detection of damage, and retention of older files."""
+"""Checkpoint files: atomic writes, detection of damage, and retention of older files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_read_checkpoint_detects_truncation(tmp_path: Path) -> None:
 
 
 class _Plants:
-    """Object whose unpickling creates a file."""
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -147,7 +147,7 @@ def test_write_checkpoint_syncs_file_then_folder(tmp_path: Path, monkeypatch: py
 
 
 class _MetsAFullDisk:
-    """Object whose pickling fails because of a full disk, which only the `__context__` of the error shows."""
+    """Object that can't be pickled because of a full disk. Only the `__context__` of the error shows this."""
 
     def __reduce__(self) -> Any:
         try:
@@ -164,7 +164,7 @@ def test_write_checkpoint_reports_a_hidden_full_disk(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux maps checkpoints")
 def test_tensors_are_mapped_from_the_file(tmp_path: Path) -> None:
-    """Check that tensors are mapped, so that ranks share pages and read only their shards."""
+    """Check that tensors are memory-mapped, so that ranks share pages and read only their shards."""
     path = tmp_path / "last.pt"
     write_checkpoint({"model": torch.arange(1000.0)}, path)
     content, _ = read_checkpoint(path)

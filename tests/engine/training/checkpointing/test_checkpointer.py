@@ -1,6 +1,6 @@
-"""Checkpoints written during training.
+"""Checkpoints that are written during training.
 
-A pipe in place of the file blocks the writer as long as a test needs; the write then fails.
+A pipe in place of the file blocks the writer for as long as a test needs; the write then fails.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def start(start: Start) -> Start:
 
 @pytest.fixture
 def held_up(tmp_path: Path) -> Callable[[str], Path]:
-    """Return a function that blocks the writer of best.pt or last.pt with a pipe; reading it lets the writer fail."""
+    """Return a function that blocks the writer of best.pt or last.pt with a pipe.
+
+    Reading the pipe lets the writer continue and fail.
+    """
 
     def hold(kind: str) -> Path:
         pipe = tmp_path / f"run-0/checkpoints/.{kind}.pt.part"

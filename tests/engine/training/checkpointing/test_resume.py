@@ -1,4 +1,4 @@
-"""Runs resumed from a last.pt under any strategy."""
+"""Runs that resume from last.pt under any strategy."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _interrupted(group: Any, after: int) -> Any:
 
 
 def test_resume_in_mid_epoch_with_other_strategies(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
-    """Resume with two devices after four of an epoch's six steps, and with one after six more."""
+    """Resume on two devices after four of six steps of an epoch, and on one device six steps later."""
     gate = tmp_path / "gate"
     gate.touch()
     fields = {"schedule": "onecycle", "optimizer": "adamw", "learning_rate": 0.005, "ema_decay": 0.8, "clip_norm": 0.5}
@@ -122,7 +122,7 @@ CHAIN: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.long), "adamw"])
 def test_resume_from_any_strategy(job: Make, start: Start, model_file: Write, optimizer: str) -> None:
-    """Train an epoch with each strategy, with all that a checkpoint can contain."""
+    """Train an epoch with each strategy and everything that a checkpoint can contain."""
     fields: dict[str, Any] = {"optimizer": optimizer, "schedule": "none", "ema_decay": 0.9, "clip_norm": 0.5}
     fields |= {"learning_rate": 0.005} | model_file(DEEP)
     expected = start(job(epochs=len(CHAIN), **fields), every_step=True).completed()
