@@ -1,6 +1,7 @@
 """Commands to active runs, and the queue that a new run would join.
 
-These functions may block, so call them on worker threads. They import on use to keep the window's start fast.
+These functions may block, so call them on worker threads. Engine modules are imported inside them to keep the window's
+start fast.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class QueuedRun(NamedTuple):
-    """Run that uses or waits for a device; `left_s` is the seconds until its end, None if unknown."""
+    """Run that uses a device or waits for it.
+
+    `left_s` is the number of seconds until it is expected to end; None if unknown.
+    """
 
     title: str
     left_s: float | None = None
@@ -45,9 +49,9 @@ def _ask(run_id: str, command: Command) -> RunFolder:
 
 
 def device_queues() -> dict[str, tuple[QueuedRun, ...]]:
-    """Return the runs that use each device, followed by those queued for it.
+    """Return for each device the runs that use it, followed by the runs that wait for it.
 
-    The result is empty if the queue can't be read; a run that is started then reports that error.
+    The result is empty if the queue can't be read. Starting a run then reports the error.
     """
     from engine.runs import queue
     from engine.runs.folder import RunFolder

@@ -15,13 +15,13 @@ from PySide6.QtCore import QMetaMethod, QObject, Qt, Signal, SignalInstance, Slo
 from engine.runs.folder import UnreadableJob
 
 CLOSE_S = 2.0
-"""Maximum wait for a call while the window closes, because a dead network disk may never answer."""
+"""Maximum seconds to wait for a call while the window closes. A dead network disk may never answer."""
 
 _Result = TypeVar("_Result")
 
 
 def emit_safely(signal: SignalInstance, *values: Any) -> bool:
-    """Emit a signal from a worker thread; return False if its object was deleted when the window closed."""
+    """Emit a signal from a worker thread; return False if the sender has been deleted because the window closed."""
     try:
         signal.emit(*values)
     except RuntimeError:
@@ -30,13 +30,19 @@ def emit_safely(signal: SignalInstance, *values: Any) -> bool:
 
 
 def ignore_os_error(error: Exception) -> None:
-    """Raise `error` unless it is an OSError. A failure callback for calls whose result is merely missing then."""
+    """Raise `error` unless it is an OSError.
+
+    Failure callback for calls whose result is optional.
+    """
     if not isinstance(error, OSError):
         raise error
 
 
 def reraise(error: Exception) -> None:
-    """Raise `error`. A failure callback for calls that should never fail."""
+    """Raise `error`.
+
+    Failure callback for calls that should never fail.
+    """
     raise error
 
 
@@ -48,7 +54,7 @@ def describe_error(error: Exception) -> str:
 
 
 class Background(QObject):
-    """Call of one function on a separate thread. It deletes itself after it has delivered the result.
+    """Call of a function on a separate thread. It deletes itself after delivering the result.
 
     Signals:
         done(object): the function's return value.
@@ -76,7 +82,10 @@ class Background(QObject):
         return self._thread.is_alive()
 
     def finish(self, within_s: float = CLOSE_S) -> None:
-        """Wait up to `within_s` for the function and deliver its result now; later, the event loop delivers it."""
+        """Wait up to `within_s` for the function and deliver its result.
+
+        The event loop delivers a later result.
+        """
         self._thread.join(within_s)
         if not self.running:
             self._deliver()
@@ -117,9 +126,9 @@ def in_background(
 
 
 class SingleFlight(Generic[_Result]):
-    """Function that is called repeatedly on a thread, at most one call at a time.
+    """Function that runs on a worker thread, at most once at a time.
 
-    Requests during a call lead to one more call after it, which sees the newest state.
+    Requests during a call lead to a single further call, which sees the newest state.
     """
 
     def __init__(
@@ -135,13 +144,13 @@ class SingleFlight(Generic[_Result]):
         Args:
             parent: Owner of the calls.
             next_call: Returns the function to call, or None if there is nothing to do. Runs on the GUI thread.
-            done: Receives the result on the GUI thread.
-            failed: Receives the exception on the GUI thread.
-            discard: Receives the result of an abandoned call, to release its resources.
+            done: Called with the result on the GUI thread.
+            failed: Called with the exception on the GUI thread.
+            discard: Called with the result of an abandoned call, to release its resources.
         """
         self._discard = discard
         self.abandoned = False
-        """True after a call was abandoned before it returned."""
+        """True once a call has been abandoned before it returned."""
         self._parent = parent
         self._next_call = next_call
         self._done = done
@@ -154,7 +163,7 @@ class SingleFlight(Generic[_Result]):
         return self._work is not None
 
     def request(self) -> None:
-        """Start a call; if one is running, start another one after it."""
+        """Start a call, or schedule another one if a call is running."""
         if self._work is not None:
             self._pending = True
             return
@@ -166,17 +175,17 @@ class SingleFlight(Generic[_Result]):
             work.start()
 
     def abandon(self) -> None:
-        """Ignore the result of the running call, so that the next request starts at once."""
+        """Ignore the result of the running call, so that the next request starts immediately."""
         self.abandoned |= self._work is not None
         self._work, self._pending = None, False
 
     def wait(self, within_s: float) -> None:
-        """Wait up to `within_s` for the running call and deliver its result now; later, the event loop delivers it."""
+        """Wait up to `within_s` for the running call and deliver its result. Otherwise, it is delivered later."""
         if self._work is not None:
             self._work.finish(within_s)
 
     def finish(self, within_s: float = CLOSE_S) -> None:
-        """Wait up to `within_s` for the running call and deliver its result; abandon a longer call."""
+        """Wait up to `within_s` for the running call and deliver its result; abandon the call if it takes longer."""
         work, self._pending = self._work, False
         if work is not None:
             work.finish(within_s)

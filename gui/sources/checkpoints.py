@@ -1,4 +1,4 @@
-"""Checkpoints of a run, their positions in the training, and the choice of one to fork from."""
+"""Checkpoints of a run, and the choice of a checkpoint to fork from."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BEST = "best.pt"
 LAST = "last.pt"
 
 _TAG = b'{"type":"checkpoint"'
-"""Start of log lines about checkpoints. The encoder always writes the event's tag first."""
+"""Start of a log line about a checkpoint. Each line starts with the event's tag."""
 
 _TAIL_BYTES = 1 << 22
-"""Number of bytes at the end of a log in which the newest checkpoints are searched."""
+"""Number of bytes at the end of a log that are searched for the newest checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,10 @@ class Checkpoint:
 
     @property
     def weights_alone(self) -> bool:
-        """True if the file has weights but no training state. A fork can start from it, but training can't resume."""
+        """True if the file contains weights but no training state.
+
+        A run can be forked from it, but not resumed.
+        """
         return self.name == BEST
 
     @property
@@ -56,13 +59,16 @@ class Checkpoint:
 
     @property
     def words(self) -> str:
-        """Description such as "epoch 3, step 345 · 14:05 · 44.9 MiB", without the position if the name contains it."""
+        """Description such as "epoch 3, step 345 · 14:05 · 44.9 MiB".
+
+        The position is left out if the file name contains it.
+        """
         location = "" if OLDER_CHECKPOINT.fullmatch(self.name) else self.location
         return " · ".join(filter(None, (location, lately(self.written), size(self.bytes))))
 
 
 def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
-    """Return the complete checkpoints of a run, newest first. Names of incomplete files start with a dot."""
+    """Return the complete checkpoints of a run, newest first."""
     try:
         with os.scandir(run.checkpoints) as entries:
             files = [(entry, entry.stat()) for entry in entries if _is_one(entry.name)]
@@ -78,7 +84,7 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
 
 
 def to_fork_from(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
-    """Return the default checkpoint for a fork: last.pt, else the newest resumable one, else the newest weights."""
+    """Return the default checkpoint for a fork: last.pt, or the newest resumable one, or the newest weights."""
     resumable = [each for each in checkpoints if not each.weights_alone]
     last = next((each for each in resumable if each.name == LAST), None)
     return last or next(iter(resumable or checkpoints), None)
@@ -89,7 +95,7 @@ def _is_one(name: str) -> bool:
 
 
 def _logged_positions(log: Path) -> dict[str, tuple[int | None, int | None]]:
-    """Read the epoch and step of the newest last.pt and best.pt from the end of the log."""
+    """Read the epochs and steps of the newest last.pt and best.pt from the end of the log."""
     try:
         tail = read_end(log, _TAIL_BYTES)
     except OSError:

@@ -1,4 +1,4 @@
-"""Growing arrays of numbers over time, from which plots take contiguous slices without copying."""
+"""Growing arrays of numbers, from which plots take contiguous slices without copying."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
-"""Arrays of float64 from this module, or of float32 from callers."""
+"""Array of float64 from this module, or of float32 from callers."""
 
 
 _THINNED_FROM = 3
-"""Number of points per bucket below which a curve isn't thinned."""
+"""Number of points per bucket below which a curve is drawn in full."""
 
 
 class Column:
-    """Growing array of float64 with amortised O(1) appends. A missing value is NaN."""
+    """Growing array of float64 with amortized O(1) appends. Missing values are NaN."""
 
     def __init__(self, reserve: int = 256) -> None:
         self._data: Floats = np.empty(max(1, reserve))
@@ -28,7 +28,7 @@ class Column:
 
     @property
     def values(self) -> Floats:
-        """View of the values; valid until the array has to grow."""
+        """View of the values. It remains valid until the array has to grow."""
         return self._data[: self._length]
 
     @property
@@ -67,11 +67,13 @@ class Column:
 
 
 def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[Floats, Floats]:
-    """Thin a curve to its lowest and highest value in each of `buckets` equal sections from `low` to `high`.
+    """Reduce a curve to its minimum and maximum in each of `buckets` equal sections from `low` to `high`.
 
-    With at least one bucket per column of pixels, the drawn curve changes by at most a pixel: a line through many points
-    in one column covers the span between its extremes. A bucket without finite values stays NaN, so that gaps wider than
-    two buckets remain. Buckets start at multiples of their width, so that a moving plot doesn't flicker.
+    With at least one bucket per pixel column, the drawn curve changes by at most a pixel, because a line through many
+    points in
+    a column covers the range between its extremes. A bucket without finite values stays NaN, so gaps wider than two
+    buckets
+    remain visible. Buckets start at multiples of their width, so that a moving plot doesn't flicker.
     """
     if buckets <= 0 or high <= low or len(x) < _THINNED_FROM * buckets:
         return x, y

@@ -1,4 +1,7 @@
-"""Estimates of the job's time and memory from past runs or the model's layers, computed outside the GUI thread."""
+"""Estimates of a job's time and memory, computed outside the GUI thread.
+
+They are based on past runs, or on the layers of the model.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ from gui.sources.json_lines import JsonLinesProcess
 from gui.translation import tr
 
 _TYPING_MS, _PAUSE_MS = 200, 1500
-"""Milliseconds without typing after which past runs are compared, and after which memory is computed."""
+"""Milliseconds after the last change until past runs are compared, and until memory is computed."""
 
 
 @dataclass(frozen=True)
 class EstimateRequest:
-    """Facts about a job on which its estimate depends.
+    """Properties of a job that determine its estimate.
 
     Attributes:
         image_size: Side length of the images in pixels.
         device_kinds: Name of each device.
-        images: Numbers of training and of validation images.
+        images: Numbers of training and validation images.
     """
 
     job: Job
@@ -50,12 +53,14 @@ class MemoryProcess(JsonLinesProcess):
 
 
 class Estimator(QObject):
-    """Estimator of one job at a time, which answers only the newest request.
+    """Estimator of the current job, which answers only the newest request.
 
-    Time and memory come from past runs. Without a comparable one, a child process computes the memory once the user pauses.
+    Time and memory are estimated from past runs. If none is comparable, a child process computes the memory as soon as
+    the user
+    pauses.
 
     Signals:
-        changed(): The estimate has changed or was removed.
+        changed(): the estimate has changed or was removed.
     """
 
     changed = Signal()
@@ -63,9 +68,9 @@ class Estimator(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.estimate: Estimate | None = None
-        """Estimate for the last request; None if no facts support one."""
+        """Estimate for the last request; None if there isn't enough information."""
         self.request: EstimateRequest | None = None
-        """Request that `estimate` answers; None while the job is incomplete or its estimate is being computed."""
+        """Request to which `estimate` belongs; None while the job is incomplete or its estimate is being computed."""
         self._wanted: EstimateRequest | None = None
         self._runs: tuple[RunSummary, ...] = ()
         self._known: dict[str, PastRun | None] = {}
@@ -73,7 +78,7 @@ class Estimator(QObject):
         self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._timer.timeout.connect(self._flight.request)
         self._computed: dict[tuple[Any, ...], int | None] = {}
-        """Computed memory, by the fields on which it depends."""
+        """Computed memory by the job fields that determine it."""
         self._process = MemoryProcess(self)
         self._process.done.connect(self._on_computed)
         for signal in (self._process.refused, self._process.failed):
@@ -82,25 +87,28 @@ class Estimator(QObject):
         self._pause.timeout.connect(self._compute)
 
     def close(self) -> None:
-        """End the child process."""
+        """Stop the child process."""
         self._timer.stop()
         self._pause.stop()
         self._process.close()
 
     def by_model(self, image_sizes: Mapping[str, int]) -> Callable[[], dict[str, Estimate]]:
-        """Return a function for a thread that estimates the current job with other models, whose default sizes of images are given."""
+        """Return a function for a worker thread that estimates the current job with other models.
+
+        `image_sizes` are the default image sizes of these models.
+        """
         if self._wanted is None:
             return dict
         return partial(estimates_by_model, self._wanted, image_sizes, self._runs, self._known)
 
     def set_runs(self, runs: tuple[RunSummary, ...]) -> None:
-        """Base estimates on these runs, the newest first."""
+        """Use these runs as the basis of estimates, newest first."""
         if [(run.run_id, run.state) for run in runs] != [(run.run_id, run.state) for run in self._runs]:
             self._runs = runs
             self._timer.start()
 
     def set_request(self, request: EstimateRequest | None) -> None:
-        """Estimate another job; None estimates nothing."""
+        """Estimate another job; None removes the estimate."""
         if request == self._wanted:
             return
         self._wanted = request
@@ -128,7 +136,7 @@ class Estimator(QObject):
         self.changed.emit()
 
     def _compute(self) -> None:
-        """Compute the memory of the job, unless that would run a user's Python file."""
+        """Compute the memory of the job, unless this would execute a model file of the user."""
         if self._wanted is not None and not self._wanted.job.model_is_file:
             self._process.start(self._wanted.job)
 
@@ -151,9 +159,9 @@ def estimates_by_model(
     runs: tuple[RunSummary, ...],
     known: dict[str, PastRun | None],
 ) -> dict[str, Estimate]:
-    """Return estimates for the requested job with each other model that has past runs, by the model's id.
+    """Return estimates for the requested job with each other model that has past runs, by model id.
 
-    `image_sizes` are the models' default sizes of images, for a job that leaves the size to the model.
+    `image_sizes` are the models' default image sizes, which apply if the job doesn't set one.
     """
     trained = {run.model for run in runs}
     found = {}

@@ -1,4 +1,4 @@
-"""Reader of a run's saved evaluations, into arrays that sort tens of thousands of samples instantly."""
+"""Reader for saved evaluations, which loads them into arrays that sort tens of thousands of samples instantly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_CLASS = -1
 class SampleTable:
     """Arrays with the columns of `engine.contract.inference.evaluation.Samples`; unknown numbers are NaN (float64).
 
-    `true_class` and `predicted_class` exist for tasks with one class per sample; `NO_CLASS` means no class.
+    Only tasks with one class per sample have `true_class` and `predicted_class`. They contain `NO_CLASS` for no class.
     """
 
     paths: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class SampleTable:
 
 @dataclass(frozen=True)
 class OpenedEvaluation:
-    """Evaluation with its samples and curves in memory, but without resamples and probabilities."""
+    """Evaluation whose samples and curves are in memory, but not its resamples and probabilities."""
 
     kept: KeptEvaluation
     samples: SampleTable
@@ -67,7 +67,7 @@ def open_evaluation(kept: KeptEvaluation) -> OpenedEvaluation:
 def read_samples(kept: KeptEvaluation) -> SampleTable:
     """Read the table of samples in an evaluation. Raises DamagedEvaluation.
 
-    Columns are decoded one by one, so that the window gets the interpreter in between.
+    Columns are decoded one by one, so that the GUI thread can run in between.
     """
     file = kept.folder / SAMPLES_FILE
     try:
@@ -114,14 +114,14 @@ def _only(classes: Classes) -> Numbers:
 
 @dataclass(frozen=True)
 class ComparableEvaluation:
-    """Evaluation that can be compared with another one of the same samples, with the title of its run."""
+    """Evaluation of the same samples with the title of its run, offered for a comparison."""
 
     kept: KeptEvaluation
     title: str
 
 
 def comparable_evaluations(evaluation: Evaluation) -> list[ComparableEvaluation]:
-    """Return all other evaluations of the same split, dataset and task, newest first."""
+    """Return all other evaluations with the same split, dataset and task, newest first."""
     found = [
         ComparableEvaluation(kept, _title(run))
         for run in list_runs()
@@ -144,7 +144,7 @@ def _same_samples(one: Evaluation, other: Evaluation) -> bool:
 
 
 class Outcomes:
-    """Confusion counts of one class at any threshold of its probability.
+    """Confusion counts of a class at any probability threshold.
 
     `positive` and `negative` are the sorted float32 probabilities of the samples with and without the class.
     """
@@ -154,21 +154,21 @@ class Outcomes:
         self.negative = np.sort(probabilities[~has_it])
 
     def at(self, threshold: float) -> Counts:
-        """Return the counts if the class is predicted from a probability of `threshold` on."""
+        """Return the counts if the class is predicted at probabilities of at least `threshold`."""
         missed = int(np.searchsorted(self.positive, np.float32(threshold), side="left"))
         right = int(np.searchsorted(self.negative, np.float32(threshold), side="left"))
         return Counts(len(self.positive) - missed, len(self.negative) - right, missed, right)
 
 
 class CurvePoints:
-    """Confusion counts of one class at any score threshold, from the precision-recall curve of a detector."""
+    """Confusion counts of a class at any score threshold, from the precision-recall curve of a detector."""
 
     def __init__(self, curve: ClassCurves) -> None:
         self._curve = curve
         self._rising = np.array(curve.thresholds[::-1], np.float64)
 
     def at(self, threshold: float) -> Counts:
-        """Return the counts if detections are accepted from a score of `threshold` on."""
+        """Return the counts if detections with scores of at least `threshold` are accepted."""
         curve = self._curve
         point = len(self._rising) - int(np.searchsorted(self._rising, threshold, side="left")) - 1
         if point < 0:
@@ -181,9 +181,9 @@ class CurvePoints:
 
 @dataclass(frozen=True)
 class Counts:
-    """Confusion counts of one class.
+    """Confusion counts of a class.
 
-    `false_positives` is None if unknown, as without true positives; `true_negatives` is None for detected objects.
+    `false_positives` is None if unknown, for example without true positives; `true_negatives` is None for detection.
     """
 
     true_positives: int
@@ -212,9 +212,9 @@ class Counts:
 
 
 def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
-    """Return the confusion counts for the class of `curve`; read only that class's column of probabilities.
+    """Return the confusion counts for the class of `curve`. Raises DamagedEvaluation.
 
-    Raises DamagedEvaluation.
+    Only the probabilities of this class are read.
     """
     file, true, class_index = opened.kept.probabilities_file, opened.samples.true, curve.class_index
     if not file.exists():
@@ -234,7 +234,7 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
 def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
     """Return the confusion matrix [n + 1, n + 1] at a confidence threshold; None for samples without a single class.
 
-    Predictions with a lower confidence count as no class, which is the last column.
+    Predictions below the threshold are counted in the last column, as no class.
     """
     true, predicted, confidence = samples.true_class, samples.predicted_class, samples.confidence
     if true is None or predicted is None or confidence is None:

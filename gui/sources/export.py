@@ -1,4 +1,4 @@
-"""Export of the values and images on screen to CSV and PNG files."""
+"""Export of visible values and images to CSV and PNG files."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from gui.sources.devices.timeline import Values
 from gui.translation import tr
 
 BREATHE_EVERY = 500
-"""Number of lines after which the writing thread yields the interpreter to the GUI thread."""
+"""Number of lines after which the writing thread lets the GUI thread run."""
 
 
 class ExportError(Exception):
-    """Error that an export failed; its text is a message for the user."""
+    """Error during an export; its text is a message for the user."""
 
 
 class Table(Protocol):
-    """Source of the rows for a CSV file."""
+    """Source of rows for a CSV file."""
 
     def lines(self) -> Iterator[list[str]]: ...
 
 
 @dataclass(frozen=True)
 class _Series:
-    """Copy of one device's readings: times in seconds since the epoch, and a column per quantity."""
+    """Copy of a device's readings: times in seconds since the epoch, and a column per quantity."""
 
     host: str
     device: str
@@ -57,7 +57,7 @@ class Excerpt:
     series: tuple[_Series, ...]
 
     def lines(self) -> Iterator[list[str]]:
-        """Yield the header and a row per device and time. Unknown values are empty."""
+        """Yield the header, then a row for each device and time. Unknown values are empty."""
         yield ["time", "time_s", "host", "device", "name", *self.quantities]
         for series in self.series:
             rows = zip(series.times.tolist(), *(column.tolist() for column in series.columns), strict=True)
@@ -67,9 +67,9 @@ class Excerpt:
 
 
 def excerpt(history: DeviceHistory, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> Excerpt:
-    """Copy the readings of devices from `low` to `high` (seconds since the epoch) at full rate.
+    """Copy the readings of devices between `low` and `high` (seconds since the epoch) at the full rate.
 
-    Quantities that none of the devices report are left out.
+    Quantities that none of the devices reports are left out.
     """
     reported = tuple(quantity for quantity in quantities if any(history.has_data(key, quantity) for key in keys))
     series = []
@@ -94,9 +94,10 @@ def export_csv(
     done: Callable[[Path], None],
     failed: Callable[[str], None],
 ) -> Background:
-    """Write readings as CSV (RFC 4180, UTF-8, with a header) on a thread; arguments are those of `excerpt`.
+    """Write readings to a CSV file (RFC 4180, UTF-8, with a header) on a worker thread.
 
-    Then call `done` with the path, or `failed` with a message, on the GUI thread if `parent` still exists.
+    Arguments are as for `excerpt`. Afterwards, `done` is called with the path, or `failed` with a message, on the GUI
+    thread if `parent` still exists.
     """
     rows = excerpt(history, keys, quantities, low, high)
     return in_background(lambda: write_csv(path, rows), parent, done, lambda error: failed(str(error)))
@@ -137,14 +138,14 @@ def export_png(path: Path, grabbed: QPixmap) -> Path:
 
 
 def written(value: float) -> str:
-    """Format a reading with seven digits, the precision of float32; "" for NaN."""
+    """Format a reading with seven digits, which is the precision of float32; "" for NaN."""
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if value.is_integer() else f"{value:.7g}"
 
 
 def _iso(moment: float) -> str:
-    """Format a time such as "2026-03-01T14:02:31.250Z"."""
+    """Format a time as in "2026-03-01T14:02:31.250Z"."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -153,7 +154,7 @@ def _temporary_file(path: Path) -> Path:
 
 
 def _settle(descriptor: int, flush: Callable[[], None]) -> None:
-    """Flush a file to the disk, because some file systems report only then that they are full."""
+    """Flush a file to disk, because some file systems report only then that the disk is full."""
     flush()
     os.fsync(descriptor)
 

@@ -21,9 +21,9 @@ _REPORT_LIMIT_BYTES = 64 << 20
 
 
 class Inspector(JsonLinesProcess):
-    """Child process (``python -m engine.data``) that inspects one dataset folder at a time.
+    """Child process (``python -m engine.data``) that inspects a dataset folder.
 
-    Its progress is an InspectionProgress and its result a DatasetReport.
+    It inspects one folder at a time. Its progress is an InspectionProgress, and its result a DatasetReport.
 
     Attributes:
         folder: Last inspected folder; "" before the first one.
@@ -40,7 +40,7 @@ class Inspector(JsonLinesProcess):
         self.folder = ""
 
     def start(self, job: Job) -> None:
-        """Inspect the dataset folder of `job` for the task of `job`."""
+        """Inspect the dataset folder of `job` for the job's task."""
         self.folder = job.data.dataset
         self.run([job.data.dataset, *inspector_options(job, load_catalogue())], first=InspectionProgress(0, 0))
 
@@ -48,7 +48,7 @@ class Inspector(JsonLinesProcess):
 class PluginReader(JsonLinesProcess):
     """Child process that adds newly installed plug-ins to the catalogue (``python -m engine.catalogue --plugins``).
 
-    Once `done` is emitted, the catalogue contains everything that the plug-ins add.
+    When `done` is emitted, the catalogue contains everything that the plug-ins provide.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -56,7 +56,7 @@ class PluginReader(JsonLinesProcess):
         super().__init__("engine.catalogue", tr("Reading the installed plug-ins"), bytes, parent)
 
     def start(self) -> None:
-        """Import the plug-ins unless the catalogue's supplement is up to date."""
+        """Import the plug-ins, unless the catalogue's supplement is up to date."""
         file = supplement_file()
         if file is not None and not file.exists():
             self.run(["--plugins"])
@@ -71,15 +71,15 @@ class PluginReader(JsonLinesProcess):
 
 
 FORMATS = ("bmp", "gif", "jpeg", "jpg", "pbm", "pgm", "png", "ppm", "tif", "tiff", "webp")
-"""Image formats that may be decoded, regardless of file names; formats of documents are left out."""
+"""Image formats that may be decoded, whatever the file name. Document formats are excluded."""
 
 _BATCH = 6
 _CAPACITY = 600
-"""Maximum number of thumbnails in memory; at 160 pixels they take 60 MiB."""
+"""Maximum number of thumbnails in memory. With 160 pixels, they take 60 MiB."""
 
 
 def read_image(file: Path, side: int = 0) -> QImage | str:
-    """Read an image, rotated upright and shrunk to `side` pixels unless that is 0; return a message on failure."""
+    """Read an image, upright and shrunk to `side` pixels unless `side` is 0; return a message if that fails."""
     try:
         with open_regular(file) as stream:
             content = QByteArray(stream.read())
@@ -107,7 +107,7 @@ def read_image(file: Path, side: int = 0) -> QImage | str:
 
 
 class Thumbnails(QObject):
-    """Cache of thumbnails, which are read in batches on a thread; the latest requests are read first.
+    """Cache of thumbnails, which are read on a worker thread in batches, the latest requests first.
 
     Signals:
         loaded(): more thumbnails have been read.
@@ -116,7 +116,7 @@ class Thumbnails(QObject):
     loaded = Signal()
 
     def __init__(self, side: int, parent: QObject | None = None) -> None:
-        """Create an empty cache of images with at most `side` device pixels on their longer side."""
+        """Create an empty cache for images of at most `side` device pixels on their longer side."""
         super().__init__(parent)
         self._side = side
         self._images: dict[Path, QImage] = {}
@@ -124,7 +124,7 @@ class Thumbnails(QObject):
         self._flight = SingleFlight(self, self._next_batch, self._on_read, reraise)
 
     def image(self, file: Path) -> QImage | None:
-        """Return the thumbnail of `file`; None until it has been read, a null image if that failed."""
+        """Return the thumbnail of `file`; None if it hasn't been read, a null image if it can't be read."""
         image = self._images.get(file)
         if image is None:
             self._requested.pop(file, None)
@@ -138,7 +138,7 @@ class Thumbnails(QObject):
         self._images.clear()
 
     def close(self) -> None:
-        """Wait for the current batch because the window closes."""
+        """Wait for the current batch when the window closes."""
         self._requested.clear()
         self._flight.finish()
 

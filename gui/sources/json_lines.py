@@ -1,4 +1,4 @@
-"""Child processes of the engine that answer in JSON lines."""
+"""Child processes of the engine that print JSON lines."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GOODBYE_MS = 3000
 
 
 class Answer(NamedTuple):
-    """Final message of a process: its result, or the reasons for a refusal."""
+    """Final message of a process: its result, or the reasons why it refused the work."""
 
     value: object
     refused: bool = False
 
 
 def answer_in(message: object) -> Answer | None:
-    """Return the answer in a message from a module that carries out orders; None for a progress message."""
+    """Return the answer in a message from a process that executes orders; None for a progress message."""
     match message:
         case Done(answer=value):
             return Answer(value)
@@ -36,14 +36,15 @@ def answer_in(message: object) -> Answer | None:
 
 
 class JsonLinesProcess(QObject):
-    """Runner of ``python -m MODULE``, one process at a time, which decodes each line that the process prints.
+    """Child process ``python -m MODULE``, whose output lines are decoded.
 
-    Subclasses call `run` to start the process. The last answer is reported after the process has exited.
+    One process runs at a time. Subclasses call `run` to start it. The last answer is reported after the process has
+    exited.
 
     Signals:
         progress(object): a decoded message that isn't an answer.
         done(object): the result.
-        refused(object): the reasons that the process refused to work; a tuple of Problems if it had received an order.
+        refused(object): the reasons why the process refused to work; a tuple of Problems if it had received an order.
         failed(str): a sentence about a process that exited without an answer.
     """
 
@@ -67,12 +68,12 @@ class JsonLinesProcess(QObject):
 
         Args:
             module: Name of the module to run.
-            activity: First words of sentences about failures, such as "Inspecting the folder".
+            activity: Start of sentences about failures, such as "Inspecting the folder".
             decode: Decoder of one line; may raise msgspec.DecodeError.
             parent: Owner of the object.
             answer_of: Returns the answer in a message, or None for a progress message.
             cleans_up: Cancel with SIGTERM, because the module must end its workers and remove its files.
-            line_limit_bytes: Longest accepted line.
+            line_limit_bytes: Maximum length of a line.
         """
         super().__init__(parent)
         self._module = module
@@ -92,11 +93,11 @@ class JsonLinesProcess(QObject):
 
     @property
     def process_count(self) -> int:
-        """Number of existing processes, including cancelled ones."""
+        """Number of running processes, including cancelled ones."""
         return len(self._cancelled) + self.running
 
     def run(self, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None) -> None:
-        """Start the module, after cancelling a running one; emit `first` as its first progress."""
+        """Start the module; emit `first` as its first progress. A running process is cancelled."""
         self.cancel()
         self._frames, self._answer = Frames(self._limit), None
         process = QProcess(self)
@@ -113,7 +114,7 @@ class JsonLinesProcess(QObject):
             self.progress.emit(first)
 
     def stop(self) -> None:
-        """Ask the process to finish early and answer with the results that it has."""
+        """Ask the process to finish early, and to answer with its results up to this point."""
         if self._process is not None:
             self._end(self._process)
 
@@ -130,7 +131,7 @@ class JsonLinesProcess(QObject):
         self._end(process)
 
     def close(self) -> None:
-        """End the process and wait until all cancelled ones have exited, because the program exits."""
+        """End the process, and wait until all cancelled ones have exited."""
         self.cancel()
         for process in list(self._cancelled):  # an exiting process removes itself from the list
             process.waitForFinished(GOODBYE_MS)
@@ -140,7 +141,7 @@ class JsonLinesProcess(QObject):
         return sys.executable, ["-m", self._module, *arguments]
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Return the answer of a process that exited with `code`; None if it failed."""
+        """Return the answer that the exit code `code` represents; None if the process failed."""
         return self._answer
 
     def _end(self, process: QProcess) -> None:

@@ -1,4 +1,4 @@
-"""Creation and start of runs in the background, with a preloaded parent process for the next run."""
+"""Creation and start of runs in the background, with a preloaded process for the next run."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from gui.translation import tr
 log = logging.getLogger("footplate.window")
 
 IDLE_MS = 15 * 60 * 1000
-"""Milliseconds without a change of the form after which the preloaded process is ended."""
+"""Milliseconds without a change in the form after which the preloaded process is ended."""
 
 PATIENCE_MS = 15_000
-"""Maximum wait for the preloaded process in milliseconds; then a run starts without it."""
+"""Maximum milliseconds to wait for the preloaded process. A run then starts without it."""
 
 
 class Launcher(QObject):
-    """Creates or resumes runs and starts their supervisors.
+    """Launcher that creates or resumes runs and starts their supervisors.
 
     Signals:
         started(RunFolder): a run has been started.
@@ -62,11 +62,11 @@ class Launcher(QObject):
 
     @property
     def ready(self) -> bool:
-        """True if a run would start without delay."""
+        """True if the preloaded process can start a run without delay."""
         return self._preloader is not None and self._preloader.ready
 
     def preload(self) -> None:
-        """Start or keep the preloaded process because a run may follow soon."""
+        """Start the preloaded process, or keep it, because a run may follow soon."""
         self._idle.start()
         if self._preloader is not None and self._preloader.alive:
             return
@@ -83,15 +83,15 @@ class Launcher(QObject):
             self._notifier.activated.connect(self._on_preloader_ready)
 
     def start(self, job: Job) -> None:
-        """Create a run of `job` and start it."""
+        """Create a run for `job`, and start it."""
         self._make(partial(create_run, resolved(job)))
 
     def resume(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
-        """Resume `run` in its folder with changed job values, by field."""
+        """Resume `run`; `changes` override values of its job."""
         self._make(partial(_save_job, run, changes))
 
     def close(self) -> None:
-        """End the preloaded process; runs continue."""
+        """End the preloaded process. Runs continue."""
         self._closing = True
         if self._creation is not None:
             self._creation.finish()
@@ -155,7 +155,7 @@ class Launcher(QObject):
             in_background(preloader.close, self, lambda _none: None, lambda error: log.warning("%s", error))
 
     def _close_preloader(self) -> None:
-        """End the preloaded process, and start the runs that it has not started."""
+        """End the preloaded process, and start the runs that it hasn't started."""
         preloader = self._detach_preloader()
         if preloader is not None:
             preloader.close()
@@ -176,7 +176,10 @@ class _CannotResume(Exception):  # noqa: N818  (the user's mistake, not an error
 
 
 def _save_job(run: RunFolder, changes: Mapping[str, Any]) -> RunFolder:
-    """Save `changes` to the job of `run` for its next execution; return `run`. Raises _CannotResume, OSError."""
+    """Save `changes` to the job of `run` for its next execution. Raises _CannotResume, OSError.
+
+    Returns `run`.
+    """
     job, problems = job_to_resume(run, changes)
     if job is None:
         raise _CannotResume(problems)
@@ -195,7 +198,7 @@ def resolved(job: Job) -> Job:
 
 
 def problem_of(error: OSError) -> Problem:
-    """Convert an error during the creation of a run to a problem."""
+    """Convert an error while creating a run to a problem."""
     where = str(error.filename or paths.runs_folder())
     elsewhere = "set FOOTPLATE_HOME to another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

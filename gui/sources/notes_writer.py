@@ -1,4 +1,4 @@
-"""Writer of run notes to the run folders, one at a time on a thread."""
+"""Writer that stores notes in run folders, one at a time on a worker thread."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gui.translation import tr
 
 
 class NotesWriter(QObject):
-    """Writer that stores run notes in the order of the changes.
+    """Writer that stores the notes about runs, in the order of the changes.
 
     Signals:
-        written(RunSummary): the notes of this run were stored.
-        failed(str): a message about notes that could not be written.
+        written(RunSummary): the notes of this run have been stored.
+        failed(str): a message about notes that could not be stored.
     """
 
     written = Signal(object)
     failed = Signal(str)
 
     def __init__(self, find: Callable[[str], RunSummary | None], parent: QObject | None = None) -> None:
-        """Create a writer; `find` returns the listed run with an id, or None if it was removed."""
+        """Create a writer; `find` returns the run with an id, or None if it has been removed."""
         super().__init__(parent)
         self._find = find
         self._queue: deque[tuple[RunSummary, dict[str, Any]]] = deque()
@@ -36,13 +36,13 @@ class NotesWriter(QObject):
         self._flight = SingleFlight(self, self._next_call, self._on_written, self._on_failed)
 
     def change(self, run: RunSummary, **changes: Any) -> None:
-        """Queue changes to fields of a run's `RunNotes`."""
+        """Schedule changes to fields of a run's `RunNotes`."""
         self._queue.append((run, changes))
         if not self._flight.running:
             self._flight.request()
 
     def close(self) -> None:
-        """Write the queued changes because the window closes; give up if the disk doesn't respond."""
+        """Store the remaining changes when the window closes; give up if the disk doesn't respond."""
         while self._flight.running:
             self._flight.finish()
 

@@ -1,4 +1,4 @@
-"""Runs on other machines: their list, the run that is followed, and transfers of its files."""
+"""Runs on other machines: their list, the followed run, and file transfers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Line = TypeVar("_Line")
 
 
 class QueryFailed(OSError):  # noqa: N818  (a state of things more than an error)
-    """Error that a query to another machine failed; its text is a message for the user."""
+    """Error while querying another machine; its text is a message for the user."""
 
 
 def runs_of(name: str) -> list[RunSummary]:
@@ -61,7 +61,7 @@ class FollowedRun(QObject):
 
     Signals:
         followed(RunFolder): this local folder contains the log of the run.
-        failed(str): the run can't be followed for this reason.
+        failed(str): the reason why the run can't be followed.
     """
 
     followed = Signal(object)
@@ -74,7 +74,7 @@ class FollowedRun(QObject):
         self._process: QProcess | None = None
 
     def follow(self, name: str, run_id: str) -> None:
-        """Mirror the run with an id on the host called `name`."""
+        """Mirror the run `run_id` of the host `name`."""
         self.close(wait=False)
         process = QProcess(self)
         process.setWorkingDirectory(str(paths.PACKAGES))
@@ -86,9 +86,9 @@ class FollowedRun(QObject):
         process.start(sys.executable, ["-m", "engine.machines.follower", name, run_id])
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop mirroring; the run continues.
+        """Stop mirroring; the run itself continues.
 
-        With `wait`, which is needed when the program exits, wait a few seconds for the process. Otherwise it exits later.
+        With `wait`, wait a few seconds until the process has exited. This is necessary when the program exits.
         """
         process, self._process, self.run = self._process, None, None
         if process is None:
@@ -126,7 +126,7 @@ class FollowedRun(QObject):
 
 
 class FileFetch(JsonLinesProcess):
-    """Child process that transfers one file of a run from another machine at a time.
+    """Child process that transfers a file of a run from another machine, one file at a time.
 
     Its progress is a FetchProgress, its result the local path, and its refusal an error message.
     """
@@ -136,7 +136,7 @@ class FileFetch(JsonLinesProcess):
         super().__init__("engine.machines.fetch", tr("Fetching the file"), decode, parent, answer_of=_answer_in)
 
     def start(self, name: str, run_id: str, path: str) -> None:
-        """Transfer the missing bytes of the file at `path` in the run's folder."""
+        """Transfer the bytes of a file that are missing locally; `path` is relative to the run folder."""
         self.run([name, run_id, path])
 
 

@@ -1,4 +1,4 @@
-"""Prefills of the form with the jobs of existing runs, created on worker threads."""
+"""Content of the form for resuming or forking a run, created on worker threads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from engine.runs.resume import ResumableRun
 
 MORE_EPOCHS = 5
-"""Number of epochs that are added by default when a completed run is trained further."""
+"""Default number of epochs to add when a completed run is trained further."""
 
 _GRAY = tr("Gray fields can't be changed when resuming.")
 
@@ -37,11 +37,11 @@ _MAX_NAME = 120
 
 
 class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an error)
-    """Error that a run can be neither resumed nor forked; its text is a message for the user."""
+    """Error that a run can't be resumed or forked; its text is a message for the user."""
 
 
 def to_resume(summary: RunSummary) -> Prefill:
-    """Return a prefill that resumes a run, with more epochs if it has completed. Raises CannotPrefill."""
+    """Return a prefill for resuming a run. A completed run gets more epochs. Raises CannotPrefill."""
     run, job = _read(summary)
     named = f"“{run_title(summary)}”"
     checkpoint = checkpoint_of(run)
@@ -69,10 +69,7 @@ def to_resume(summary: RunSummary) -> Prefill:
 
 
 def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
-    """Return a prefill for a new run that starts from a checkpoint of this run, by default the last one.
-
-    Raises CannotPrefill.
-    """
+    """Return a prefill for a new run that starts from a checkpoint, by default the last one. Raises CannotPrefill."""
     run, job = _read(summary)
     found = checkpoints_of(run)
     chosen = to_fork_from(found) if checkpoint is None else next((c for c in found if c.path == checkpoint), None)
@@ -100,9 +97,9 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
 
 
 def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool) -> Prefill:
-    """Return a prefill with `changes`, to train a run `further` or to start a new one.
+    """Return a prefill with `changes` to the job, for training a run `further` or for a new run.
 
-    A new run uses the recipe that fits its changed job.
+    A new run uses the recipe that matches its changed job.
 
     Raises:
         CannotPrefill: The job of the run can't be read, or the run can't be trained further.
@@ -149,7 +146,7 @@ def _from(run: RunFolder, path: Path | None) -> str:
 
 @dataclass(frozen=True)
 class Prefill:
-    """Content of the form for a run based on another one.
+    """Content of the form for a run that is based on another run.
 
     Attributes:
         text: Text above the form.
@@ -157,7 +154,7 @@ class Prefill:
         run: Run to resume in its folder; None for a new run.
         checkpoint: Path of the checkpoint to resume from; "" to start from the beginning.
         action: Text of the button.
-        preset: Values that initially replace those of the job.
+        preset: Initial values in the form that differ from the job.
         focus: Field that the user is likely to change first.
     """
 
@@ -171,7 +168,7 @@ class Prefill:
 
     @property
     def open_fields(self) -> frozenset[str]:
-        """Fields that may be changed."""
+        """Fields that the user may change."""
         if self.run is None:
             return frozenset(self.job.values())
         from engine.runs.resume import CHANGEABLE
@@ -179,25 +176,25 @@ class Prefill:
         return CHANGEABLE - {"name"}
 
     def values(self, edited: dict[str, Any], hidden: Set[str] = frozenset()) -> dict[str, Any]:
-        """Return the job's values, updated with the values that were `edited` in changeable fields.
+        """Return the job's values, updated with the changeable values in `edited`.
 
-        Numbers that the form only shows rounded stay exact, and `hidden` fields without effect keep their values.
+        Values that the form rounds for display stay exact, and `hidden` fields without effect keep their values.
         """
         job_values = self._plain()
         unchanged = hidden & idle_fields(job_values, load_catalogue()).keys()
         return job_values | {name: value for name, value in edited.items() if name in self.open_fields - unchanged}
 
     def to_check(self, job: Job) -> Job:
-        """Return the job to validate: `job` as a new run that starts from the checkpoint."""
+        """Return the job to validate, as a new run that starts from the checkpoint."""
         return job if self.run is None else job.with_fields(resume_from=self.checkpoint)
 
     def changes(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the `values` that differ from the run's job."""
+        """Return those of `values` that differ from the run's job."""
         job_values = self._plain()
         return {name: value for name, value in values.items() if job_values.get(name) != value}
 
     def _plain(self) -> dict[str, Any]:
-        """Return the job's values in the form's types."""
+        """Return the job's values in the types that the form uses."""
         values: dict[str, Any] = msgspec.to_builtins(self.job.values())
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
@@ -206,7 +203,7 @@ class Prefill:
         return resume_line(self.run.run_id, self.changes(values)) if self.run is not None else ""
 
     def problems(self, values: dict[str, Any], resumable: ResumableRun | None) -> list[Problem]:
-        """Return the problems that prevent resuming with `values`. New runs and unknown states have none."""
+        """Return the problems that prevent resuming with `values`. There are none for a new run or an unknown state."""
         if self.run is None or resumable is None:
             return []
         from engine.runs.resume import changed_job
@@ -216,7 +213,7 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Opened:
-    """Dataset folder or job to open, or the `problem` that prevents it."""
+    """Dataset folder or job to open, or the `problem` that prevents opening it."""
 
     folder: str = ""
     prefill: Prefill | None = None
@@ -224,7 +221,7 @@ class Opened:
 
 
 def read_paths(paths: Sequence[str]) -> Opened:
-    """Read the first folder or job file (`*.toml`) among `paths`. May block on the disk."""
+    """Read the first folder or job file (`*.toml`) in `paths`. May block on a slow disk."""
     folder_or_job = (path for path in paths if os.path.isdir(path) or path.endswith(".toml"))
     path = next(folder_or_job, "")
     if not path:

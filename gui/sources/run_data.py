@@ -1,4 +1,4 @@
-"""Events of a run, sorted into arrays that plots can show without copying."""
+"""Events of a run, sorted into arrays that plots use without copying."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _ENDINGS: dict[Outcome, str] = {
 
 @dataclass(frozen=True)
 class Line:
-    """Line in the displayed log; `seconds` are in the run's time (see `RunData`)."""
+    """Line of the displayed log; `seconds` is in the run's time (see `RunData`)."""
 
     seconds: float
     kind: LineKind
@@ -73,12 +73,12 @@ Asked = Literal["", "pause", "stop"]
 """Pending request to pause or stop a run."""
 
 _IN_LINE = (Waiting, LogLine, Warned, CommandReceived, EventsLost)
-"""Types of events that a run may log while it is queued."""
+"""Types of events that a queued run may log."""
 
 
 @dataclass(frozen=True)
 class Warnings:
-    """Newest warning of a kind, and the number of warnings of that kind."""
+    """Newest warning with a certain code, and the number of such warnings."""
 
     count: int
     newest: Warned
@@ -88,58 +88,58 @@ class Warnings:
 class RunData:
     """All events of a run, applied in order.
 
-    The run's time counts seconds from its first event. Time between executions and in the queue is left out, so that a
-    pause overnight doesn't appear as a flat line in the curves.
+    The run's time counts seconds from its first event, without the time between executions and in the queue. A pause
+    overnight therefore doesn't appear as a flat line in the curves.
     """
 
     started: RunStarted | None = None
-    """Event that started the newest execution, whose job and devices may differ from earlier ones."""
+    """First event of the newest execution, whose job and devices may differ from those of earlier ones."""
     executions: int = 0
     device_names: dict[str, str] = field(default_factory=dict)
-    """Names of the devices in all executions, by device id."""
+    """Names of the devices in all executions, by id."""
     plan: Planned | None = None
     phase: Phase | None = None
     phase_detail: str = ""
     epoch: int = 0
     step: int = 0
-    """Last valid step of this run, or of the run whose checkpoint it continues."""
+    """Last valid step of this run, or of the run whose checkpoint it started from."""
     last_n: int = 0
     last_time: float = 0.0
     steps: Steps = field(default_factory=Steps)
     current_attempt_start: int = 0
     """Index of the first step logged by the current workers."""
     cuts: int = 0
-    """Number of times that curves were shortened because the run returned to a checkpoint."""
+    """Number of times that curves have been shortened because the run returned to a checkpoint."""
     validations: Validations = field(default_factory=Validations)
     validation_details: ValidationDetails = field(default_factory=ValidationDetails)
     devices: dict[str, DeviceColumns] = field(default_factory=dict)
     trace: ScheduleTraced | None = None
-    """Latest traced schedule."""
+    """Latest trace of the pipeline schedule."""
     rank_times: RanksTimed | None = None
     time_spent: TimeSpent | None = None
     lines: list[Line] = field(default_factory=list)
     warnings: dict[str, Warnings] = field(default_factory=dict)
-    """Warnings by code; the latest is last."""
+    """Warnings by code, the latest one last."""
     checkpoints: dict[str, CheckpointSaved] = field(default_factory=dict)
     waiting: Waiting | None = None
     """Queue position of a queued run."""
     fetching: tuple[Fetching, ...] = ()
-    """First and latest progress message about a download of weights; empty once it is complete."""
+    """First and latest progress message of a download of weights; empty after the download."""
     restarting: Restarting | None = None
-    """Current restart, set until the new workers have planned their steps."""
+    """Current restart; None once the new workers have planned their steps."""
     restarts: list[Restarting] = field(default_factory=list)
     failure: Failed | None = None
     devices_free: DevicesFree | None = None
     verdict: Verdict | None = None
     finished: RunFinished | None = None
     unsaved: bool = False
-    """True while the last state is only in memory because the disk can't store it."""
+    """True while the last state exists only in memory because the disk can't store it."""
     asked: Asked = ""
     _entered: set[Phase] = field(default_factory=set)
     _origin: float = 0.0
-    """Start of the run's time in seconds since the epoch. Pauses move it forward."""
+    """Start of the run's time in seconds since the epoch. It moves forward with every pause."""
     _halted: bool = True
-    """True if the time until the next event is left out of the run's time."""
+    """True if the time until the next event doesn't count."""
 
     @property
     def task(self) -> str:
@@ -147,7 +147,7 @@ class RunData:
         return self.started.job.task if self.started is not None else ""
 
     def find_measure(self, name: str) -> Measure | None:
-        """Return the description of a metric from the run or else from the catalogue; None if neither has it."""
+        """Return the description of a metric, from the run or from the catalogue; None if it is unknown."""
         described = self.plan.metrics if self.plan is not None else ()
         return find_measure(self.task, name, described)
 
@@ -156,11 +156,11 @@ class RunData:
         return event.time - self._origin
 
     def apply(self, event: AnyEvent) -> None:
-        """Apply the next event. An event that was applied before is ignored."""
+        """Apply the next event; ignore it if it has been applied before."""
         self.apply_all((event,))
 
     def apply_all(self, events: Sequence[AnyEvent]) -> None:
-        """Apply the next events. Numbers are added in batches, which makes reading a long log four times as fast."""
+        """Apply several events. Numbers are added in batches, which makes reading a long log four times as fast."""
         fresh: list[StepMetrics] = []
         sampled: dict[str, list[tuple[float, float, DeviceSample]]] = {}
         for event in events:
@@ -193,7 +193,7 @@ class RunData:
         sampled.clear()
 
     def _leave_out_until(self, event: AnyEvent) -> None:
-        """Exclude the time before `event` from the run's time."""
+        """Exclude the time up to `event` from the run's time."""
         self._origin = self._origin + event.time - self.last_time if self.last_n else event.time
         if not isinstance(event, _IN_LINE):
             self._halted = False
@@ -324,7 +324,7 @@ class RunData:
         self._add_line(event, "warning", _restart_words(event))
 
     def _resume_from(self, plan: Planned) -> None:
-        """Drop everything logged after the plan's first step, because those steps are repeated."""
+        """Remove everything after the first step of `plan`, because these steps are repeated."""
         self.plan, self.restarting = plan, None
         self.step = plan.from_step
         self.epoch = min(plan.epochs, plan.from_step // max(1, plan.steps_per_epoch) + 1) if plan.from_step else 0
@@ -346,7 +346,7 @@ class RunData:
         return f"{localised(100 * value, 2)} %" if measure is not None and measure.percent else localised(value, 4)
 
     def _enter_phase(self, event: PhaseChanged) -> None:
-        """Store the phase. Show it in the log once, because phases recur every epoch, or always if it has details."""
+        """Store the phase, and add it to the log if it is new or has details. Phases recur in every epoch."""
         self.phase, self.phase_detail, self.fetching = event.phase, event.detail, ()
         if event.detail:
             self._add_line(event, "info", f"{event.phase.capitalize()}: {event.detail}")
@@ -359,12 +359,12 @@ class RunData:
 
 
 def shares_words(shares: tuple[float, ...]) -> str:
-    """Describe the division of batches, as in "Shares of each batch: 62 %, 38 %, by measured speed"."""
+    """Describe how batches are divided, as in "Shares of each batch: 62 %, 38 %, by measured speed"."""
     return f"Shares of each batch: {', '.join(f'{100 * share:.0f} %' for share in shares)}, by measured speed"
 
 
 def attempt_words(event: Restarting) -> str:
-    """Describe a restart by its number, as in "attempt 1 of 3", or by its changes, as in "accumulation 4"."""
+    """Describe a restart by its number, as in "attempt 1 of 3", or by its change, as in "accumulation 4"."""
     devices = [counted(len(event.devices), "device")] if event.devices else []
     changes = [*devices, *([changes_words(event.changes)] if event.changes else [])]
     return ", ".join(changes) or f"attempt {event.attempt} of {event.max_attempts}"

@@ -1,4 +1,4 @@
-"""Stages of a session, and the facts about its run from outside of the log."""
+"""Stages of a run session, and facts about the run that aren't in its log."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gui.translation import tr
 
 
 class Stage(Enum):
-    """Stage of a session."""
+    """Stage of a run session."""
 
     CLOSED = auto()
     READING = auto()
-    """Reads the log to its end."""
+    """The log is read to its end."""
     RETRYING = auto()
-    """Reads the log repeatedly until the supervisor of the active run accepts a connection."""
+    """The log is read repeatedly until the run's supervisor accepts a connection."""
     LIVE = auto()
-    """Receives events from the supervisor."""
+    """The supervisor sends events."""
     ENDED = auto()
-    """Watches the files of an ended run, which may be resumed."""
+    """The run has ended. Its files are watched, because it may be resumed."""
 
 
 NEXT: dict[Stage, set[Stage]] = {
@@ -36,20 +36,20 @@ NEXT: dict[Stage, set[Stage]] = {
     Stage.LIVE: {Stage.READING, Stage.RETRYING, Stage.ENDED, Stage.CLOSED},
     Stage.ENDED: {Stage.READING, Stage.CLOSED},
 }
-"""Stages that may follow each stage."""
+"""Permitted transitions between stages."""
 
 
 @dataclass
 class RunFacts:
-    """Facts about a run that its folder, its supervisor and the queue show.
+    """Facts about a run from its folder, its supervisor and the queue.
 
     Attributes:
-        state: State of the run; None until it was read.
+        state: State of the run; None until it has been read.
         stamp: Value that changes when the run is resumed.
         slurm: SLURM job of the run.
-        elsewhere: True if the supervisor runs in SLURM on another machine.
+        elsewhere: True if the supervisor runs under SLURM on another machine.
         interruption: Explanation of an interrupted run.
-        rejection: Reason why the supervisor does not accept this client.
+        rejection: Reason why the supervisor doesn't accept this client.
         names: Names of queued runs, by run id.
     """
 
@@ -67,7 +67,7 @@ class RunFacts:
         return self.state in ENDED
 
     def status(self, data: RunData, requested: Asked, gpu_titles: Mapping[str, str]) -> RunStatus:
-        """Return the status in words, with a pending request; `gpu_titles` are by UUID."""
+        """Return the status, taking a pending request into account; `gpu_titles` are by UUID."""
         state, waiting, started = self.state or "starting", data.waiting, data.started
         words = {"interrupted": self.interruption} if self.interruption else {}
         if waiting is not None and started is not None:

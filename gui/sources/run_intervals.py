@@ -1,4 +1,4 @@
-"""Recent executions of runs on this machine, with their devices."""
+"""Recent executions of the runs on this machine, with their devices."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from gui.sources.background import describe_error
 from gui.titles import run_title
 
 RECENT_S = 86_400.0
-"""Maximum age in seconds of ended runs that graphs mark."""
+"""Maximum age in seconds of ended executions that graphs mark."""
 
 
 @dataclass(frozen=True)
 class RunInterval:
-    """One execution of a run, in seconds since the epoch.
+    """Execution of a run, with times in seconds since the epoch.
 
     Attributes:
         devices: Devices that it uses or used; empty while it is queued.
         start: Time at which it got its devices.
-        end: Time of its end; None while it is active.
+        end: Time at which it ended; None while it is active.
         supervisor: Process id of the local supervisor; None if there is none.
     """
 
@@ -58,11 +58,11 @@ class RunInterval:
 
 
 class RunIntervals(QObject):
-    """Active executions and those of the last 24 hours, oldest first.
+    """Active executions, and those of the last 24 hours, oldest first.
 
     Attributes:
         intervals: The executions.
-        unread: Errors of unreadable runs by run id. Their last known executions stay in `intervals`.
+        unread: Errors of unreadable runs, by run id. Their last known executions remain in `intervals`.
 
     Signals:
         changed(): `intervals` or `unread` has changed.
@@ -81,7 +81,7 @@ class RunIntervals(QObject):
             self.changed.emit()
 
     def holding(self) -> dict[str, str]:
-        """Return the names of active runs by the GPUs that they use. On other machines, the key is "HOST:UUID"."""
+        """Return the names of active runs by the GPUs that they use. Keys of remote GPUs are "HOST:UUID"."""
         return {
             device: interval.name
             for interval in self.intervals
@@ -91,7 +91,10 @@ class RunIntervals(QObject):
         }
 
     def supervisors(self) -> dict[int, str]:
-        """Return the names of active runs by the process ids of their supervisors, which are ancestors of the workers."""
+        """Return the names of active runs by the process ids of their supervisors.
+
+        The workers of a run are descendants of its supervisor.
+        """
         return {
             interval.supervisor: interval.name
             for interval in self.intervals
@@ -100,7 +103,7 @@ class RunIntervals(QObject):
 
 
 class IntervalReader:
-    """Reader of executions. Those of an ended run are cached until the run's summary changes."""
+    """Reader of executions, which caches those of an ended run until the run's summary changes."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[RunSummary, tuple[RunInterval, ...]]] = {}
@@ -108,7 +111,7 @@ class IntervalReader:
     def read(self, runs: Collection[RunSummary], unread: dict[str, str]) -> tuple[RunInterval, ...]:
         """Return the active and recent executions of `runs`, oldest first.
 
-        For runs in `unread`, return the last known executions. Add runs whose executions can't be read to `unread`.
+        Runs whose executions can't be read are added to `unread`; their last known executions are returned.
         """
         known = {run_id: self._known[run_id] for run_id in unread if run_id in self._known}
         for run in runs:
@@ -169,18 +172,18 @@ def _is_too_old(run: RunFolder) -> bool:
 
 
 _BEGINNING = b'\n{"type":"run_started"'
-"""Tag of the event that begins an execution, which is found without decoding all lines."""
+"""Tag of the event that begins an execution. It can be found without decoding every line."""
 
 _IN_LINE = (LogLine, Warned, CommandReceived, EventsLost)
-"""Events that a queued run may log."""
+"""Types of events that a queued run may log."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """One execution of a run, with times in seconds since the epoch.
+    """Execution of a run, with times in seconds since the epoch.
 
     Attributes:
-        start: Time at which it got its devices, or began to wait for them if it never did.
+        start: Time at which it got its devices, or at which it joined the queue if it never got them.
         end: Time of its last event; None for the newest execution.
         state: Outcome; None for the newest execution, whose state is `RunFolder.state`.
     """
@@ -192,7 +195,7 @@ class Execution:
 
 
 def executions(run: RunFolder) -> list[Execution]:
-    """Return all executions in order; empty without a log. Raises OSError."""
+    """Return all executions in order; empty if there is no log. Raises OSError."""
     try:
         log = open_file(run.events_file)
     except FileNotFoundError:
@@ -210,7 +213,7 @@ def executions(run: RunFolder) -> list[Execution]:
 
 
 def _has_several(run: RunFolder) -> bool:
-    """Return True if the run has several executions, without scanning a long log."""
+    """Return True if the run has several executions, without reading a long log in full."""
     supervisor, last = run.supervisor(), run.last_event()
     known = [supervisor.execution if supervisor is not None else 1]
     return max(known + ([last.execution] if isinstance(last, RunFinished) else [])) > 1
@@ -231,7 +234,7 @@ def _offsets(log: IO[bytes]) -> list[int]:
 
 
 def _execution(log: IO[bytes], offset: int) -> Execution | None:
-    """Parse the execution that begins at `offset`; return None if none begins there."""
+    """Decode the execution that begins at `offset`; return None if none begins there."""
     log.seek(offset)
     events = _events(complete_lines(log))
     started = next(events, None)
@@ -263,7 +266,7 @@ _END_BYTES = 1 << 16
 
 
 def _last_before(log: IO[bytes], offset: int) -> AnyEvent | None:
-    """Parse the event in the line that ends at `offset`; return None if it is damaged."""
+    """Decode the event in the line that ends at `offset`; return None if it is damaged."""
     log.seek(max(0, offset - _END_BYTES))
     line = log.read(min(offset, _END_BYTES)).rstrip(b"\n").rpartition(b"\n")[2]
     return next(_events([line]), None)

@@ -1,4 +1,4 @@
-"""Link between a session and the supervisor of its run: messages received live, and commands."""
+"""Connection between a session and the supervisor of its run: live messages and commands."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gui.sources.background import Background, ignore_os_error, in_background
 from gui.sources.run_data import Asked
 
 _PARTING_S = 1.0
-"""Wait for unanswered commands at the end of the program."""
+"""Maximum seconds to wait for unanswered commands when the program exits."""
 
 
 class LiveConnection(QObject):
-    """Connection to a supervisor whose messages arrive in Qt's event loop.
+    """Connection to a supervisor whose messages arrive through Qt's event loop.
 
     Signals:
-        readable(): Messages can be received.
+        readable(): messages can be received.
     """
 
     readable = Signal()
@@ -43,17 +43,17 @@ class LiveConnection(QObject):
 
     @property
     def rejection(self) -> str:
-        """Reason that the supervisor gave for closing the connection; "" if it gave none."""
+        """Reason why the supervisor closed the connection; "" if it gave none."""
         return self._connection.reason if self._connection is not None and self._connection.closed else ""
 
     def open(self, connection: RunConnection) -> None:
-        """Watch `connection` until `close`."""
+        """Receive messages from `connection` until `close` is called."""
         self._connection = connection
         self._notifier = QSocketNotifier(connection.fileno(), QSocketNotifier.Type.Read, self)
         self._notifier.activated.connect(self.readable)
 
     def receive(self) -> Sequence[ServerMessage]:
-        """Return the messages that arrived."""
+        """Return the messages that have arrived."""
         return self._connection.receive() if self._connection is not None else ()
 
     def close(self) -> None:
@@ -67,14 +67,14 @@ class LiveConnection(QObject):
 
 
 class RunCommands(QObject):
-    """Commands for one run at a time, sent on worker threads, since a stopped supervisor takes its time.
+    """Commands to one run at a time, which are sent on worker threads because a suspended supervisor may not respond.
 
     Attributes:
-        requested: The pending request to pause or stop the run.
+        requested: Pending request to pause or stop the run.
 
     Signals:
-        message(str, str): A sentence about a command that the supervisor did not take, and its severity.
-        failed(RunFolder): A command did not reach the run's supervisor.
+        message(str, str): a sentence about a command that the supervisor didn't accept, and its severity.
+        failed(RunFolder): a command didn't reach the run's supervisor.
     """
 
     message = Signal(str, str)
@@ -86,11 +86,11 @@ class RunCommands(QObject):
         self.requested: Asked = ""
 
     def open(self, run: RunFolder | None) -> None:
-        """Send the next commands to `run`, and forget pending requests."""
+        """Send later commands to `run`, and forget pending requests."""
         self._run, self.requested = run, ""
 
     def request(self, command: Asked) -> bool:
-        """Request to pause or stop the run; return False if the same or a stop is pending."""
+        """Request to pause or stop the run; return False if the same request, or a stop, is pending."""
         if self.requested in (command, "stop"):
             return False
         self.requested = command
@@ -98,7 +98,7 @@ class RunCommands(QObject):
         return True
 
     def repeat(self) -> None:
-        """Send the pending request, which a starting supervisor may have missed."""
+        """Send the pending request again, because a supervisor that was starting may have missed it."""
         self.send(Stop() if self.requested == "stop" else Pause())
 
     def send(self, command: Command) -> None:
@@ -107,7 +107,7 @@ class RunCommands(QObject):
             in_background(partial(_deliver, run, command), self, self._on_sent, partial(self._on_not_sent, run))
 
     def finish(self) -> None:
-        """Wait for commands that are being sent, at the end of the program."""
+        """Wait until pending commands have been sent, when the program exits."""
         for call in self.findChildren(Background):
             call.finish(_PARTING_S)
 

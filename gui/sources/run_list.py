@@ -1,4 +1,4 @@
-"""Polling of the runs folder and of SLURM on worker threads, shared by all parts of the window."""
+"""Polling of the runs folder and of SLURM on worker threads, for all parts of the window."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from gui.sources.run_intervals import IntervalReader, RunInterval
 READ_EVERY_MS = 3000
 
 _FIRST_BATCH_S = 0.1
-"""Seconds before the first batch of runs. Each further delay doubles, because the table sorts every batch."""
+"""Seconds until the first batch of runs is reported. Later intervals double, because the table sorts every batch."""
 
 
 @dataclass(frozen=True)
 class RunsRead:
-    """All runs on the disk, newest first.
+    """All runs on disk, newest first.
 
     Attributes:
         intervals: Recent executions of the runs.
         unread: Errors of unreadable runs, by run id.
-        active_jobs: Jobs of the runs that train or wait, by run id.
+        active_jobs: Jobs of running and queued runs, by run id.
         device_queues: Runs that use or wait for each device; see `device_queues`.
     """
 
@@ -45,25 +45,25 @@ class RunsRead:
     device_queues: Mapping[str, tuple[QueuedRun, ...]]
 
     def count(self) -> tuple[int, int]:
-        """Return the numbers of working and of queued runs."""
+        """Return the number of running and of queued runs."""
         states = [run.state for run in self.runs if run.state not in ENDED]
         waiting = states.count("waiting")
         return len(states) - waiting, waiting
 
     def to_show(self, last: str) -> RunFolder | None:
-        """Return the newest active run, else the run in the folder `last`; None without either."""
+        """Return the newest active run, or the run in the folder `last`, or None."""
         last_run = next((run for run in self.runs if run.folder == last), None)
         run = next((run for run in self.runs if run.state not in ENDED), last_run)
         return RunFolder(run.folder) if run is not None else None
 
 
 class RunList(QObject):
-    """List of all runs, reloaded every few seconds. Errors don't stop the polling.
+    """List of all runs, which is reloaded every few seconds, even after errors.
 
     Signals:
-        found(list[RunSummary]): new and changed runs, newest first, while they are read.
-        complete(RunsRead): all runs, at the end of each read.
-        failed(str): the error that makes the runs folder unreadable.
+        found(list[RunSummary]): new and changed runs, newest first, while they are being read.
+        complete(RunsRead): all runs, after each read.
+        failed(str): the reason why the runs folder can't be read.
     """
 
     found = Signal(list)
@@ -82,7 +82,7 @@ class RunList(QObject):
         return self._flight.running
 
     def start(self) -> None:
-        """Read the runs now and at every interval."""
+        """Read the runs now, and then at regular intervals."""
         self._timer.start()
         self.refresh()
 
@@ -90,18 +90,18 @@ class RunList(QObject):
         self._timer.setInterval(round(1000 * seconds))
 
     def change_folder(self) -> None:
-        """Read the runs folder that the user has just set."""
+        """Read the runs folder that has just been set."""
         self._reader.cancelled.set()
         self._reader = _Reader(self.found)
         self._flight.abandon()
         self.refresh()
 
     def refresh(self) -> None:
-        """Read all runs. During a read, schedule another one after it."""
+        """Read all runs. If a read is in progress, schedule another one."""
         self._flight.request()
 
     def close(self) -> None:
-        """Stop polling and wait for the current read, but not for a disk that doesn't respond."""
+        """Stop polling, and wait for the current read unless the disk doesn't respond."""
         self._timer.stop()
         self._reader.cancelled.set()
         self._flight.finish(CLOSE_S)
@@ -118,10 +118,10 @@ class RunList(QObject):
 
 
 class _Reader:
-    """Reader of one runs folder, with a cache of runs that can no longer change.
+    """Reader of a runs folder, with a cache of runs that can't change any more.
 
     Attributes:
-        cancelled: Event that ends the current read when it is set.
+        cancelled: Event that cancels the current read.
     """
 
     def __init__(self, found: SignalInstance) -> None:
@@ -164,10 +164,10 @@ class _Reader:
 
 
 class SlurmWatch(QObject):
-    """Poller of SLURM, which works while runs are active there.
+    """Poller for the states of runs under SLURM, which works only while such runs are active.
 
     Signals:
-        changed(): the state in a run's folder was updated.
+        changed(): the state in a run's folder has been updated.
     """
 
     changed = Signal()
@@ -179,14 +179,14 @@ class SlurmWatch(QObject):
         self._flight = SingleFlight(self, lambda: partial(refresh, self._runs), self._on_polled)
 
     def poll(self, read: RunsRead) -> None:
-        """Query SLURM for the active runs among `read`, at most every `POLL_S` seconds."""
+        """Query SLURM for the active runs in `read`, at most every `POLL_S` seconds."""
         self._runs = [RunFolder(run.folder) for run in read.runs if run.slurm and run.state not in ENDED]
         if self._runs and not self._flight.running and time.monotonic() > self._next_at:
             self._next_at = time.monotonic() + POLL_S
             self._flight.request()
 
     def close(self) -> None:
-        """Stop polling and wait for a running query."""
+        """Stop polling, and wait for the current query."""
         self._next_at = float("inf")
         self._flight.finish()
 

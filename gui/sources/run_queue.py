@@ -1,4 +1,4 @@
-"""Queue of the runs as the window shows it, and operations on it. All functions belong on worker threads."""
+"""Queue of runs for display, and operations on it. Call all functions on worker threads."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _POLL_S = 0.05
 
 
 class CannotReturn(Exception):  # noqa: N818  (a state of things more than an error)
-    """Error that a run can't return to the queue; its text is a message for the user."""
+    """Error that a run can't be queued again; its text is a message for the user."""
 
 
 @dataclass(frozen=True)
 class QueuePosition:
-    """Queued run as the table shows it.
+    """Queued run for display.
 
     Attributes:
-        number: Position in the queue, from 1.
+        number: Position in the queue, starting at 1.
         waits_for: Names of the runs that use its devices.
     """
 
@@ -82,7 +82,7 @@ def _position(number: int, ticket: Ticket, names: dict[str, str]) -> QueuePositi
 
 
 def take_out(folder: str) -> None:
-    """Stop a queued run and wait for its supervisor to exit. Raises OSError."""
+    """Remove a run from the queue, and wait until its supervisor has exited. Raises OSError."""
     run = RunFolder(folder)
     deadline = time.monotonic() + PATIENCE_S
     with suppress(NotRunning), RunConnection(run, COMMANDS_ONLY) as connection:
@@ -98,12 +98,12 @@ def take_out(folder: str) -> None:
 
 
 def put_back(folder: str) -> None:
-    """Append a removed run to the queue. Raises CannotReturn, OSError."""
+    """Append a run that was removed to the queue. Raises CannotReturn, OSError."""
     _resume(RunFolder(folder), {})
 
 
 def start_now(folder: str) -> None:
-    """Start a queued run at once, even if other runs use its devices. Raises CannotReturn, OSError."""
+    """Start a queued run immediately, even if other runs use its devices. Raises CannotReturn, OSError."""
     take_out(folder)
     _resume(RunFolder(folder), {"start": "at_once"})
 
@@ -117,11 +117,11 @@ def _resume(run: RunFolder, changes: dict[str, str]) -> None:
 
 
 _NAMED = 2
-"""Maximum number of preceding runs that are all named; if there are more, only the first is."""
+"""Number of preceding runs up to which all are named. If there are more, only the first is."""
 
 
 def run_name(run_id: str) -> str:
-    """Return the name that the user gave a run, or else its model and dataset."""
+    """Return the name that the user gave a run, or its model and dataset."""
     run = RunFolder(paths.runs_folder() / run_id)
     job = run.job()
     given = read_notes(run.path).name
@@ -141,7 +141,7 @@ def queue_message(
         waiting: Event with the run's position.
         devices: Devices of the run's job.
         titles: Titles of known GPUs, by UUID.
-        name_of: Returns the name of a run by its id.
+        name_of: Function that returns the name of a run by its id.
     """
     text = f"{_ordinal(waiting.position)} in the queue for {_devices(devices, titles)}"
     if waiting.held:

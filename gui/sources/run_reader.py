@@ -1,4 +1,4 @@
-"""Reader of a run's folder on a worker thread: its log, its state, and the connection to its supervisor."""
+"""Reader of a run's folder on a worker thread: log, state, and connection to the supervisor."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from engine.system.files import MAX_DAMAGED_BYTES, open_file
 from gui.sources.run_queue import run_name
 
 _CHUNK_BYTES = 1 << 16
-"""Number of bytes decoded at once, in a third of a millisecond. Their events are still in the processor's cache when
-they are sorted into arrays; with 1 MiB, reading a long log takes 1.5 times as long."""
+"""Number of bytes to decode at once, which takes a third of a millisecond.
+
+The events are then still in the CPU's cache when they are sorted into arrays. With 1 MiB, reading a long log takes 1.5
+times as long.
+"""
 
 Stamp = tuple[int, int]
 
@@ -31,11 +34,11 @@ class Poll:
 
     Attributes:
         events: Events that were added to the log.
-        more: True if the end of the log has not been reached; the fields below are unset then.
-        state: State of the run; None if it was not read.
+        more: True if the end of the log hasn't been reached; the fields below are then unset.
+        state: State of the run; None if it wasn't read.
         stamp: Value that changes when the run is resumed or writes something; None if the folder was removed.
         slurm: SLURM job of the run.
-        elsewhere: True if the supervisor runs in SLURM on another machine, so that it can't be reached.
+        elsewhere: True if the supervisor runs under SLURM on another machine and can't be reached.
         interruption: Explanation of an interrupted run.
         connection: New connection to the supervisor.
         names: Names of queued runs, by run id.
@@ -53,7 +56,7 @@ class Poll:
 
 
 class RunReader:
-    """Reader of one run's folder. Its methods may block on a slow disk, so they run on worker threads, one at a time."""
+    """Reader of a run's folder. Its methods may block on a slow disk, so they run on worker threads, one at a time."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
@@ -62,7 +65,7 @@ class RunReader:
         self._stalled_at = -1
 
     def read(self, seconds: float, connect_after: int) -> Poll:
-        """Read the log for up to `seconds`. At its end, read the state and connect to the supervisor if it is active.
+        """Read the log for up to `seconds`. At its end, read the state, and connect to the supervisor of an active run.
 
         The supervisor then sends the events after number `connect_after`, or after the last one read if that is higher.
         With 0 seconds, only the state is read.
@@ -102,7 +105,7 @@ class RunReader:
         )
 
     def glance(self) -> Poll:
-        """Read only the stamp, which shows if anything has changed."""
+        """Read only the stamp, which shows whether anything has changed."""
         return Poll(stamp=self._stamp())
 
     def read_names(self, run_ids: Iterable[str]) -> Poll:
@@ -142,7 +145,7 @@ def _modified_ns(file: Path) -> int:
 
 
 class LogReader:
-    """Reader of the events in the log at `path`, chunk by chunk, while it grows."""
+    """Reader of a growing log, which returns its events in chunks."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -150,12 +153,12 @@ class LogReader:
         self._offset = 0
         self._rest = b""
         self.last_n = 0
-        """Number of the last event that was read."""
+        """Number of the last event that has been read."""
 
     def read(self) -> list[AnyEvent] | None:
         """Return the next events; None at the end of the log, or if it can't be read.
 
-        An incomplete last line is read once it is complete. Damaged lines and unknown events of a newer Footplate are
+        An incomplete last line is read when it is complete. Damaged lines and unknown events from a newer Footplate are
         skipped; a line that is too long ends the log.
         """
         try:
@@ -189,7 +192,7 @@ class LogReader:
 def _in_order(events: list[AnyEvent], after: int) -> list[AnyEvent]:
     """Return the events with plausible numbers, in order.
 
-    Numbers rise by one from event to event. A number that jumps is accepted only if the next one is even higher.
+    Numbers rise by one from event to event. A larger jump is accepted only if the number after it is even higher.
     """
     numbers = [event.n for event in events]
     if numbers == list(range(after + 1, after + 1 + len(numbers))):

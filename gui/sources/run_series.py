@@ -1,6 +1,7 @@
-"""Logged numbers of a run as columns that plots can show without copying.
+"""Logged numbers of a run, in columns that plots use without copying.
 
-A run that returns to a checkpoint repeats the steps after it. The earlier ones are dropped, so that `step` always rises.
+A run that returns to a checkpoint repeats the steps after it. The earlier values for these steps are removed, so that
+`step` always rises.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from gui.sources.columns import Column, Floats
 
 
 class Steps:
-    """Columns of the training steps, all of equal length.
+    """Values of the training steps, in columns of equal length.
 
-    `seconds` are in the run's time (see `RunData`); `data_wait_s` and `compute_s` are seconds per step.
+    `seconds` is in the run's time (see `RunData`); `data_wait_s` and `compute_s` are in seconds per step.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class Steps:
             column.extend(_floats(events, name))
 
     def cut(self, step: int) -> bool:
-        """Drop everything after `step`; return False if there was nothing to drop."""
+        """Remove all values after `step`; return False if there are none."""
         return _cut(self.step, step, (self.seconds, *(getattr(self, name) for name in _STEP_FIGURES)))
 
 
@@ -54,7 +55,7 @@ _STEP_FIGURES = ("step", "loss", "accuracy", "learning_rate", "images_per_second
 
 
 class Validations:
-    """Times of the validations, and a column per metric, by the metric's id."""
+    """Times of the validations, and a column for each metric, by its id."""
 
     def __init__(self) -> None:
         self.seconds = Column(16)
@@ -74,18 +75,18 @@ class Validations:
             column.append(event.measures.get(name))
 
     def cut(self, step: int) -> bool:
-        """Drop everything after `step`; return False if there was nothing to drop."""
+        """Remove all validations after `step`; return False if there are none."""
         return _cut(self.step, step, (self.seconds, self.epoch, self.step, *self.measures.values()))
 
 
 @dataclass(frozen=True)
 class ClassFigures:
-    """Metrics of each class in one validation.
+    """Metrics of each class in a validation.
 
     Attributes:
-        measures: Value of each class as a fraction, by the metric's title; NaN for a class that does not occur.
+        measures: Values of all classes as fractions, by the metric's title; NaN for a class that doesn't occur.
         confusion: Counts by true class (row) and predicted class (column), int64; None if not logged.
-        intervals: Limits of the 95 % confidence interval of each fraction, [n, 2], by the metric's title.
+        intervals: Limits of the 95 % confidence interval of each value, [n, 2], by the metric's title.
     """
 
     epoch: int
@@ -96,7 +97,7 @@ class ClassFigures:
 
 
 class ValidationDetails:
-    """Details of the validations in the order of their steps: class metrics and predictions."""
+    """Class metrics and predictions of the validations, in the order of their steps."""
 
     def __init__(self) -> None:
         self.classes: list[ClassFigures] = []
@@ -116,12 +117,12 @@ class ValidationDetails:
         self.predicted.append(event)
 
     def cut(self, step: int) -> bool:
-        """Drop everything after `step`; return False if there was nothing to drop."""
+        """Remove all details after `step`; return False if there are none."""
         return any([_cut_after(self.classes, step), _cut_after(self.predicted, step)])
 
 
 class DeviceColumns:
-    """Samples of one device; `step` is the training step at the time of each sample."""
+    """Samples of a device; `step` is the training step at the time of each sample."""
 
     def __init__(self) -> None:
         self.seconds = Column()
@@ -133,7 +134,7 @@ class DeviceColumns:
         self.memory_total_bytes: int | None = None
 
     def extend(self, samples: Sequence[tuple[float, float, DeviceSample]]) -> None:
-        """Append samples in order, each with its time and step."""
+        """Append samples in order, with the time and step of each."""
         seconds, steps, samples = zip(*samples, strict=True)
         self.seconds.extend(seconds)
         self.step.extend(steps)
@@ -144,7 +145,7 @@ class DeviceColumns:
         self.memory_total_bytes = next(filter(None, totals), self.memory_total_bytes)
 
     def go_back(self, step: int) -> None:
-        """Assign samples after `step` to `step`, because training returns to it. Their times stay."""
+        """Assign the samples after `step` to `step`, because training returns to it. Their times don't change."""
         np.minimum(self.step.values, step, out=self.step.values)
 
 
@@ -161,7 +162,7 @@ def _cut(steps: Column, step: int, columns: Sequence[Column]) -> bool:
 
 
 def _cut_after(entries: list[ClassFigures] | list[Predicted], step: int) -> bool:
-    """Drop entries after `step` from the end; return False if there were none. A validation may be logged twice."""
+    """Remove the entries after `step`; return False if there are none. A validation may be logged twice."""
     before = len(entries)
     while entries and entries[-1].step > step:
         entries.pop()
@@ -169,5 +170,5 @@ def _cut_after(entries: list[ClassFigures] | list[Predicted], step: int) -> bool
 
 
 def _floats(all_of_them: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:
-    """Return one field of all entries as an array, with NaN for None."""
+    """Return a field of all entries as an array, with NaN for None."""
     return np.array(list(map(attrgetter(name), all_of_them)), np.float64)

@@ -1,4 +1,4 @@
-"""Session of the run on screen, which is read from its log and then followed live."""
+"""Session of the open run, which is read from its log and then followed live."""
 
 from __future__ import annotations
 
@@ -27,26 +27,28 @@ SLICE_S = 0.012
 """Seconds for which the log is read at a time. The window takes about as long to process the events."""
 
 _GRACE_S = 0.02
-"""Seconds to wait for the first read, so that a fast disk makes the state known as soon as a run is opened."""
+"""Seconds to wait for the first read, so that the state of a run on a fast disk is known immediately."""
 _FIRST_RETRY_MS = 20
 _RETRY_BACKOFF = 1.2
 _RETRY_MS = 500
 _START_S = 5.0
-"""Seconds that a run may take from its start until its supervisor file exists."""
+"""Maximum seconds between the start of a run and the creation of its supervisor file."""
 _WATCH_MS = 200
-"""Milliseconds between checks if an ended run has been resumed."""
+"""Milliseconds between checks whether an ended run has been resumed."""
 
 
 class RunSession(QObject):
     """Session that follows one run at a time. Views read `data` and `status` after each signal.
 
-    A worker thread reads the log in slices; then the supervisor sends the events after it. If the connection breaks, reading of the log continues, and the process table shows if the run is alive.
+    A worker thread reads the log in slices; then the supervisor sends the later events. If the connection breaks, the
+    session
+    continues to read the log, and finds out from the process table if the run is alive.
 
     Signals:
-        opened(): another run or none is on screen; `data` is a new object.
-        changed(): `data` has grown or `status` changed; at most ten times a second.
+        opened(): another run, or none, is open; `data` is a new object.
+        changed(): `data` has grown or `status` has changed; emitted at most ten times a second.
         finished(str): the followed run has ended with this outcome.
-        message(str, str): a sentence about a command that the supervisor did not accept, and its severity.
+        message(str, str): a sentence about a command that the supervisor didn't accept, and its severity.
     """
 
     opened = Signal()
@@ -87,7 +89,7 @@ class RunSession(QObject):
 
     @property
     def status(self) -> RunStatus:
-        """Status of the open run in words."""
+        """Status of the open run."""
         if self.run is None:
             return RunStatus(text=tr("Idle · nothing is running"))
         return self._facts.status(self.data, self._commands.requested, self._gpu_titles)
@@ -111,7 +113,7 @@ class RunSession(QObject):
         self._updates.schedule()
 
     def open(self, run: RunFolder) -> None:
-        """Show `run` from its beginning and follow it. If `run` is open, only poll it."""
+        """Open `run`, read it from the beginning and follow it. If it is already open, only poll it."""
         if self.run is not None and self.run.path == run.path:
             self._read_on()
             return
@@ -129,7 +131,7 @@ class RunSession(QObject):
         self._updates.schedule()
 
     def mark_starting(self) -> None:
-        """Show the open run as starting until it has a supervisor. Call this when it has just been started."""
+        """Display the open run, which has just been started, as starting until it has a supervisor."""
         if self.run is not None:
             self._starting = time.monotonic() + _START_S, self._facts.stamp
             self._read_on()
@@ -140,24 +142,24 @@ class RunSession(QObject):
             self._updates.schedule()
 
     def pause(self) -> None:
-        """Ask the run to save and release its devices after the current step."""
+        """Ask the run to save its state and release its devices after the current step."""
         if self.run is not None and self._facts.elsewhere:
             self.message.emit(no_pause(self.run), "warning")
         elif self.active and self._commands.request("pause"):
             self._updates.schedule()
 
     def use_loader_workers(self, count: int) -> None:
-        """Ask the run to read images with `count` threads in each worker."""
+        """Ask the run to load images with `count` threads per worker."""
         if self.active and not self._commands.requested:
             self._commands.send(Adjust(loader_workers=count))
 
     def save_elsewhere(self, folder: str) -> None:
-        """Ask the run to save its last state in `folder` because the disk of its own folder is full."""
+        """Ask the run to save its last state in `folder`, because the disk with its own folder is full."""
         if self.active:
             self._commands.send(SaveElsewhere(folder=encodable(folder)))
 
     def finish(self) -> None:
-        """Wait until pending commands are sent, because the program exits."""
+        """Wait until pending commands have been sent, when the program exits."""
         self._commands.finish()
 
     def close(self) -> None:
@@ -212,10 +214,11 @@ class RunSession(QObject):
         return partial(reader.read, SLICE_S if self._facts.state is not None else 0.0, self.data.last_n)
 
     def _on_polled(self, poll: Poll) -> None:
-        """Apply a poll to the session, and poll again or finish, depending on the session's stage.
+        """Apply the result of a poll, and poll again or finish, depending on the session's stage.
 
-        A closed session discards the poll, a live one only notes changed names, and an ended one watches for a new
-        execution. While the log is being read, more events lead to the next poll, and the end of the log to the next stage.
+        A closed session discards the result. A live one only updates changed names, and an ended one checks for a new
+        execution. While the log is being read, new events lead to another poll, and the end of the log to the next
+        stage.
         """
         if self._stage is Stage.CLOSED and self._reader is not None:
             _discard(self._reader, poll)
@@ -253,7 +256,7 @@ class RunSession(QObject):
         self._poll_timer.start(_WATCH_MS)
 
     def _on_log_end(self, poll: Poll) -> None:
-        """Follow the run if it is active; otherwise record how it ended."""
+        """Follow the run if it is active; otherwise, record how it ended."""
         before, state = self._facts.state, poll.state or "starting"
         deadline, unchanged = self._starting
         if state in ENDED and time.monotonic() < deadline and poll.stamp == unchanged:
@@ -345,14 +348,14 @@ class RunSession(QObject):
             self._return_to_log()
 
     def _return_to_log(self) -> None:
-        """Read what the supervisor has not sent."""
+        """Read the events that the supervisor hasn't sent."""
         self._live.close()
         self._enter(Stage.READING)
         self._poll()
 
 
 def _discard(reader: RunReader, poll: Poll) -> None:
-    """Close the files of a poll whose session was closed before it returned."""
+    """Close the files of a poll that returned after its session had been closed."""
     reader.close()
     if poll.connection is not None:
         poll.connection.close()

@@ -26,7 +26,7 @@ _ENDED: dict[State, StatusLabel] = {
     "interrupted": "Interrupted",
 }
 FAILED_LABELS: tuple[StatusLabel, ...] = ("Failed", "Unsaved", "Interrupted")
-"""States with a cause."""
+"""Labels of states that have a cause."""
 STATE_LABELS: dict[State, StatusLabel] = {"starting": "Starting", "waiting": "Waiting", "running": "Running", **_ENDED}
 STATE_MARKS: dict[StatusLabel, str] = {
     "Completed": "✔",
@@ -42,7 +42,7 @@ STATE_MARKS: dict[StatusLabel, str] = {
     "Starting": "…",
     "Waiting": "…",
 }
-"""Glyphs in front of states."""
+"""Symbols in front of states."""
 _NO_PAUSE: dict[StatusLabel, str] = {
     "Idle": tr("Nothing is running"),
     "Checking": tr("Nothing is running"),
@@ -92,12 +92,12 @@ class RunStatus:
 
     @property
     def why_no_pause(self) -> str:
-        """Reason that the run can't be paused; "" if it can."""
+        """Reason why the run can't be paused; "" if it can."""
         return _NO_PAUSE.get(self.label, "It has ended" if not self.active else "")
 
     @property
     def why_no_stop(self) -> str:
-        """Reason that the run can't be stopped; "" if it can."""
+        """Reason why the run can't be stopped; "" if it can."""
         return _NO_STOP.get(self.label, "It has ended" if not self.active else "")
 
 
@@ -108,9 +108,9 @@ def status_of(
     in_line: str = "queued for its devices",
     interrupted: str = "the run's process exited without reporting an error",
 ) -> RunStatus:
-    """Build the status from the state, the events and the pending request.
+    """Derive the status from the state, the events and the pending request.
 
-    `in_line` describes the resources that a queued run waits for, `interrupted` the cause of an interruption.
+    `in_line` describes the devices that a queued run waits for, `interrupted` the cause of an interruption.
     """
     label = _label(data, state, asked)
     step = data.step or None
@@ -187,13 +187,13 @@ def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | Non
 
 
 def _fetched(data: RunData) -> float | None:
-    """Return the fraction of the weights that is downloaded."""
+    """Return the downloaded fraction of the weights; None if unknown."""
     latest = data.fetching[-1] if data.fetching else None
     return latest.done_bytes / latest.total_bytes if latest is not None and latest.total_bytes else None
 
 
 def _fetching(data: RunData) -> str:
-    """Describe the download, as in "the pretrained weights timm/resnet50.a1_in1k from huggingface.co, 12.0 MiB of 97.8 MiB"."""
+    """Describe the download, as in "the pretrained weights timm/resnet50 from huggingface.co, 12.0 MiB of 97.8 MiB"."""
     if not data.fetching:
         return data.phase_detail
     latest = data.fetching[-1]
@@ -257,7 +257,7 @@ def _best(data: RunData) -> str:
 def _seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:
     """Estimate the remaining time from the pace of the current workers, including validations and checkpoints.
 
-    The first step is left out because it includes the warm-up.
+    The first step is ignored because it includes the warm-up.
     """
     times = data.steps.seconds.values[data.current_attempt_start :]
     if step is None or not total or len(times) < 2:

@@ -1,4 +1,4 @@
-"""Reader of the searches on the disk, which are polled on a worker thread."""
+"""Reader of the searches on disk, which polls them on a worker thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gui.translation import tr
 class Axis:
     """Axis of a plot for a searched field.
 
-    Positions are the values, their decimal logarithms if `log`, or indices in `choices`.
+    Positions are the values, their decimal logarithms if `log`, or indices into `choices`.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Axis:
         return math.log10(value) if self.log else float(value)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return the positions and titles of the ticks: both ends of the range, or all choices."""
+        """Return positions and titles of the ticks: both ends of the range, or all choices."""
         if self.choices:
             return [(float(index), value_words(self.name, value)) for index, value in enumerate(self.choices)]
         ends = dict.fromkeys((self.low, self.high))
@@ -60,7 +60,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Lines:
-    """Concatenated curves, separated by NaN, which are drawn as one line."""
+    """Curves that are concatenated with NaN in between, so that they can be drawn as one line."""
 
     x: Floats
     y: Floats
@@ -68,13 +68,13 @@ class Lines:
 
 @dataclass(frozen=True)
 class SearchData:
-    """Data of one search for display; `trials` leaves out repeats with other seeds.
+    """Data of a search for display. `trials` doesn't include repetitions with other seeds.
 
     Attributes:
         positions: Positions of the parameters on the axes, [trials, axes]; NaN if unknown.
         values: Results, [trials, goals], in the units of `shown`.
-        pruned: Curves over epochs of trials that were stopped early or failed.
-        others: Curves of the other trials.
+        pruned: Curves over epochs of the trials that were stopped early or failed.
+        others: Curves over epochs of the other trials.
     """
 
     folder: SearchFolder
@@ -90,12 +90,12 @@ class SearchData:
 
     @property
     def confirms(self) -> bool:
-        """True if the search repeats, or has repeated, trials with other seeds."""
+        """True if the search repeats trials with other seeds, or has done so."""
         return self.search.confirm > 0 or any(row.confirmed for row in self.trials)
 
     @property
     def best(self) -> TrialRow | None:
-        """Best trial by the first goal, even if the Pareto front has several."""
+        """Best trial by the first goal, even if there are several goals."""
         if self.state.best is not None or not self.state.front:
             return self.state.row(self.state.best)
         goal = self.search.goals[0]
@@ -128,14 +128,14 @@ def data_of(folder: SearchFolder, search: Search, state: SearchState, status: St
 
 
 def lines_of(rows: Sequence[TrialRow], goal: Goal) -> Lines:
-    """Return the curves of the given trials: `goal` over epochs."""
+    """Return the curves of trials: the values of `goal` over epochs."""
     x = np.fromiter(chain.from_iterable((*row.reported, math.nan) for row in rows), np.float64)
     y = np.fromiter(chain.from_iterable((*row.reported.values(), math.nan) for row in rows), np.float64)
     return Lines(x, y * shown(goal, 1.0))
 
 
 def shown(goal: Goal, value: float) -> float:
-    """Convert a value to its displayed unit: fractions to percent."""
+    """Convert a value to the unit for display, that is fractions to percent."""
     return 100 * value if goal.percent else value
 
 
@@ -159,7 +159,7 @@ def field_label(name: str) -> str:
 
 
 def value_words(name: str, value: Any) -> str:
-    """Return a field's value as the form shows it."""
+    """Format a field's value as the form shows it."""
     if value is None or value in ("", ()):
         return "none"
     if isinstance(value, bool):
@@ -192,7 +192,7 @@ _Signature = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class SearchLine:
-    """Row of the list of searches. `search` is None if it can't be read; `why` holds the error."""
+    """Row in the list of searches. If the search can't be read, `search` is None and `why` is the error."""
 
     folder: SearchFolder
     status: Status
@@ -208,7 +208,7 @@ class SearchLine:
 
 @dataclass
 class _Known:
-    """Content of a search and the signatures of the files that it was read from."""
+    """Content of a search, and the signatures of the files that it was read from."""
 
     signatures: tuple[_Signature | None, ...]
     search: Search | None
@@ -217,7 +217,7 @@ class _Known:
 
 
 class _Read(NamedTuple):
-    """Result of one poll: all rows, and the data of the opened search, None if it has not changed."""
+    """Result of a poll: all rows, and the data of the opened search if it has changed."""
 
     lines: list[SearchLine]
     opened: str
@@ -231,7 +231,7 @@ class Searches(QObject):
     Signals:
         listed(list[SearchLine]): all searches, newest first.
         shown(SearchData): new content of the opened search.
-        lost(str): the opened search can't be shown for this reason.
+        lost(str): the reason why the opened search can't be shown.
     """
 
     listed = Signal(list)
@@ -249,7 +249,7 @@ class Searches(QObject):
         self._timer.timeout.connect(self.refresh)
 
     def start(self) -> None:
-        """Read the searches now and every second."""
+        """Read the searches now, and then every second."""
         self._closed = False
         self._timer.start()
         self.refresh()
@@ -258,17 +258,17 @@ class Searches(QObject):
         self._timer.stop()
 
     def open(self, name: str) -> None:
-        """Report the content of the search called `name` from now on; "" reports none."""
+        """Emit the content of the search `name` from now on; "" for none."""
         self._opened, self._version = name, ()
         if name:
             self.refresh()
 
     def refresh(self) -> None:
-        """Read changed files. During a read, schedule another one after it."""
+        """Read changed files. If a read is in progress, schedule another one."""
         self._flight.request()
 
     def close(self) -> None:
-        """Stop polling and wait for the current read."""
+        """Stop polling, and wait for the current read."""
         self._timer.stop()
         self._closed = True
         self._flight.finish()
@@ -314,7 +314,7 @@ class Searches(QObject):
 
 
 def _state(folder: SearchFolder, before: _Known | None) -> SearchState:
-    """Return the state of a search; while its file is unreadable, the last known state."""
+    """Return the state of a search, or its last known state while the file can't be read."""
     state = folder.state()
     return before.state if not state.time and before is not None else state
 
@@ -335,7 +335,7 @@ def _signature(file: Path) -> _Signature | None:
 
 
 def _why(file: Path) -> str:
-    """Describe why a search file can't be read."""
+    """Describe why the file of a search can't be read."""
     try:
         msgspec.json.decode(read_file(file, MAX_RESULT_BYTES), type=Search)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Persistent state of the window: a JSON file and the last job, in Footplate's home."""
+"""Persistent state of the window: a JSON file and the last job, in the Footplate home."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import read_file
 
 SHOWN_RUN = "shown_run"
-"""Key of the folder of the run that was on screen when the window closed; "" for the new job."""
+"""Key of the folder of the run that was open when the window closed; "" for the new job."""
 
 
 class Settings:
-    """Store of the window's sizes and choices. Unreadable values count as unset.
+    """Store for the window's sizes and the user's choices. Unreadable values count as unset.
 
     QSettings is not used because it unpickles Python objects from its files.
     """
@@ -65,7 +65,7 @@ class Settings:
             self._write(values)
 
     def set(self, key: str, value: QByteArray | bool | float | str) -> None:
-        """Save `value` under `key` if the home folder is writable. Values that other windows saved are preserved."""
+        """Save `value` under `key` if the home is writable. Values that other windows have saved are preserved."""
         plain = value.toBase64().toStdString() if isinstance(value, QByteArray) else value
         self._write(self._read() | {key: plain})
 

@@ -1,4 +1,4 @@
-"""Undoable deletion of runs and evaluations, which moves them to the desktop's trash or to Footplate's."""
+"""Deletion of runs and evaluations that can be undone: they are moved to the desktop's trash or Footplate's."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from gui.translation import tr
 
 
 class CannotTrash(Exception):  # noqa: N818  (a state of things more than an error)
-    """Error that a folder can't be moved to or from the trash; its text is a message for the user."""
+    """Error that a folder can't be moved to the trash or back; its text is a message for the user."""
 
 
 @dataclass(frozen=True)
 class Trashed:
-    """Folder that was moved from `origin` to `location` in a trash.
-
-    `desktop` is True for the desktop's trash, which the user empties.
-    """
+    """Folder that was moved from `origin` to `location` in a trash. `desktop` is True for the desktop's trash."""
 
     origin: Path
     location: Path
@@ -59,7 +56,7 @@ def trash_folder(folder: Path) -> Trashed:
 
 
 def put_back(thing: Trashed) -> None:
-    """Move a folder back from the trash. Raises CannotTrash if it is no longer there or its old path is taken."""
+    """Move a folder back from the trash. Raises CannotTrash if it is gone or its old path is in use."""
     if not thing.location.is_dir():
         raise CannotTrash(tr("{name} is no longer in the trash.").format(name=thing.origin.name))
     if thing.origin.exists():

@@ -12,10 +12,10 @@ _NOTIFY_BACKOFF = 1.5
 
 
 class UpdateTimer(QObject):
-    """Timer that limits updates to ten a second, and fewer while a log is loading, since drawing takes time from reading.
+    """Timer that limits updates to ten per second, and to fewer while a log is loading.
 
     Signals:
-        due(): The views should show the current data.
+        due(): the views should show the current data.
     """
 
     due = Signal()
@@ -34,7 +34,7 @@ class UpdateTimer(QObject):
         return self._timer.isActive()
 
     def set_loading(self, is_loading: bool) -> None:
-        """Begin or end the loading of a log."""
+        """Set whether a log is loading."""
         self._is_loading = is_loading
         if not is_loading:
             self._pause_ms = _NOTIFY_MS
@@ -46,7 +46,7 @@ class UpdateTimer(QObject):
             self._timer.start(max(0, int(self._pause_ms - since_ms)))
 
     def notify(self) -> None:
-        """Emit `due` now."""
+        """Emit `due` immediately."""
         self.stop()
         self._last_at = time.monotonic()
         self._pause_ms = _NOTIFY_BACKOFF * self._pause_ms if self._is_loading else _NOTIFY_MS

@@ -1,1 +1,1 @@
-"""Devices of this machine and of other hosts: sampling, history and descriptions."""
+"""Devices of this machine and of remote hosts: sampling, history and descriptions."""

@@ -1,4 +1,4 @@
-"""Descriptions of devices and states of GPUs, for the panel, the Monitor page and screen readers."""
+"""Descriptions of devices and GPU states, for the panel, the Monitor page and screen readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gui.translation import tr
 
 
 def gpu_number_origin(gpu: Gpu) -> str:
-    """Describe which numbers CUDA and NVML give a GPU."""
+    """Describe the numbers of a GPU in CUDA and NVML."""
     if gpu.cuda_index is None:
         return tr("NVML calls it {nvml_index}; CUDA does not list it").format(nvml_index=gpu.nvml_index)
     if gpu.cuda_index == gpu.nvml_index:
@@ -29,15 +29,19 @@ def short_name(name: str) -> str:
 
 
 def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:
-    """Return a sort key: the CUDA number, or for GPUs unknown to CUDA the NVML number; MIG instances after their GPU."""
+    """Return a sort key that orders GPUs by their CUDA number.
+
+    GPUs unknown to CUDA are ordered by their NVML number; MIG instances follow their GPU.
+    """
     instance = (-1, 0) if gpu.mig is None else (gpu.mig.gpu_instance, gpu.mig.compute_instance or 0)
     return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index, *instance
 
 
 def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
-    """Describe who uses a GPU, as in "busy: root, 12.0 GiB"; "in use by you, …" if only `me` does, "" if nobody.
+    """Describe who uses a GPU, as in "busy: root, 12.0 GiB".
 
-    Processes of unknown users, as in a container, are only counted.
+    Returns "in use by you, …" if only `me` uses it, and "" if nobody does. Processes of unknown users, as in a
+    container, are only counted.
     """
     if not processes:
         return ""
@@ -67,7 +71,7 @@ def current_user() -> str | None:
 
 
 def lost(gpu: Gpu) -> str:
-    """Describe since when a GPU has been lost, as in "lost since 14:02:31"."""
+    """Describe since when a GPU has been missing, as in "lost since 14:02:31"."""
     return "lost" if gpu.lost_since is None else f"lost since {clock(gpu.lost_since)}"
 
 
@@ -96,19 +100,19 @@ def describe_cpu(cpu: Cpu) -> str:
 
 
 XID_RECENT_S = 3600.0
-"""Age in seconds after which an Xid error appears only in the details of a GPU."""
+"""Age in seconds up to which an Xid error is shown outside of a GPU's details."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Unusual state of a GPU, which is `alarming` if somebody should investigate it."""
+    """Unusual state of a GPU; `alarming` if the user should investigate it."""
 
     text: str
     alarming: bool = False
 
 
 def states(gpu: Gpu, now: float) -> tuple[State, ...]:
-    """Return the unusual states of `gpu` at `now` (seconds since the epoch), alarming ones first."""
+    """Return the unusual states of `gpu` at time `now` (seconds since the epoch), alarming ones first."""
     if gpu.lost:
         return (State(lost(gpu), True),)
     if gpu.asleep:
@@ -118,7 +122,10 @@ def states(gpu: Gpu, now: float) -> tuple[State, ...]:
 
 
 def joined(found: tuple[State, ...]) -> str:
-    """Join states to one line. Alarming ones get a warning sign, so that color is not the only cue."""
+    """Join states into one line.
+
+    Alarming states get a warning sign, so that color isn't the only cue.
+    """
     text = " · ".join(state.text for state in found)
     sign = "⚠ " if any(state.alarming for state in found) else ""
     return sign + text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""Readings of the devices of all hosts over the last 24 hours."""
+"""Readings of all devices on all hosts over the last 24 hours."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.timeline import RETENTION_S, Timeline, Values
 
 BUDGET_BYTES = 64 << 20
-"""Memory for all readings, enough for a day at one per second from eight GPUs that report every quantity."""
+"""Memory for all readings: enough for a day of one reading per second from eight GPUs with all quantities."""
 
 
 _GAP_STEPS = 3
-"""Intervals without a saved reading that are a gap in the graphs."""
+"""Number of intervals without a saved reading from which graphs show a gap."""
 
 
 class DeviceHistory:
-    """Time series of all `QUANTITIES` for each device, at full rate for a day, within a memory budget.
+    """Time series of all `QUANTITIES` for each device, at the full rate for a day, within a memory budget.
 
-    The keys of devices are those of `device_key`. Values are float32 (256 GiB in bytes is exact to 16 KiB) and NaN if
-    unknown, for example for a lost device. A processor's load counts as utilization. Times are from each host's clock.
-    If the readings exceed the budget (many GPUs, fast sampling), the older half is thinned; see `Timeline`.
+    Devices are identified by `device_key`. Values are float32 (256 GiB in bytes is exact to 16 KiB), and NaN if
+    unknown, for
+    example for a lost device. A CPU's load is stored as its utilization. Times come from the clock of each host. If the
+    readings exceed the budget (many GPUs, fast sampling), the older half is thinned; see `Timeline`.
 
     Attributes:
         titles: Titles of the devices by key: first this machine's in card order; removed devices are last.
         additions: Number of snapshots added.
-        origin: Time that `x` counts from, in seconds since the epoch.
+        origin: Time at which `x` is 0, in seconds since the epoch.
     """
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
@@ -47,7 +48,7 @@ class DeviceHistory:
         self.origin = 0.0
 
     def keep(self, seconds: float) -> None:
-        """Limit the age of the readings to `seconds`, from the next snapshot on."""
+        """Limit the age of readings to `seconds`. This takes effect with the next snapshot."""
         self._retention_s = seconds
         for timeline in self._timelines.values():
             timeline.retention_s = seconds
@@ -59,7 +60,7 @@ class DeviceHistory:
 
     @property
     def allocated_bytes(self) -> int:
-        """Memory reserved for the readings."""
+        """Bytes that are reserved for the readings."""
         return sum(timeline.allocated_bytes for timeline in self._timelines.values())
 
     def add(self, snapshot: Snapshot, host: str = "") -> None:
@@ -78,10 +79,10 @@ class DeviceHistory:
             self._distribute_budget()
 
     def restore(self, past: Iterable[tuple[float, Mapping[str, Mapping[str, float]]]]) -> None:
-        """Put readings of this machine from earlier starts in front of those since the first snapshot.
+        """Insert readings of this machine from earlier sessions before those of this session.
 
         Args:
-            past: Times in seconds since the epoch, rising, with the known values by device and quantity.
+            past: Times in seconds since the epoch, in rising order, with the known values by device and quantity.
         """
         if "" not in self._timelines:
             return
@@ -100,7 +101,7 @@ class DeviceHistory:
         self._distribute_budget()
 
     def forget(self, host: str) -> None:
-        """Drop the readings of a removed host."""
+        """Delete the readings of a removed host."""
         if self._timelines.pop(host, None) is not None:
             self._forget(self._titles.pop(host))
             self._join_titles()
@@ -112,23 +113,23 @@ class DeviceHistory:
         return self._hosts[key]
 
     def gpu(self, key: str) -> Gpu | None:
-        """Return the last known state of a GPU; None if the key isn't a GPU's."""
+        """Return the last known state of a GPU; None if the key belongs to another device."""
         return self._gpus.get(key)
 
     def cpu(self, key: str) -> Cpu | None:
-        """Return the last known state of a processor; None if the key isn't a processor's."""
+        """Return the last known state of a CPU; None if the key belongs to another device."""
         return self._cpus.get(key)
 
     def times(self, key: str) -> Floats:
-        """Return a copy of the times of a device's readings in seconds since the epoch, oldest first."""
+        """Return a copy of the times of a device's readings, in seconds since the epoch, oldest first."""
         return self.x(key) + self.origin
 
     def x(self, key: str) -> Floats:
-        """Return a view of the times in seconds since `origin`, oldest first. All devices of a host share them."""
+        """Return a view of the times in seconds since `origin`, oldest first. All devices of a host share it."""
         return self._timelines[self._hosts[key]].x
 
     def values(self, key: str, quantity: str) -> Values:
-        """Return a float32 view of the readings of a quantity in its base unit, at the times `x(key)`."""
+        """Return a float32 view of a quantity's readings in its base unit, at the times `x(key)`."""
         timeline = self._timelines[self._hosts[key]]
         column = timeline.column((key, quantity))
         return np.full(len(timeline), np.nan, np.float32) if column is None else column
@@ -147,7 +148,7 @@ class DeviceHistory:
         }
 
     def _name(self, snapshot: Snapshot, host: str) -> None:
-        """Set the titles of a host's devices: first those in `snapshot`, then removed ones that still have readings."""
+        """Set the titles of a host's devices: those in `snapshot`, then removed devices that still have readings."""
         before = f"{host} " if host else ""
         gpus = sorted(snapshot.gpus, key=card_order)
         titles = {device_key(host, gpu.uuid): before + gpu_title(gpu) for gpu in gpus}
@@ -173,7 +174,7 @@ class DeviceHistory:
         self.titles = {key: title for host in hosts for key, title in self._titles[host].items()}
 
     def _distribute_budget(self) -> None:
-        """Divide the budget among the hosts so that each gets the same number of rows."""
+        """Divide the memory budget so that every host gets the same number of rows."""
         row_bytes = sum(timeline.row_bytes for timeline in self._timelines.values())
         for timeline in self._timelines.values():
             timeline.allow(self._budget_bytes // row_bytes)

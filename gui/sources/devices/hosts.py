@@ -1,4 +1,4 @@
-"""Watched machines: this one and hosts reached over ssh, with a sampler for each."""
+"""Monitored machines: this one and hosts reached over ssh, each with a sampler."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gui.sources.devices.sampler import SamplerProcess
 from gui.translation import tr
 
 COMMAND = ("gpus", "--json", "--watch")
-"""Arguments with which `footplate` on another host prints one snapshot per line."""
+"""Arguments that make `footplate` on a remote host print one snapshot per line."""
 
 SILENCE_S = 40.0
-"""Maximum seconds between snapshots of a host. Connecting and waking GPUs without persistence mode take time."""
+"""Maximum seconds between snapshots of a host. Connecting, and waking GPUs without persistence mode, take time."""
 
 _THIS_MACHINE = ""
 
@@ -31,16 +31,16 @@ class Hosts(QObject):
     A broken connection is retried at growing intervals of up to half a minute.
 
     Attributes:
-        history: Readings of all devices. It contains a snapshot before the signal `snapshot` is emitted.
+        history: Readings of all devices. A snapshot is added before the signal `snapshot` is emitted.
         latest: Last snapshot of each host.
-        errors: Errors of hosts that send no snapshots.
+        errors: Error messages of hosts that don't send snapshots.
         local: Sampler of this machine.
 
     Signals:
-        snapshot(str, Snapshot): a host sent a new snapshot.
-        error_changed(str, str): a host can't send snapshots because of this error, or sends them again ("").
+        snapshot(str, Snapshot): a host has sent a new snapshot.
+        error_changed(str, str): a host has stopped sending snapshots because of an error, or has resumed ("").
         changed(): `names` has changed.
-        removed(str): this host is no longer watched.
+        removed(str): a host is no longer monitored.
     """
 
     snapshot = Signal(str, object)
@@ -65,17 +65,17 @@ class Hosts(QObject):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Hosts that the user has added, in order."""
+        """Names of the hosts that the user has added, in order."""
         return tuple(name for name in self._samplers if name != _THIS_MACHINE)
 
     def problem(self, name: str) -> str:
-        """Return the reason that a host can't be added under this name; "" if it can."""
+        """Return the reason why a host can't be added under this name; "" if it can."""
         return (
             tr("{name} is already being watched.").format(name=name) if name in self.names else host_name_problem(name)
         )
 
     def add(self, name: str) -> None:
-        """Watch another host and add it to the saved list. Raises ValueError if its name has a `problem`."""
+        """Monitor another host, and add it to the saved list. Raises ValueError if its name has a `problem`."""
         problem = self.problem(name)
         if problem:
             raise ValueError(problem)
@@ -88,7 +88,7 @@ class Hosts(QObject):
         self.changed.emit()
 
     def remove(self, name: str) -> None:
-        """Stop watching a host and remove it from the saved list. Raises KeyError if it is not in `names`."""
+        """Stop monitoring a host, and remove it from the saved list. Raises KeyError if it isn't in `names`."""
         if name not in self.names:
             raise KeyError(name)
         sampler = self._samplers.pop(name)
@@ -103,11 +103,11 @@ class Hosts(QObject):
         self.changed.emit()
 
     def show(self, request: SnapshotRequest) -> None:
-        """Request the readings that are on screen from this machine's sampler. Other hosts always send all readings."""
+        """Restrict this machine's sampler to the requested readings. Remote hosts always send all readings."""
         self.local.show(request)
 
     def keep_history(self, is_kept: bool) -> None:
-        """Save this machine's readings, and show those of earlier starts, or neither."""
+        """Save this machine's readings and restore those of earlier sessions, or disable both."""
         self._restores_history = is_kept
         self.local.set_history(is_kept)
 
@@ -117,7 +117,7 @@ class Hosts(QObject):
             sampler.start()
 
     def stop(self) -> None:
-        """End all samplers and wait until they have exited."""
+        """Stop all samplers, and wait until they have exited."""
         self._started = False
         for sampler in self._samplers.values():
             sampler.stop()
@@ -141,7 +141,7 @@ class Hosts(QObject):
         sampler.error_changed.connect(partial(self._on_error_changed, name))
 
     def take_snapshot(self, name: str, snapshot: Snapshot) -> None:
-        """Add a host's snapshot to the history, then emit `snapshot`."""
+        """Add a host's snapshot to the history, and emit `snapshot`."""
         self.latest[name] = snapshot
         self.history.add(snapshot, name)
         if name == _THIS_MACHINE and self._restores_history and snapshot.nvml.status != "not_answering":

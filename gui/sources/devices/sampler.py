@@ -17,27 +17,32 @@ SILENCE_S = 10.0
 """Seconds without a snapshot after which a sampler is killed and restarted."""
 
 LINE_LIMIT_BYTES = 1 << 23
-"""Maximum length of a line, enough for sixteen GPUs with a thousand processes each."""
+"""Maximum length of a line: enough for sixteen GPUs with a thousand processes each."""
 
 _FIRST_PAUSE_MS = 500
 _LONGEST_PAUSE_MS = 30_000
 _GOODBYE_MS = 1000
 _ERROR_TAIL_BYTES = 1 << 12
 _LOG_BYTES = 1 << 20
-"""Minimum size of a log that a restart replaces. A smaller log is continued, so that the cause remains in it."""
+"""Size from which a restart replaces the log.
+
+Smaller logs are appended to, so that they still contain the cause of the first failure.
+"""
 
 _SAVE_HISTORY = "--save-history"
 
 Explain = Callable[[int, str], str]
-"""Function that explains an exit, given the exit code and the end of standard error."""
+"""Function that explains an exit; called with the exit code and the end of standard error."""
 
 
 class SamplerProcess(QObject):
-    """Process that prints snapshots, by default ``python -m engine.gpus``. If it fails, it restarts at growing intervals.
+    """Process that prints snapshots, by default ``python -m engine.gpus``.
+
+    It restarts after failures, at growing intervals.
 
     Signals:
         snapshot(Snapshot): readings of the devices.
-        error_changed(str): a message about missing snapshots; "" once they arrive again.
+        error_changed(str): the reason why snapshots are missing; "" once they arrive again.
     """
 
     snapshot = Signal(object)
@@ -61,9 +66,9 @@ class SamplerProcess(QObject):
             interval_s: Seconds between snapshots of this machine.
             program: Program to run as the sampler, by default Python.
             arguments: Arguments of the program; None for this machine's sampler.
-            who: First words of messages.
-            silence_s: Seconds without a snapshot after which it is restarted.
-            explain: Explains an exit from standard error; without it, standard error goes to the log folder.
+            who: Start of messages, which names the sampler.
+            silence_s: Seconds without a snapshot after which the process is restarted.
+            explain: Function that explains an exit. Without it, standard error is written to the log folder.
         """
         super().__init__(parent)
         self._listens = arguments is None
@@ -88,7 +93,7 @@ class SamplerProcess(QObject):
         self._silence.timeout.connect(self._on_silence)
 
     def set_interval(self, interval_s: float) -> None:
-        """Set the interval of this machine's sampler, which restarts it."""
+        """Set the sampling interval for this machine, and restart its sampler."""
         at = self._arguments.index("--interval") + 1
         if self._arguments[at] != f"{interval_s:g}":
             self._arguments[at] = f"{interval_s:g}"
@@ -98,7 +103,7 @@ class SamplerProcess(QObject):
                 self.start()
 
     def set_history(self, is_saved: bool) -> None:
-        """Let this machine's sampler save readings for the next start, or not, which restarts it."""
+        """Set whether this machine's sampler saves readings for later sessions, and restart it."""
         if is_saved != (_SAVE_HISTORY in self._arguments):
             self._arguments = [
                 *(each for each in self._arguments if each != _SAVE_HISTORY),
@@ -122,18 +127,18 @@ class SamplerProcess(QObject):
         return self._process.processId() or None if self._process is not None else None
 
     def start(self) -> None:
-        """Start sampling unless it has been started."""
+        """Start the sampler unless it has been started."""
         if self._process is None and not self._restart_timer.isActive():
             self._launch()
 
     def show(self, request: SnapshotRequest) -> None:
-        """Request only the readings on screen from this machine's sampler. Other samplers always send all readings."""
+        """Restrict this machine's sampler to the requested readings. Other samplers always send all readings."""
         if request != self._request:
             self._request = request
             self._send_request()
 
     def stop(self, *, wait: bool = True) -> None:
-        """End the process; if `wait`, wait up to about two seconds until it has exited."""
+        """Stop the sampler; if `wait`, wait up to about two seconds until it has exited."""
         self._restart_timer.stop()
         self._silence.stop()
         process, self._process = self._process, None
@@ -252,7 +257,7 @@ class SamplerProcess(QObject):
 
 
 def _error_file() -> tuple[str, QIODevice.OpenModeFlag]:
-    """Return the log file for the sampler's errors and its open mode; the null device if it can't be written."""
+    """Return the log file for the sampler's errors and its open mode; the null device if it isn't writable."""
     append, truncate = QIODevice.OpenModeFlag.Append, QIODevice.OpenModeFlag.Truncate
     logs = paths.home() / "logs"
     file = logs / "sampler.log"

@@ -1,4 +1,4 @@
-"""Many time series over a day, within a limited number of bytes."""
+"""Many time series over a day, in limited memory."""
 
 from __future__ import annotations
 
@@ -14,28 +14,36 @@ _Pick = Callable[[Floats], Floats]
 
 RETENTION_S = 86_400.0
 FIRST_ROOM = 100_000
-"""Rows allocated at first: a day at one per second, plus an eighth. The system provides the memory only on first use."""
+"""Number of rows to allocate at first: a day of one row per second, plus an eighth.
+
+The operating system provides the memory only when it is used.
+"""
 
 GAP_S = 10.0
 """Minimum seconds without a reading that graphs show as a gap."""
 _GAP_STEPS = 5.0
 _GAP_ROWS = 64
-"""Number of empty rows that represent a gap. A single one would vanish when the rows are thinned."""
+"""Number of empty rows that represent a gap. A single row could disappear when rows are thinned."""
 
 MIN_ROWS = 64
-"""Minimum number of rows that a timeline can be limited to."""
+"""Smallest permitted limit for the number of rows."""
 
 _PLACE_BYTES = 8
 _VALUE_BYTES = 4
 
 
 class Timeline:
-    """Time series in any number of float32 columns that share one time column (seconds, float64).
+    """Time series in any number of float32 columns that share a time column (seconds, float64).
 
     Rows are kept for `retention_s`, a day by default. If they exceed the limit, the older half is thinned repeatedly to
-    the lowest and highest of every four rows: the distant past becomes coarse, but no peak is lost. A column exists from
-    its first number until it has been empty for a day; missing values are NaN. Arrays have an eighth of spare rows, so
-    that they are rarely replaced. Replacing fills new arrays, so that existing views keep their numbers.
+    the
+    minimum and maximum of every four rows. The distant past becomes coarse, but no peak is lost. A column exists from
+    its first
+    number until it has been empty for a day; missing values are NaN.
+
+    Arrays have an eighth of spare rows, so that they are rarely replaced. New arrays are filled when they are, so that
+    existing
+    views keep their numbers.
     """
 
     def __init__(self) -> None:
@@ -52,7 +60,7 @@ class Timeline:
 
     @property
     def x(self) -> Floats:
-        """Contiguous view of the rows' times, which always rise."""
+        """Contiguous view of the times, in rising order."""
         return self._x[self._start : self._end]
 
     def column(self, key: Hashable) -> Values | None:
@@ -69,9 +77,9 @@ class Timeline:
         return self.row_bytes * len(self._x)
 
     def append(self, x: float, values: Mapping[Hashable, float | None]) -> None:
-        """Append a row. A number under a new key creates a column.
+        """Append a row. A number with a new key creates a column.
 
-        If the clock was set back, earlier rows are shifted back as well, so that x always rises.
+        If the clock has been set back, the earlier rows are shifted back too, so that the times always rise.
         """
         if self._end > self._start:
             self._fill_gap(x)
@@ -82,12 +90,12 @@ class Timeline:
         self._add(x, values)
 
     def prepend(self, x: Floats, columns: Mapping[Hashable, Values], gap_s: float) -> None:
-        """Insert older rows in front of the first one, as far as there is room.
+        """Insert older rows before the first one, as far as there is room.
 
         Args:
             x: Rising times before the first row.
             columns: Values by key, as long as `x`.
-            gap_s: Distance of two rows from which there is a gap between them.
+            gap_s: Minimum distance between two rows that is shown as a gap.
         """
         if not len(x) or not len(self):
             return
@@ -121,7 +129,7 @@ class Timeline:
             self._make_room()
 
     def _fill_gap(self, x: float) -> None:
-        """Insert empty rows before a row at `x` if there is a gap since the last one."""
+        """Insert empty rows before time `x` if the last row is too old."""
         last = float(self._x[self._end - 1])
         passed = x - last
         if passed <= 0:
@@ -155,7 +163,7 @@ class Timeline:
         return column
 
     def _make_room(self) -> None:
-        """Copy the rows to new arrays with an eighth of spare rows; thin them if they exceed the limit."""
+        """Copy the rows to larger arrays; thin them if they exceed the limit."""
         rows, times = len(self), 0
         while rows > self._allowed * 8 // 9:
             rows, times = _length_thinned(rows), times + 1
@@ -171,7 +179,7 @@ class Timeline:
 
 
 def _moved(rows: Floats, room: int, times: int, one: _Pick, other: _Pick) -> Floats:
-    """Copy `rows` to the front of a new array after thinning their older half `times` times."""
+    """Copy `rows` to the start of a new array, after thinning their older half `times` times."""
     for _ in range(times):
         fours = rows[: _older(len(rows))].reshape(-1, 4)
         thin = np.empty((len(fours), 2), rows.dtype)
