@@ -88,7 +88,7 @@ class HelpWindow(QDialog):
         """File name of the page on screen."""
         self._documents: dict[str, QTextDocument] = {}
         self.search = QLineEdit(clearButtonEnabled=True)
-        self.search.setPlaceholderText(tr("Search all pages …"))
+        self.search.setPlaceholderText(tr("Search all pages…"))
         self.search.setAccessibleName(tr("Search help"))
         self.search.setToolTip(tr("Ctrl+F. Enter and Shift+Enter go to the next and the previous match."))
         self.search.textChanged.connect(self._search)

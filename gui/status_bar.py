@@ -62,8 +62,8 @@ class StatusBar(QWidget):
         self.share = QLabel()
         self.speed = QLabel()
         self.left = QLabel()
-        self.pause = bind(QPushButton(), actions.pause)
-        self.stop = bind(QPushButton(), actions.stop)
+        self.pause = bind(QPushButton(self), actions.pause, offered=True)
+        self.stop = bind(QPushButton(self), actions.stop, offered=True)
         self.setLayout(
             hbox(
                 self.run,

@@ -20,7 +20,7 @@ from gui.format import locale, localised
 from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.editors import ComboBox, offer
+from gui.widgets.editors import ComboBox, offer, padded
 from gui.widgets.labels import labelled, muted_label
 from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
@@ -191,11 +191,11 @@ class AdviceOptions(QWidget):
         super().__init__()
         self.time = styled(ComboBox(), tip=tr("Time for all trials. Longer trials give more reliable results."))
         offer(self.time, ((title, seconds) for seconds, title in TIMES.items()), int(BUDGET_S))
-        self.machines = QSpinBox(minimum=1, maximum=1024)
+        self.machines = padded(QSpinBox(minimum=1, maximum=1024))
         self.machines.setToolTip(
             tr("With more than one, the answer also predicts the speed on several machines like this one")
         )
-        self.network = QDoubleSpinBox(minimum=0.1, maximum=3200, value=10, decimals=1, suffix=" Gbit/s")
+        self.network = padded(QDoubleSpinBox(minimum=0.1, maximum=3200, value=10, decimals=1, suffix=" Gbit/s"))
         self.network.setLocale(locale())
         self.network.setToolTip(tr("Network speed between the machines, in each direction"))
         self.ask = push_button(tr("Ask again"), tip=tr("Asks with these settings"))

@@ -210,7 +210,7 @@ def length(seconds: float) -> str:
 
 
 def summary(rule: Rule) -> str:
-    """Describe a rule, as in "at or above 90 °C for 10 s"."""
+    """Describe a rule, as in "at or above 90 °C for 10 s · no notification"."""
     kind = KINDS[rule.kind]
     parts = []
     if kind.threshold is not None:
@@ -222,7 +222,7 @@ def summary(rule: Rule) -> str:
     text = " ".join(parts) or "as soon as it happens"
     if rule.devices is not None and kind.id != "not_answering":
         text += f" · {counted(len(rule.devices), 'device')} only"
-    return text + (" · notification" if rule.notify else "")
+    return text if rule.notify or not rule.on else f"{text} · no notification"
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

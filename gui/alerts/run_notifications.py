@@ -63,7 +63,7 @@ class RunNotifications(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.settings = push_button(tr("Settings …"), name=tr("Settings of the notifications about runs"))
+        self.settings = push_button(tr("Settings…"), name=tr("Settings of the notifications about runs"))
         self.test = QPushButton(tr("Test"))
         self.test.setAccessibleName(tr("Test the notifications about runs"))
         self.test.setToolTip(tr("Sends a test notification with made-up values"))
@@ -106,7 +106,7 @@ class RunNotifications(QWidget):
             self._show_result(tr("Nothing to test: turn on desktop notifications or set a command first."))
             return
         self.trial.start(sample(settings))
-        self._show_result(tr("Sending …"))
+        self._show_result(tr("Sending…"))
 
     def _show_sent(self, sent: NoticeSent) -> None:
         self._show_result("\n".join(deliveries(sent)), *filter(None, (sent.desktop_problem, sent.command_problem)))

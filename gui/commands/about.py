@@ -101,7 +101,7 @@ class AboutDialog(QDialog):
         self.table.horizontalHeader().setStretchLastSection(True)
         for row, package in enumerate(self._packages):
             for column, text in enumerate(package):
-                item = QTableWidgetItem(text or "unknown")
+                item = QTableWidgetItem(text or tr("not stated"))
                 item.setToolTip(text)
                 self.table.setItem(row, column, item)
         self.text = styled(QPlainTextEdit(readOnly=True), name=tr("License text"))

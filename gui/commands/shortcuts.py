@@ -35,7 +35,7 @@ class ShortcutsDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle(tr("Keyboard shortcuts"))
         styled(self, "panel")
-        resize_with_text(self, 720, 560)
+        resize_with_text(self, 860, 600)
         self._keymap = keymap
         self._commands: list[Action] = []
         self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search shortcuts"))

@@ -24,6 +24,7 @@ from gui.sources.launcher import problem_of, resolved
 from gui.sources.settings import Settings
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
+from gui.widgets.editors import padded
 from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, resize_with_text, vbox
 
@@ -61,7 +62,7 @@ class SlurmDialog(QDialog):
         styled(self, "panel")
         resize_with_text(self, 940, 480)
         self.texts = {name: QLineEdit(placeholderText=hint) for name, (_title, hint) in _TEXTS.items()}
-        self.numbers = {name: QSpinBox() for name in _NUMBERS}
+        self.numbers = {name: padded(QSpinBox()) for name in _NUMBERS}
         self.setup = QPlainTextEdit(placeholderText=_SETUP, tabChangesFocus=True)
         self.script = QPlainTextEdit(tabChangesFocus=True, lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap)
         self.script.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))

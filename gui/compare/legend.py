@@ -41,7 +41,7 @@ class Legend(QWidget):
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
         self.all = _button(tr("All"), tr("Shows all runs"), lambda: self._show_all(True))
         self.none = _button(tr("None"), tr("Hides all runs"), lambda: self._show_all(False))
-        self.setLayout(hbox((self._scroll, 1), vbox(hbox(self.all, self.none, spacing=4), 1)))
+        self.setLayout(hbox((self._scroll, 1), vbox(hbox(self.all, self.none, spacing=10), 1)))
         theme.notifier.changed.connect(self.recolor)
 
     @property
@@ -116,4 +116,4 @@ def _shorten(title: str) -> str:
 
 
 def _button(text: str, name: str, on_click: Callable[[], None]) -> QToolButton:
-    return tool_button(on_click, text=text, style="flat", name=name, tip=name)
+    return tool_button(on_click, text=text, style="link", name=name, tip=name)

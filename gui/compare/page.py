@@ -254,7 +254,7 @@ class ComparePage(QWidget):
         remaining = sum(
             series not in self.runs and run.run_id not in self._unread for series, run in self._requested.items()
         )
-        reading = [f"Reading {count - remaining + 1} of {count} …"] if remaining else []
+        reading = [f"Reading {count - remaining + 1} of {count}…"] if remaining else []
         self._state.setText(" ".join([*reading, *gone, unread_words(unread)]).strip())
         self.controls.save.setEnabled(bool(self.runs))
 

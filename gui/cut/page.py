@@ -159,7 +159,7 @@ class CutPage(QWidget):
         self.cancel.setFocus()
 
     def _show_progress(self, progress: Progress) -> None:
-        self.activity.setText(f"{progress.what} …")
+        self.activity.setText(f"{progress.what}…")
         self.progress.setValue(round(100 * progress.fraction))
 
     def _on_measured(self, cut: Cut) -> None:

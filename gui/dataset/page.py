@@ -304,7 +304,15 @@ class DatasetPage(QWidget):
     def _lay_out(self) -> None:
         empty = EmptyState(EMPTY)
         head = hbox(vbox(self.back, 1), (vbox(self.title, self.subtitle, spacing=2), 1), spacing=12)
-        top = hbox(self._class_label, self.classes, self._as_label, self.shown_as, 1, self.side)
+        top = hbox(
+            self._class_label,
+            self.classes,
+            self._as_label,
+            self.shown_as,
+            1,
+            field_label(tr("Size"), self.side),
+            self.side,
+        )
         body, left = QWidget(), QWidget()
         left.setLayout(vbox(self.progress, self.state, (self.examples, 1), (self.none, 1)))
         self._splitter.setChildrenCollapsible(False)

@@ -16,7 +16,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import tool_button
 from gui.widgets.labels import heading_label, muted_label
-from gui.widgets.layouts import FlowLayout, scroll_panel, vbox
+from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
 _WIDEST = 390
 """Maximum width in pixels that the rows require."""
@@ -166,7 +166,7 @@ class MachineDevices(QWidget):
         self._awaited: tuple[str, ...] = ()
         self._error = ""
         self._message = muted_label(
-            tr("Connecting to {host} …").format(host=host) if host else tr("Looking for devices …"), word_wrap=True
+            tr("Connecting to {host}…").format(host=host) if host else tr("Looking for devices…"), word_wrap=True
         )
         self._message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._cpu = CpuRow(host)
@@ -180,9 +180,10 @@ class MachineDevices(QWidget):
             self._choice_button(tr("Free"), tr("Selects the GPUs that no program uses"), self.free),
             self._choice_button(tr("None"), tr("Selects no device"), tuple),
         ]
-        head = QWidget()
+        head, buttons = QWidget(), QWidget()
+        buttons.setLayout(hbox(*self._buttons, spacing=0))
         flow = FlowLayout(head, spacing=0, line_spacing=0)
-        for part in (heading_label(host or tr("Devices")), self._count, *self._buttons):
+        for part in (heading_label(host or tr("Devices")), self._count, buttons):
             flow.addWidget(part)
         self._list = vbox(head, self._message, self._cpu, spacing=4)
         self.setLayout(self._list)

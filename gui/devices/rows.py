@@ -18,6 +18,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
+from gui.widgets.editors import padded
 from gui.widgets.labels import ElidedLabel, field_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -121,7 +122,8 @@ class GpuRow(DeviceRow):
         found = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
         used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
         memory = size_of(gpu.memory_used_bytes, gpu.memory_total_bytes) if gpu.memory_used_bytes is not None else ""
-        self.note.setText(joined(found) or used[:1].upper() + used[1:] or memory)
+        brief = device_format.busy_briefly(gpu.processes, device_format.current_user())
+        self.note.setText(joined(found) or brief[:1].upper() + brief[1:] or memory)
         theme.set_kind(self.note, "warning" if found or used else "muted")
         facts = (
             gpu.name, memory, joined(found), used[:1].upper() + used[1:],
@@ -144,7 +146,7 @@ class CpuRow(DeviceRow):
         self._is_remote = bool(host)
         self.check.setText("CPU")
         self.check.setAccessibleName(self._title)
-        self.workers = QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1))
+        self.workers = padded(QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1)))
         meaning = tr("Worker processes on the CPU; each counts as a device")
         styled(self.workers, name=f"{self._title} workers", tip=meaning, description=meaning)
         self.workers.valueChanged.connect(lambda _number: self.toggled.emit())

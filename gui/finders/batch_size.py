@@ -6,7 +6,7 @@ import math
 
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHeaderView, QLabel, QTableWidgetItem, QWidget
+from PySide6.QtWidgets import QLabel, QTableWidgetItem, QWidget
 
 from engine.contract.advice import BatchFound, BatchTrial, FinderOrder
 from engine.contract.job import Job
@@ -16,7 +16,7 @@ from gui.format import localised, significant, size_of
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.column_model import text_table
+from gui.widgets.column_model import LEFT, RIGHT, text_table
 from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import vbox
 
@@ -25,7 +25,10 @@ EMPTY = tr(
     "Press the magnifying glass next to Batch size in the form: a few steps at each of several\nsizes show the largest "
     "that fits and the smallest that is fast enough."
 )
-HEAD = (tr("Batch size"), tr("Memory"), "Images/s", "")
+HEAD = (tr("Batch size"), tr("Memory"), "Images/s", tr("Note"))
+_NUMBERS = 3
+"""Number of columns with numbers, which come first."""
+_COLUMN_WIDTH = 150
 ADAPTIVE = ("adam", "adamw", "nadam", "radam", "rmsprop", "adagrad")
 """Optimizers whose learning rate usually scales with the square root of the batch size."""
 
@@ -43,7 +46,11 @@ class BatchPage(FinderPage):
         self.why = QLabel(wordWrap=True)
         self.none = ProblemLabel()
         self.table = text_table(tr("Tested batch sizes"), HEAD)
-        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        for column, title in enumerate(HEAD[:_NUMBERS]):
+            item = QTableWidgetItem(title)
+            item.setTextAlignment(RIGHT)
+            self.table.setHorizontalHeaderItem(column, item)
+        self.table.horizontalHeader().setStretchLastSection(True)
         self.table.itemSelectionChanged.connect(self.show_choice)
         self.plot = ThemedPlot(tr("Speed over the batch size"))
         self.plot.setMinimumHeight(140)
@@ -53,7 +60,7 @@ class BatchPage(FinderPage):
         self.plot.set_drawing(self._draw)
         self.rate = muted_label(word_wrap=True)
         page = QWidget()
-        page.setLayout(vbox(self.why, self.none, (self.table, 1), (self.plot, 1), self.rate, spacing=6))
+        page.setLayout(vbox(self.why, self.none, self.table, (self.plot, 1), self.rate, spacing=6))
         return page
 
     def show_found(self, found: BatchFound) -> None:
@@ -65,12 +72,16 @@ class BatchPage(FinderPage):
         for row, trial in enumerate(found.trials):
             for column, text in enumerate(_cells(trial, found)):
                 item = QTableWidgetItem(text)
-                item.setTextAlignment(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft)
+                item.setTextAlignment(RIGHT if column < _NUMBERS else LEFT)
                 if not trial.fits:
                     item.setFlags(Qt.ItemFlag.NoItemFlags)
                 self.table.setItem(row, column, item)
             if trial.size == found.knee:
                 self.table.selectRow(row)
+        for column in range(_NUMBERS):
+            self.table.setColumnWidth(column, theme.scaled(_COLUMN_WIDTH))
+        head, rows = self.table.horizontalHeader().sizeHint().height(), self.table.verticalHeader().length()
+        self.table.setMaximumHeight(head + rows + 2 * self.table.frameWidth() + 2)
         self.plot.redraw()
 
     def chosen(self) -> int | None:

@@ -105,7 +105,7 @@ class HostDialog(QDialog):
             if error:
                 text, kind = f"⚠ {error}", "warning"
             elif snapshot is None:
-                text, kind = "connecting …", "muted"
+                text, kind = "connecting…", "muted"
             else:
                 count = len(snapshot.gpus)
                 text, kind = f"connected: {counted(count, 'GPU')}", "muted"

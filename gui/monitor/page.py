@@ -39,7 +39,7 @@ from gui.widgets.file_dialogs import choose_target
 from gui.widgets.layouts import FrontStack, vbox
 
 _NO_GPU = tr("No NVIDIA GPU is installed in this machine.")
-_SEARCHING = tr("Looking for GPUs …")
+_SEARCHING = tr("Looking for GPUs…")
 _NONE_MONITORED = tr("No GPU of this machine can be monitored.")
 _ELSEWHERE = tr("The CPU is under Graphs. Use “Hosts…” to monitor other machines.")
 

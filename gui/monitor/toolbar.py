@@ -75,7 +75,7 @@ class Bar(QWidget):
         for widget in shown:
             row.addWidget(widget)
         # Next to the tabs if there is room, else below them.
-        layout = FlowLayout(self, spacing=6)
+        layout = FlowLayout(self, spacing=20, line_spacing=6)
         layout.addWidget(self.tabs)
         layout.addWidget(controls)
         self._offer(GPUS)

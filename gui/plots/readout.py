@@ -21,7 +21,9 @@ from gui.widgets.layouts import hbox
 _FIGURE_SPACE = "\u2007"
 _NO_BREAK_SPACE = "\u00a0"
 _SMALL = 420
-"""Minimum plot width in pixels, at a text size of 100 %, for a readout of two rows."""
+"""Minimum plot width in pixels, at a text size of 100 %, for a readout of any number of rows."""
+_MAX_ROWS = 1.8
+"""Maximum number of rows with names in a smaller plot."""
 _BREAK_FROM = 24
 """Minimum length in characters of labels that may wrap between words."""
 _GAP = Span(f"{_NO_BREAK_SPACE}{_NO_BREAK_SPACE} ")
@@ -69,20 +71,27 @@ class Readout(QWidget):
         self._show()
 
     def _show(self) -> None:
-        """Show the values. In a small plot, the names are only in the tool tip."""
-        spans = self._spans(named=True)
+        """Show the values in one row if possible: without the unit if it doesn't fit, which is next to the title.
+
+        With many lines in a small plot, the names are only in the tool tip.
+        """
+        spans = self._spans()
+        if self._width_of(spans) > self._values.width():
+            spans = self._spans(with_unit=False)
+        has_names = self._width_of(spans) <= _MAX_ROWS * self._values.width() or self.width() > theme.scaled(_SMALL)
+        self._values.show_spans(spans if has_names else self._spans(with_unit=False, with_names=False))
+        self._values.setToolTip("" if has_names else self._value_words(self._read))
+
+    def _width_of(self, spans: Iterable[Span]) -> int:
         font = QFont(self._values.font())
         font.setBold(True)
-        needed = QFontMetrics(font).horizontalAdvance("".join(span.text for span in spans))
-        named = needed <= self._values.width() or self.width() > theme.scaled(_SMALL)
-        self._values.show_spans(spans if named else self._spans(named=False))
-        self._values.setToolTip("" if named else self._value_words(self._read))
+        return QFontMetrics(font).horizontalAdvance("".join(span.text for span in spans))
 
-    def _spans(self, *, named: bool) -> list[Span]:
+    def _spans(self, *, with_unit: bool = True, with_names: bool = True) -> list[Span]:
         spans = [Span(self._x, bold=True)] if self._x else []
         for line, value in self._read:
             spans += [_GAP] if spans else []
-            spans += self._entry(line, value, named)
+            spans += self._entry(line, value, with_unit, with_names)
         return spans
 
     def describe(self, lines: Iterable[Line], cursor: float | None, x: str) -> str:
@@ -104,19 +113,19 @@ class Readout(QWidget):
         write = line.style.write
         return write(value) if write is not None else self._write(value * self._scale)
 
-    def _entry(self, line: Line, value: float | None, named: bool) -> list[Span]:
-        """Return the line's symbol, its label if `named`, and its value, without line breaks between."""
+    def _entry(self, line: Line, value: float | None, with_unit: bool, with_name: bool) -> list[Span]:
+        """Return the line's symbol, its label and its value, without line breaks between."""
         written = self.write(line, value)
         label = line.style.label
         longest = self._longest[label] = max(self._longest.get(label, 0), len(written))
+        if self._unit and not with_unit:
+            written, longest = written.removesuffix(f" {self._unit}"), longest - len(f" {self._unit}")
         mark = "╍" if line.style.markers or line.style.dashed else "━"
-        if not named:
-            bare = written.removesuffix(f" {self._unit}")
-            return [Span(mark, color=line.style.color()), Span(_NO_BREAK_SPACE), Span(_unbroken(bare), bold=True)]
+        name = (label if len(label) > _BREAK_FROM else _unbroken(label)) + _NO_BREAK_SPACE if with_name else ""
         return [
             Span(mark, color=line.style.color()),
-            Span(_NO_BREAK_SPACE + (label if len(label) > _BREAK_FROM else _unbroken(label)) + _NO_BREAK_SPACE),
-            Span(_unbroken(written.rjust(longest, _FIGURE_SPACE)), bold=True),
+            Span(_NO_BREAK_SPACE + name),
+            Span(_unbroken(written.rjust(longest, _FIGURE_SPACE) if with_name else written), bold=True),
         ]
 
 

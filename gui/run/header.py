@@ -243,7 +243,7 @@ class RemoteBar(QWidget):
         self._path = ""
         self.label = muted_label(word_wrap=True)
         self.label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.button = QPushButton(tr("Fetch file …"))
+        self.button = QPushButton(tr("Fetch file…"))
         self.button.setToolTip(tr("Copies a checkpoint or a log of this run to this machine"))
         self.cancel = push_button(tr("Cancel"), self._cancel, tip=tr("Keeps the partial data"))
         self.files = FileFetch(self)
@@ -268,7 +268,7 @@ class RemoteBar(QWidget):
         """Download a file of the run."""
         assert self._run is not None
         self._path = path
-        self._show_state(tr("Fetching {path} …").format(path=path))
+        self._show_state(tr("Fetching {path}…").format(path=path))
         self.files.start(machine_of(self._run), self._run.run_id, path)
         self.cancel.show()
         self.button.hide()

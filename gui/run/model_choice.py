@@ -125,23 +125,30 @@ class DevicesEditor(QWidget):
         self.edited.emit()
 
 
-def form_grid(*rows: tuple[str, str, QWidget]) -> QGridLayout:
-    """Return a form with a row per (title, accessible name, editor); a row without a title has only its editor."""
-    grid = QGridLayout()
-    grid.setHorizontalSpacing(12)
-    grid.setVerticalSpacing(8)
-    grid.setColumnStretch(1, 1)
-    for number, (title, name, editor) in enumerate(rows):
-        grid.addWidget(editor, number, 1)
-        if not title:
-            continue
-        label = QLabel(title)
-        control: Any = editor.control if isinstance(editor, Editor) else editor
-        label.setBuddy(control)
-        if name:
-            control.setAccessibleName(name)
-        grid.addWidget(label, number, 0, Qt.AlignmentFlag.AlignTop if editor.layout() is None else _MIDDLE)
-    return grid
+class FormGrid(QGridLayout):
+    """Form with a row per (title, accessible name, editor); a row without a title has only its editor."""
+
+    def __init__(self, *rows: tuple[str, str, QWidget]) -> None:
+        super().__init__()
+        self.setHorizontalSpacing(12)
+        self.setVerticalSpacing(8)
+        self.setColumnStretch(1, 1)
+        self._labels: dict[QWidget, QLabel] = {}
+        for number, (title, name, editor) in enumerate(rows):
+            self.addWidget(editor, number, 1)
+            if not title:
+                continue
+            label = self._labels[editor] = QLabel(title)
+            control: Any = editor.control if isinstance(editor, Editor) else editor
+            label.setBuddy(control)
+            if name:
+                control.setAccessibleName(name)
+            self.addWidget(label, number, 0, Qt.AlignmentFlag.AlignTop if editor.layout() is None else _MIDDLE)
+
+    def show_row(self, editor: QWidget, is_shown: bool) -> None:
+        """Show or hide the row of `editor`."""
+        for widget in (editor, self._labels[editor]):
+            widget.setVisible(is_shown)
 
 
 _MIDDLE = Qt.AlignmentFlag.AlignVCenter

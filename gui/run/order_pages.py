@@ -168,4 +168,4 @@ def progress_words(progress: Progress) -> str:
         parts.append(speed(rate))
     if progress.seconds_left is not None:
         parts.append(f"{duration(progress.seconds_left)} left")
-    return ", ".join(parts) if len(parts) > 1 else f"{progress.what} …"
+    return ", ".join(parts) if len(parts) > 1 else f"{progress.what}…"

@@ -281,7 +281,7 @@ class RunPage(QWidget):
     def export(self, run: RunFolder, path: Path) -> None:
         """Export `run` to a zip file and report the outcome."""
         self.message.emit(
-            tr("Exporting {run_id}; collecting machine information takes a few seconds …").format(run_id=run.run_id),
+            tr("Exporting {run_id}; collecting machine information takes a few seconds…").format(run_id=run.run_id),
             "info",
         )
         self.exporter.start(run, path)

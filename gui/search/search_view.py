@@ -130,9 +130,9 @@ class SearchView(QWidget):
         halves.setSizes([620, 260])
         halves.setStretchFactor(0, 2)
         halves.setStretchFactor(1, 1)
-        top = (self.progress, self.progress_text, self.best, self.notice, buttons, self.question)
+        about = hbox((vbox(self.progress_text, self.best, spacing=4), 1), buttons, spacing=14)
         bottom = hbox(1, bind(QPushButton(), self.compare), bind(QPushButton(), self.open))
-        self.setLayout(vbox(*top, (halves, 1), bottom, spacing=6))
+        self.setLayout(vbox(self.progress, about, self.notice, self.question, (halves, 1), bottom, spacing=6))
 
     def _connect(self) -> None:
         self.table.opened.connect(lambda index: self._open(self.model.rows[index.row()]))

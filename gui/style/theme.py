@@ -354,6 +354,7 @@ QTabBar::tab {
     background: transparent; border: 2px solid transparent; border-bottom: 2px solid transparent;
     color: $muted; font-weight: 600; padding: 7px 14px; margin: 0;
 }
+QTabBar#runs::tab { padding: 7px 8px 7px 14px; }
 QTabBar::tab:hover { color: $text; }
 QTabBar::tab:selected { color: $text; border-bottom: 2px solid $accent; }
 QTabBar::tab:selected:focus { border: 2px solid $accent; border-radius: 4px; }
@@ -413,10 +414,11 @@ QHeaderView::up-arrow, QHeaderView::down-arrow {
 QHeaderView::up-arrow { image: url($icons/arrow-up.svg); }
 QHeaderView::down-arrow { image: url($icons/arrow-down.svg); }
 QTableView, QTreeView, QListView {
-    background: $panel; alternate-background-color: $raised; border: 1px solid $border; outline: none;
+    qproperty-iconSize: $px16 $px16; background: $panel; alternate-background-color: $raised; border: 1px solid $border; outline: none;
     gridline-color: $grid; selection-background-color: $accent; selection-color: $accent_text;
 }
 QTableView:focus, QTreeView:focus, QListView:focus { border: 2px solid $accent; }
+QTreeView#settings::item { padding: 3px 0; }
 QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px; }
 QMenuBar { background: $panel; border-bottom: 1px solid $border; padding: 2px 8px; }
 QMenuBar::item { background: transparent; padding: 4px 10px; border-radius: 4px; }

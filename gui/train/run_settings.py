@@ -31,7 +31,7 @@ class RunSettingsView(QWidget):
         self.setMinimumWidth(_WIDTH)
         self.job: Job | None = None
         styled(self, "panel", name=tr("Settings of the run"))
-        self.tree = styled(QTreeWidget(), name=tr("Settings of the run"))
+        self.tree = styled(QTreeWidget(), "settings", name=tr("Settings of the run"))
         self.tree.setColumnCount(2)
         self.tree.setHeaderHidden(True)
         self.tree.setIndentation(12)

@@ -13,7 +13,7 @@ from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import machine_of
 from gui.sources.run_list import RunsRead
 from gui.sources.run_status import STATE_LABELS, STATE_MARKS, RunStatus, StatusLabel
-from gui.style import icons
+from gui.style import icons, theme
 from gui.titles import run_title
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -22,8 +22,8 @@ _NEW_JOB = tr("New job")
 _TITLE_WIDTH = 160
 """Maximum width of a run's title in pixels; the tool tip shows the complete title."""
 _RIGHT = QTabBar.ButtonPosition.RightSide
-_CLOSE_SIDE = 18
-"""Side length in pixels of the button that closes a tab."""
+_CLOSE_SIDE, _CLOSE_MARGIN = 18, 8
+"""Side length in pixels of the button that closes a tab, at a text size of 100 %, and the space at its right."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class RunTabs(QTabBar):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setAccessibleName(tr("New job and runs"))
+        styled(self, "runs", name=tr("New job and runs"))
         self.setDrawBase(False)
         self.setExpanding(False)
         self.setElideMode(Qt.TextElideMode.ElideNone)
@@ -180,7 +180,7 @@ class RunTabs(QTabBar):
 
 
 class _CloseButton(QAbstractButton):
-    """Close button on a tab, no higher than the tab's text. The keyboard has a command for it."""
+    """Close button on a tab, as high as the tab's text. The keyboard has a command for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,13 +189,14 @@ class _CloseButton(QAbstractButton):
         styled(self, name=tr("Close the tab"), tip=tr("Closes the tab; the run stays in the list"))
 
     def sizeHint(self) -> QSize:
-        return QSize(_CLOSE_SIDE, _CLOSE_SIDE)
+        return QSize(theme.scaled(_CLOSE_SIDE) + _CLOSE_MARGIN, theme.scaled(_CLOSE_SIDE))
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
+        square = self.rect().adjusted(0, 0, -_CLOSE_MARGIN, 0)
         if self.underMouse():
-            painter.fillRect(self.rect(), self.palette().mid())
-        self.icon().paint(painter, self.rect().adjusted(3, 3, -3, -3))
+            painter.fillRect(square, self.palette().mid())
+        self.icon().paint(painter, square.adjusted(3, 3, -3, -3))
 
 
 def _update(tab: RunTab, summary: RunSummary, *, with_state: bool) -> None:

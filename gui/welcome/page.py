@@ -29,7 +29,8 @@ from gui.widgets.layouts import scroll_column, vbox
 
 _WIDTH = 720
 """Largest width of a column. This and the other sizes in pixels are those at a text size of 100 %."""
-_TWO_COLUMNS_FROM = 1150
+_TWO_COLUMNS_FROM = 1000
+_CHOICE_GAP = 14
 _STACKED_BELOW = 520
 """Width of a column below which the text of a button is below it."""
 _BUTTON_HEIGHT = 38
@@ -132,6 +133,7 @@ class WelcomePage(QWidget):
                 about, row + is_stacked, int(not is_stacked), 1, 1 + is_stacked, Qt.AlignmentFlag.AlignVCenter
             )
             self._choices.setRowMinimumHeight(row, 0 if is_stacked else theme.scaled(_BUTTON_HEIGHT))
+            about.setContentsMargins(0, 0, 0, _CHOICE_GAP if is_stacked else 0)
 
     def _make_choices(self) -> list[tuple[QPushButton, QLabel]]:
         """Return the buttons with the texts about them."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from PySide6.QtCore import QLocale, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QValidator, QWheelEvent
 from PySide6.QtWidgets import (
+    QAbstractSpinBox,
     QCheckBox,
     QComboBox,
     QCompleter,
@@ -232,11 +233,20 @@ class PathEditor(TextEditor):
         )
 
 
+_Spin = TypeVar("_Spin", bound=QAbstractSpinBox)
+
+
+def padded(spin: _Spin) -> _Spin:
+    """Indent the text of a spin box, because a style sheet's left padding has no effect on it; return the spin box."""
+    spin.lineEdit().setTextMargins(6, 0, 0, 0)
+    return spin
+
+
 class IntEditor(Editor):
     """Editor of a whole number within the field's limits. The value below the minimum means empty."""
 
     def __init__(self, field: Field, empty: str = "automatic") -> None:
-        self.spin = _SpinBox()
+        self.spin = padded(_SpinBox())
         super().__init__(self.spin)
         self._optional = field.optional
         minimum = int(field.minimum if field.minimum is not None else -(2**31))
@@ -244,8 +254,6 @@ class IntEditor(Editor):
         self.spin.setLocale(QLocale.c())
         self.spin.setRange(self._empty if field.optional else minimum, int(field.maximum or 2**31 - 1))
         self.spin.setMinimumWidth(56)
-        # A style sheet's left padding has no effect on a spin box's text.
-        self.spin.lineEdit().setTextMargins(6, 0, 0, 0)
         self.spin.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         if field.optional:
             self.spin.setSpecialValueText(empty)

@@ -277,15 +277,11 @@ def scroll_panel(inside: QWidget, *, min_content_width: int = 0) -> QScrollArea:
     return scroll
 
 
-def scroll_column(inside: QWidget) -> QScrollArea:
-    """Return a vertical scroll area with `inside` in the middle."""
-    middle = QWidget()
-    row = QHBoxLayout(middle)
-    row.setContentsMargins(0, 0, 0, 0)
-    row.addStretch(1)
-    row.addWidget(inside, 100)
-    row.addStretch(1)
-    return scroll_panel(middle)
+def scroll_column(inside: QWidget, *, centered: bool = True) -> QScrollArea:
+    """Return a vertical scroll area with `inside` in the middle, or else at the left."""
+    holder = QWidget()
+    holder.setLayout(hbox(*([1] if centered else []), (inside, 100), 1))
+    return scroll_panel(holder)
 
 
 class PageScroll(QScrollArea):

@@ -154,7 +154,7 @@ class EndingBar(QuestionBar):
         self._done = "killed" if kill else "asked"
         self._since.start()
         self._poll_timer.start()
-        self.say(f"{_name(line)} was {'killed' if kill else 'asked to end'} …", "info", "", tr("Close"))
+        self.say(f"{_name(line)} was {'killed' if kill else 'asked to end'}…", "info", "", tr("Close"))
         self.no.setFocus()
 
     def _poll(self) -> None:

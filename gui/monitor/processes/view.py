@@ -98,7 +98,7 @@ class ProcessesView(QWidget):
         self.acts = {
             "copy": Action(self.tree, "copy_processes", "&Copy", lines, "Ctrl+C", context=WITHIN),
             "command": Action(self.tree, "copy_process_command", tr("Copy the command")),
-            "end": Action(self.tree, "end_process", tr("&End process …"), "", tr("Delete"), context=WITHIN),
+            "end": Action(self.tree, "end_process", tr("&End process…"), "", tr("Delete"), context=WITHIN),
         }
         self.copy, self.end = (bind(QPushButton(), self.acts[name]) for name in ("copy", "end"))
         self._empty = EmptyState()
@@ -266,7 +266,7 @@ class ProcessesView(QWidget):
         if total:
             return tr("No matching processes.\n\nClear the filter to see all of them.")
         if not snapshots:
-            return tr("Looking for devices …")
+            return tr("Looking for devices…")
         gpus = [gpu for snapshot in snapshots.values() for gpu in snapshot.gpus if not gpu.lost]
         if not gpus:
             messages = [snapshot.nvml.message for snapshot in snapshots.values() if snapshot.nvml.message]
@@ -285,7 +285,7 @@ class ProcessesView(QWidget):
         for host, snapshot in snapshots.items():
             since = self._asking_since.setdefault(host, snapshot.time)
             if snapshot.time - since < ASKING_S:
-                return tr("Listing GPU processes …")
+                return tr("Listing GPU processes…")
         return tr("The driver does not report GPU processes.")
 
     def _show_buttons(self) -> None:
@@ -296,9 +296,9 @@ class ProcessesView(QWidget):
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
             why = tr("Select a single process to end it.")
         if stops:
-            self.acts["end"].set_appearance(tr("Stop the &run …"), tr("Asks first"))
+            self.acts["end"].set_appearance(tr("Stop the &run…"), tr("Asks first"))
         else:
-            self.acts["end"].set_appearance(tr("&End process …"), tr("Asks first; the process may then save its work"))
+            self.acts["end"].set_appearance(tr("&End process…"), tr("Asks first; the process may then save its work"))
         self.acts["end"].allow(why)
         self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else tr("Select the processes to copy"))
         self.acts["command"].allow(

@@ -204,7 +204,7 @@ class TopologyView(QWidget):
     def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
         """Return the text for a missing matrix; "" if there is a matrix."""
         if snapshot is None:
-            return tr("Looking for devices …")
+            return tr("Looking for devices…")
         if not gpus:
             return left_out or snapshot.nvml.message or tr("This machine has no NVIDIA GPU.")
         if len(gpus) == 1:

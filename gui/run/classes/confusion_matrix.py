@@ -26,7 +26,7 @@ from gui.run.classes.table import class_names
 from gui.style import fills, theme
 from gui.translation import tr
 
-MIN_SIDE, MAX_SIDE = 14, 64
+MIN_SIDE, MAX_SIDE = 14, 96
 """Limits of a cell's side, in pixels."""
 _MIN_NUMBERED_SIDE = 20
 """Minimum side in pixels of cells with numbers."""
@@ -106,6 +106,19 @@ class ConfusionMatrix(QWidget):
             return tr("No samples of {true}.").format(true=true)
         outcome = "were predicted correctly" if row == column else f"were predicted as {predicted}"
         return f"Of {localised(total)} {true}, {localised(count)} ({localised(100 * count / total, 1)} %) {outcome}."
+
+    def describe_mistake(self) -> str:
+        """Describe the most common mistake, as in "Most common mistake: rose taken for tulip (12 of 40)"; "" without errors."""
+        cell = self.most_confused()
+        if cell is None:
+            return ""
+        row, column = cell
+        return tr("Most common mistake: {true} taken for {predicted} ({count} of {total})").format(
+            true=self._names[row],
+            predicted=self._names[column],
+            count=localised(int(self._counts[row, column])),
+            total=localised(int(self._counts[row].sum())),
+        )
 
     def most_confused(self) -> tuple[int, int] | None:
         """Return the cell with the largest fraction of wrong predictions; None without errors."""
@@ -292,11 +305,8 @@ class ConfusionMatrix(QWidget):
         if not len(self._counts):
             self.setAccessibleDescription("")
             return
-        cell = self.cell or self.most_confused()
-        prefix = "" if self.cell else tr("Most common mistake: ")
-        self.setAccessibleDescription(
-            prefix + self.describe_cell(*cell) if cell is not None else tr("Every class was predicted correctly.")
-        )
+        text = self.describe_cell(*self.cell) if self.cell is not None else self.describe_mistake()
+        self.setAccessibleDescription(text or tr("Every class was predicted correctly."))
 
 
 def _format_percent(share: float) -> str:

@@ -132,9 +132,9 @@ class ClassFiguresView(QWidget):
         self.table = ClassTable()
         self.matrix = ConfusionMatrix()
         self.cell = styled(ElidedLabel(), "muted")
-        metrics = Action(self, f"save_{name}_measures", tr("Metrics per class as CSV …"))
+        metrics = Action(self, f"save_{name}_measures", tr("Metrics per class as CSV…"))
         metrics.on_trigger(lambda: self._choose_file("classes", self.save_metrics))
-        self._confusion_action = Action(self, f"save_{name}_confusion", tr("Confusion matrix as CSV …"))
+        self._confusion_action = Action(self, f"save_{name}_confusion", tr("Confusion matrix as CSV…"))
         self._confusion_action.on_trigger(lambda: self._choose_file("confusion", self.save_confusion))
         self.save = save_button(tr("Save"), tr("Saves the displayed data as CSV"), (metrics, self._confusion_action))
         self._splitter = QSplitter(Qt.Orientation.Vertical)
@@ -176,14 +176,7 @@ class ClassFiguresView(QWidget):
 
     def _show_cell(self) -> None:
         cell = self.matrix.cell
-        worst = self.matrix.most_confused() if cell is None else None
-        text = (
-            tr("Most common mistake: {describe_cell}").format(describe_cell=self.matrix.describe_cell(*worst))
-            if worst is not None
-            else ""
-        )
-        if cell is not None:
-            text = self.matrix.describe_cell(*cell)
+        text = self.matrix.describe_cell(*cell) if cell is not None else self.matrix.describe_mistake()
         self.cell.setText(text)
         self.cell.setToolTip(text)
 

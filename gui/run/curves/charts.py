@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -103,7 +104,7 @@ class RunCharts(QWidget):
         self.accuracy.set_title(tr("Accuracy") if has_accuracy or not percentages else tr("Metrics"))
         self.rows.set_empty("accuracy", not (has_accuracy or percentages))
         for (name, title), color in zip(percentages.items(), _METRIC_COLORS, strict=False):
-            self.accuracy.add_line(name, LineStyle(f"val. {short_title(title)}", color, markers=True))
+            self.accuracy.add_line(name, LineStyle(short_title(title), color, markers=True))
         x_values = self._x_of(data.validations)
         for plot, name in ((self.loss, "loss"), *((self.accuracy, name) for name in percentages)):
             column = data.validations.measures.get(name)
@@ -152,12 +153,20 @@ def _percentage_metrics(data: RunData) -> dict[str, str]:
     """Return titles by id of the first metrics in percent; for an unknown task, of metrics within [0, 1]."""
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:
-        found = {measure.id: measure.title for measure in task.metrics if measure.percent}
+        classes = len(data.plan.classes) if data.plan is not None else 0
+        titles = {measure.id: measure.title for measure in task.metrics if measure.percent}
+        found = {name: title for name, title in titles.items() if not _is_always_one(title, classes)}
     else:
         columns = {name: column.values for name, column in data.validations.measures.items() if name != "loss"}
         known = {name: values[np.isfinite(values)] for name, values in columns.items()}
         found = {name: name for name, values in known.items() if len(values) and 0 <= values.min() <= values.max() <= 1}
     return dict(list(found.items())[: len(_METRIC_COLORS)])
+
+
+def _is_always_one(title: str, classes: int) -> bool:
+    """Return True for a top-k accuracy with at least as many guesses as `classes`."""
+    guesses = re.match(r"Top-(\d+)", title)
+    return guesses is not None and 0 < classes <= int(guesses[1])
 
 
 def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:

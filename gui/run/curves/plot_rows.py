@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from gui.actions import back_action, bind
 from gui.plots.plot import LinePlot
 from gui.sources.settings import Settings
-from gui.style import icons
+from gui.style import icons, theme
 from gui.translation import tr
 from gui.widgets.buttons import tool_button
 from gui.widgets.layouts import hbox, vbox
@@ -28,12 +28,14 @@ from gui.widgets.layouts import hbox, vbox
 FIRST_FRACTION = 0.46
 """Minimum height of the first plot, as a fraction of the window's."""
 _MIN_HEIGHT = 150
-"""Minimum height of the other plots, in pixels."""
+"""Minimum height of the other plots in pixels, at a text size of 100 %."""
+_WIDE = 1500
+"""Minimum width in pixels of rows of three plots, at a text size of 100 %."""
 _SETTING = "run_plots"
 
 
 class PlotRows(QWidget):
-    """Plots in rows: the first one alone and tall, the others in pairs.
+    """Plots in rows: the first one alone and tall, the others in rows of two or, in a wide window, three.
 
     Signals:
         enlarge_requested(str): name of the plot to show alone.
@@ -93,6 +95,7 @@ class PlotRows(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self._arrange()
         self._set_heights()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -104,7 +107,8 @@ class PlotRows(QWidget):
 
     def _arrange(self) -> None:
         shown = [name for name in self.order if name in self.chosen and name not in self._empty]
-        rows = [shown[:1], *(shown[at : at + 2] for at in range(1, len(shown), 2))] if shown else []
+        step = 3 if self.width() >= theme.scaled(_WIDE) else 2
+        rows = [shown[:1], *(shown[at : at + step] for at in range(1, len(shown), step))] if shown else []
         if rows == self._rows:
             return
         self._rows = rows
@@ -132,7 +136,7 @@ class PlotRows(QWidget):
         for number, names in enumerate(self._rows):
             for name in names:
                 self.plots[name].setMinimumHeight(
-                    _MIN_HEIGHT if number else round(FIRST_FRACTION * self.window().height())
+                    theme.scaled(_MIN_HEIGHT) if number else round(FIRST_FRACTION * self.window().height())
                 )
 
     def _enlarge_button(self, name: str, plot: LinePlot) -> QToolButton:

@@ -14,8 +14,8 @@ from gui.format import localised, milliseconds
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
 from gui.translation import tr
-from gui.widgets.buttons import fold_button, push_button, styled
-from gui.widgets.labels import ElidedLabel
+from gui.widgets.buttons import fold_button, push_button
+from gui.widgets.labels import WrappingLabel
 from gui.widgets.layouts import hbox, vbox
 
 
@@ -39,7 +39,7 @@ class TimeSpentView(QWidget):
         self.fold = fold_button("fold", name=tr("Step time by part"), tip=tr("Shows the parts of each step's time"))
         self.fold.toggled.connect(self.bar.setVisible)
         self.bar.hide()
-        self.label = styled(ElidedLabel(), name=tr("Bottleneck of the run"))
+        self.label = WrappingLabel()
         self.change = push_button(tr("Change"), self._apply)
         self.setLayout(vbox(hbox(self.fold, (self.label, 1), self.change), self.bar, spacing=5))
         self.restart()
@@ -70,8 +70,6 @@ class TimeSpentView(QWidget):
         self._advice, self._is_live = advice, is_live
         text = advice.sentence if advice is not None else tr("Time of each step")
         self.label.setText(text)
-        self.label.setToolTip(text)
-        self.label.setAccessibleDescription(text)
         self._label_button()
 
     def _label_button(self) -> None:

@@ -19,7 +19,7 @@ from engine.system.paths import write_atomically
 from gui.actions import Action, bind
 from gui.run.classes.table import class_names, format_number
 from gui.run.model.widgets import evaluation_title, format_classes, list_metrics
-from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
+from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import ExportError, Table, write_csv
@@ -53,7 +53,7 @@ class EvaluationBar(QWidget):
         self._opened: OpenedEvaluation | None = None
         self.list = ChoiceEditor([])
         self.list.control.setAccessibleName(tr("Evaluation"))
-        self.new = Action(self, "new_evaluation", tr("Evaluate …"), tr("Measures the model on another split or folder"))
+        self.new = Action(self, "new_evaluation", tr("Evaluate…"), tr("Measures the model on another split or folder"))
         self.delete = Action(self, "delete_evaluation", tr("Delete"), tr("Moves the evaluation to the trash"))
         self.delete.on_trigger(self._delete)
         self.new.on_trigger(self.evaluate_requested.emit)
@@ -131,17 +131,17 @@ class EvaluationBar(QWidget):
 
     def _make_save_actions(self) -> None:
         tables: tuple[tuple[str, str, Callable[[OpenedEvaluation], Table]], ...] = (
-            ("metrics", tr("Metrics as CSV …"), MetricsCsv),
-            ("classes", tr("Metrics per class as CSV …"), ClassesCsv),
-            ("confusion", tr("Confusion matrix as CSV …"), MatrixCsv),
-            ("samples", tr("Samples as CSV …"), SamplesCsv),
+            ("metrics", tr("Metrics as CSV…"), MetricsCsv),
+            ("classes", tr("Metrics per class as CSV…"), ClassesCsv),
+            ("confusion", tr("Confusion matrix as CSV…"), MatrixCsv),
+            ("samples", tr("Samples as CSV…"), SamplesCsv),
         )
         self._save_actions: dict[str, Action] = {}
         for name, text, kind in tables:
             self._save_actions[name] = action = Action(self, f"save_evaluation_{name}", text)
             action.on_trigger(partial(self._choose_file, f"{name}.csv", partial(self.save_csv, kind)))
         self._save_actions["json"] = action = Action(
-            self, "save_evaluation_json", tr("Everything except samples as JSON …")
+            self, "save_evaluation_json", tr("Everything except samples as JSON…")
         )
         action.on_trigger(lambda: self._choose_file("evaluation.json", self.save_json))
 
@@ -309,7 +309,7 @@ class EvaluateForm(QWidget):
         order_tabs(self, (self.checkpoint, self.folder, self.split, self.devices, self.start, self.cancel))
 
     def _lay_out(self) -> None:
-        form = form_grid(
+        form = FormGrid(
             (tr("Checkpoint"), tr("Checkpoint to evaluate"), self.checkpoint),
             (tr("Dataset"), tr("Dataset to evaluate on"), self.folder),
             (tr("Split"), tr("Split to evaluate on"), self.split),

@@ -56,7 +56,7 @@ class ClassesPage(QWidget):
         if self._opened is None:
             return
         evaluation = self._opened.evaluation
-        confusion = _confusion(evaluation)
+        confusion = confusion_of(evaluation)
         threshold = self.threshold.value()
         if threshold > 0:
             confusion = confusion_at(self._opened.samples, len(evaluation.classes), threshold)
@@ -74,7 +74,8 @@ def has_classes(evaluation: Evaluation) -> bool:
     return bool(evaluation.per_class or evaluation.confusion)
 
 
-def _confusion(evaluation: Evaluation) -> np.ndarray | None:
+def confusion_of(evaluation: Evaluation) -> np.ndarray | None:
+    """Return the confusion matrix of the evaluation, int64 [n, n]; None if it has none."""
     width = len(evaluation.confusion)
     square = width > 0 and all(len(row) == width for row in evaluation.confusion)
     return np.array(evaluation.confusion, np.int64) if square else None

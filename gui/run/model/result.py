@@ -6,21 +6,31 @@ from functools import cached_property
 from typing import TypeVar
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from engine.contract.inference.evaluation import Evaluation
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
 from gui.format import counted, localised
-from gui.run.model.classes import BoxErrorsPage, CalibrationPage, ClassesPage, has_box_errors, has_classes
+from gui.run.classes.confusion_matrix import ConfusionMatrix
+from gui.run.model.classes import (
+    BoxErrorsPage,
+    CalibrationPage,
+    ClassesPage,
+    confusion_of,
+    has_box_errors,
+    has_classes,
+)
 from gui.run.model.comparison import ComparisonPage
 from gui.run.model.curves import CurvesPage, has_curves
 from gui.run.model.samples.page import SamplesPage
 from gui.run.model.widgets import PlainTable, describe_samples, format_interval, format_value, list_metrics
 from gui.sources.evaluations import OpenedEvaluation
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.labels import ProblemLabel, caption, heading_label
-from gui.widgets.layouts import scrolling, tab_bar, vbox
+from gui.widgets.layouts import hbox, scrolling, tab_bar, vbox
 
 TITLES = (
     tr("Summary"),
@@ -66,7 +76,9 @@ class ResultView(QWidget):
 
     @cached_property
     def summary(self) -> SummaryPage:
-        return self._add_page(SUMMARY, SummaryPage())
+        page = self._add_page(SUMMARY, SummaryPage())
+        page.cell_opened.connect(self._show_cell)
+        return page
 
     @cached_property
     def classes(self) -> ClassesPage:
@@ -163,13 +175,25 @@ class ResultView(QWidget):
 
 
 _MAX_SKIPPED_NAMES = 5
+_WIDE = 1300
+"""Minimum width in pixels for the confusion matrix in the summary, at a text size of 100 %."""
 
 
 class SummaryPage(QWidget):
-    """Page with the metrics and the warnings of an evaluation."""
+    """Page with the metrics and the warnings of an evaluation and, in a wide window, its confusion matrix.
+
+    Signals:
+        cell_opened(int, int): show the samples with these indices of true and predicted class.
+    """
+
+    cell_opened = Signal(int, int)
 
     def __init__(self) -> None:
         super().__init__()
+        self.matrix = ConfusionMatrix()
+        self.matrix.setToolTip(tr("Click a cell or press Enter to show its samples"))
+        self.matrix.cell_opened.connect(self.cell_opened)
+        self._has_matrix = False
         self.about = caption()
         self.metrics = PlainTable(tr("Metrics"), (tr("Metric"), tr("Value"), "95 % interval"))
         self.no_intervals = caption(tr("Too few samples for intervals."))
@@ -180,10 +204,14 @@ class SummaryPage(QWidget):
             (tr("Minimum confidence"), tr("Predicted"), tr("Precision"), tr("Recall"), "F1"),
         )
         content = vbox(self.about, self.warnings, self.metrics, self.no_intervals, self.confident, self.thresholds, 1)
-        self.setLayout(vbox(scrolling(content)))
+        self.setLayout(hbox((scrolling(content), 1), (self.matrix, 1), spacing=24))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         evaluation = opened.evaluation
+        confusion = confusion_of(evaluation)
+        self._has_matrix = confusion is not None
+        self.matrix.show_counts(evaluation.classes, confusion)
+        self._arrange()
         self.about.setText(shortened(f"{describe_samples(evaluation)}, with {evaluation.checkpoint}"))
         rows = [
             (entry.title, format_value(each.value, entry.percent), format_interval(each, entry.percent))
@@ -199,6 +227,13 @@ class SummaryPage(QWidget):
             ]
         )
         self.confident.setVisible(bool(evaluation.thresholds))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self.matrix.setVisible(self._has_matrix and self.width() >= theme.scaled(_WIDE))
 
 
 def _warnings(evaluation: Evaluation) -> list[Problem]:

@@ -51,7 +51,7 @@ class ModelView(QWidget):
             self.form,
             self.result,
             first=self.form.checkpoint,
-            reading=tr("Reading the evaluations …"),
+            reading=tr("Reading the evaluations…"),
         )
         self.setLayout(vbox(self.bar, self.deleting, (self.pages, 1)))
         self.bar.hide()

@@ -28,6 +28,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.column_model import apply_table_style
+from gui.widgets.editors import padded
 from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox
 
@@ -117,12 +118,11 @@ class ThresholdRow(QWidget):
         self.slider.setMinimumWidth(90)
         self.slider.setAccessibleName(name)
         self.slider.setToolTip(tr("Left and Right change it by 0.01, PgUp and PgDown by 0.1"))
-        self.number = styled(QDoubleSpinBox(), name=f"{name} as a number")
+        self.number = padded(styled(QDoubleSpinBox(), name=f"{name} as a number"))
         self.number.setRange(0.0, 1.0)
         self.number.setDecimals(3)
         self.number.setSingleStep(0.01)
         self.number.setLocale(locale())
-        self.number.lineEdit().setTextMargins(6, 0, 0, 0)  # a style sheet's left padding has no effect here
         self.setLayout(hbox(field_label(text, self.number), (self.slider, 1), self.number))
         self.slider.valueChanged.connect(lambda value: self.set(value / _STEPS))
         self.number.valueChanged.connect(self.set)

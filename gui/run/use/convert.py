@@ -31,7 +31,7 @@ from engine.system.plain_text import shortened
 from gui.actions import Action, bind
 from gui.format import localised, significant, size
 from gui.run.model.widgets import PlainTable
-from gui.run.model_choice import CheckpointEditor, form_grid
+from gui.run.model_choice import CheckpointEditor, FormGrid
 from gui.sources.background import describe_error, in_background
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -163,7 +163,7 @@ class ConvertForm(QWidget):
         self.out.line.setPlaceholderText("exports in the run's folder")
         inside = QWidget()
         inside.setMaximumWidth(680)
-        form = form_grid(
+        form = FormGrid(
             (tr("Checkpoint"), tr("Checkpoint to convert"), self.checkpoint),
             (tr("ONNX file"), tr("The ONNX file normalizes images"), self.preprocessing),
             ("", "", self.dynamic_size),
@@ -171,9 +171,8 @@ class ConvertForm(QWidget):
             (tr("Archive"), tr("Pack everything into one zip file"), self.packed),
             (tr("Write to"), tr("Folder for the files"), self.out),
         )
-        start = hbox(self.start, 1)
-        inside.setLayout(vbox(caption(INTRODUCTION), formats, form, self.problems, start, 1, spacing=10))
-        self.setLayout(vbox(scroll_column(inside)))
+        inside.setLayout(vbox(caption(INTRODUCTION), formats, form, self.problems, 1, spacing=10))
+        self.setLayout(vbox((scroll_column(inside, centered=False), 1), hbox(self.start, 1)))
 
 
 def _switch(text: str, *, is_on: bool = False) -> BoolEditor:
@@ -208,7 +207,7 @@ class ConvertResult(QWidget):
         self.open = Action(
             self, "open_conversion", tr("Open folder"), tr("Opens the files' folder in the file manager")
         )
-        self.more = Action(self, "convert_more", tr("Convert again …"), tr("Writes other files"))
+        self.more = Action(self, "convert_more", tr("Convert again…"), tr("Writes other files"))
         self._lay_out()
         self.open.on_trigger(lambda: reveal(Path(self._out).parent if self._out.endswith(".zip") else Path(self._out)))
         self.more.on_trigger(self.more_requested.emit)

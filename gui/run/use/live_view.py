@@ -21,7 +21,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
 from gui.format import localised
-from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
+from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.run.order_pages import InferenceChild, progress_words
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background
@@ -176,7 +176,7 @@ class LiveView(QWidget):
         start = bind(QPushButton(), self.start)
         start.setObjectName("primary")
         self._buttons.setLayout(hbox(start, bind(QPushButton(), self.stop, tr("Stop watching")), 1))
-        form = form_grid(
+        form = FormGrid(
             (tr("Source"), tr("Video or camera to watch"), self.source),
             (tr("Checkpoint"), tr("Checkpoint to watch with"), self.checkpoint),
             (tr("Device"), "", self.devices),

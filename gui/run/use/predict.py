@@ -31,7 +31,7 @@ from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import WITHIN, Action, bind
 from gui.format import counted, localised, speed
-from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
+from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import describe_error, in_background
 from gui.sources.inspector import read_image
@@ -87,9 +87,9 @@ class PredictForm(QWidget):
         self.files.setSpacing(2)
         self.files.setFixedHeight(_VISIBLE_ROWS * (self.fontMetrics().height() + 10))
         self.add_files = Action(
-            self, "add_prediction_files", tr("Add files …"), tr("Adds images, videos or point clouds")
+            self, "add_prediction_files", tr("Add files…"), tr("Adds images, videos or point clouds")
         )
-        self.add_folder = Action(self, "add_prediction_folder", tr("Add a folder …"), tr("Adds all files in a folder"))
+        self.add_folder = Action(self, "add_prediction_folder", tr("Add a folder…"), tr("Adds all files in a folder"))
         self.remove = Action(
             self.files,
             "remove_prediction_files",
@@ -126,8 +126,8 @@ class PredictForm(QWidget):
             self.format.set_choices([(_DEFAULT, f"{choices[0][1]} (default)", ""), *choices[1:]])
             self.format.set_value(_DEFAULT)
             predicts = predictions_of(job.task)
-            self.tile.setEnabled(predicts in TILED)
-            self.threshold.setEnabled(predicts in _WITH_THRESHOLD)
+            self._form.show_row(self.tile, predicts in TILED)
+            self._form.show_row(self.threshold, predicts in _WITH_THRESHOLD)
         self.out.set_value("")
         self.out.line.setPlaceholderText(str(self._default_out()))
         self._update_actions()
@@ -155,7 +155,7 @@ class PredictForm(QWidget):
             out=str(Path(self.out.value()).expanduser()) if self.out.value() else str(self._default_out()),
             formats=tuple(name for name in get_args(Format) if name == chosen),
             overlays=self.overlays.value(),
-            tile="auto" if self.tile.isEnabled() and self.tile.value() == "auto" else None,
+            tile="auto" if not self.tile.isHidden() and self.tile.value() == "auto" else None,
             threshold=threshold,
         )
 
@@ -209,7 +209,7 @@ class PredictForm(QWidget):
         self._buttons.setLayout(hbox(*(bind(QPushButton(), action) for action in actions), 1))
         inside = QWidget()
         inside.setMaximumWidth(680)
-        form = form_grid(
+        self._form = FormGrid(
             (tr("Checkpoint"), tr("Checkpoint to predict with"), self.checkpoint),
             (tr("Devices"), "", self.devices),
             (tr("Large images"), tr("Handling of large images"), self.tile),
@@ -218,9 +218,8 @@ class PredictForm(QWidget):
             (tr("Overlays"), tr("Draw each result on its image"), self.overlays),
             (tr("Write to"), tr("Folder for the results"), self.out),
         )
-        start = hbox(self.start, 1)
-        inside.setLayout(vbox(caption(INTRODUCTION), self.files, self._buttons, form, start, 1, spacing=10))
-        self.setLayout(vbox(scroll_column(inside)))
+        inside.setLayout(vbox(caption(INTRODUCTION), self.files, self._buttons, self._form, 1, spacing=10))
+        self.setLayout(vbox((scroll_column(inside, centered=False), 1), hbox(self.start, 1)))
 
 
 _MAX_SKIPPED_NAMES = 5
@@ -254,7 +253,7 @@ class PredictResult(QWidget):
         self.open = Action(
             self, "open_predictions", tr("Open folder"), tr("Opens the results' folder in the file manager")
         )
-        self.more = Action(self, "predict_more", tr("Predict more …"), tr("Predicts for other files"))
+        self.more = Action(self, "predict_more", tr("Predict more…"), tr("Predicts for other files"))
         self._lay_out()
         self.open.on_trigger(self._reveal)
         self.more.on_trigger(self.more_requested.emit)

@@ -57,6 +57,14 @@ def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str
     return "busy: " + "; ".join(_holding("you" if who == me else who, held_bytes) for who, held_bytes in held.items())
 
 
+def busy_briefly(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
+    """Return `busy` in the length of a narrow row: several users or unknown ones are left out, as in "busy: 12.0 GiB"."""
+    if not processes or len({process.user for process in processes if process.user}) == 1:
+        return busy(processes, me)
+    held = [process.memory_used_bytes for process in processes if process.memory_used_bytes is not None]
+    return f"busy: {size(sum(held))}" if held else tr("busy")
+
+
 def _holding(who: str, held_bytes: int | None) -> str:
     return who if held_bytes is None else f"{who}, {size(held_bytes)}"
 

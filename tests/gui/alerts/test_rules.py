@@ -41,12 +41,15 @@ def test_problems_of_invalid_rule(kind: KindId, changes: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        (DEFAULTS["temperature"], "at or above the GPU's slowdown temperature for 10 s · notification"),
-        (Rule(kind="temperature", threshold=80, notify=False), "at or above 80 °C"),
-        (DEFAULTS["idle"], "below 5 % for 10 min · notification"),
-        (Rule(kind="xid", notify=False), "as soon as it happens"),
-        (Rule(kind="xid", devices=("a",)), "as soon as it happens · 1 device only · notification"),
-        (Rule(kind="lost", devices=("a", "b"), notify=False), "as soon as it happens · 2 devices only"),
+        (DEFAULTS["temperature"], "at or above the GPU's slowdown temperature for 10 s"),
+        (Rule(kind="temperature", threshold=80, notify=False), "at or above 80 °C · no notification"),
+        (DEFAULTS["idle"], "below 5 % for 10 min"),
+        (Rule(kind="xid", notify=False), "as soon as it happens · no notification"),
+        (Rule(kind="xid", devices=("a",)), "as soon as it happens · 1 device only"),
+        (
+            Rule(kind="lost", devices=("a", "b"), notify=False),
+            "as soon as it happens · 2 devices only · no notification",
+        ),
     ],
 )
 def test_summary_of_rule(rule: Rule, expected: str) -> None:

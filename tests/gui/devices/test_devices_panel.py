@@ -255,7 +255,7 @@ def test_devices_are_chosen_by_keyboard(panel: DevicesPanel, check: FindBox, qtb
 
 def test_remote_devices_are_chosen_while_reachable(panel: DevicesPanel, check: FindBox, qtbot: QtBot) -> None:
     panel.set_hosts(("ws1", "ws2"))
-    assert "Connecting to ws1 …" in panel_text(panel)
+    assert "Connecting to ws1…" in panel_text(panel)
     show(panel, snapshot(gpu(0)))
     show(panel, snapshot(gpu(0), gpu(1)), "ws1")
     panel.set_selection(("ws1:cpu", f"ws1:{UUIDS[0]}", UUIDS[0], "ws1:cpu"))

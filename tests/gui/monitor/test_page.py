@@ -239,7 +239,7 @@ def test_host_dialog_adds_and_removes_hosts(watching: Watching, qtbot: QtBot) ->
     assert dialog.problem.isHidden()
     dialog.add.click()
     assert hosts.names == ("anna@ws2",)
-    assert dialog.states() == {"anna@ws2": "connecting …"}
+    assert dialog.states() == {"anna@ws2": "connecting…"}
     watching.see(full_gpu(0), host="anna@ws2")
     assert dialog.states() == {"anna@ws2": "connected: 1 GPU"}
     hosts.errors["anna@ws2"] = "anna@ws2 can't be reached."

@@ -277,7 +277,7 @@ class MarkedButton(QPushButton):
     def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggestions: Mapping[int, str]) -> None:
         """Show the number of marked rows; `suggestions` holds labels for some of them."""
         self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggestions
-        self.setText(f"Save {localised(len(rows))} marked …" if rows else tr("Save marked …"))
+        self.setText(f"Save {localised(len(rows))} marked…" if rows else tr("Save marked…"))
         self.setEnabled(bool(rows))
         self.setToolTip(tr("Saves the marked samples as CSV") if rows else tr("Mark samples with Space first"))
 

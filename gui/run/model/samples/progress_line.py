@@ -36,7 +36,7 @@ class ProgressLine(QWidget):
     def show_progress(self, progress: Progress) -> None:
         """Show the progress."""
         self.progress.setValue(round(100 * progress.fraction))
-        self.activity.setText(f"{progress.what} …")
+        self.activity.setText(f"{progress.what}…")
         for widget in (self.progress, self.activity, self):
             widget.show()
 

@@ -69,7 +69,7 @@ class ReviewBar(QWidget):
         self.act = Action(
             self,
             "review",
-            tr("Find wrong labels …"),
+            tr("Find wrong labels…"),
             tr("Looks for labels worth checking and for duplicate images"),
         )
         self.shown = ChoiceEditor([(ALL, "all samples", "")])

@@ -199,7 +199,7 @@ def test_end_of_run_process_stops_run(hosts: Hosts, view: ProcessesView, qtbot: 
     show(hosts, view, process(701, ancestors=(700, 1)))
     for line in (view.rows.index(0, 0), view.rows.index(0, 0, view.rows.index(0, 0))):
         view.tree.setCurrentIndex(line)
-        assert view.end.text().replace("&", "") == "Stop the run …"
+        assert view.end.text().replace("&", "") == "Stop the run…"
         view.end.click()
         assert "Stop the run flowers?" in view.bar.text()
         with qtbot.waitSignal(view.stop_run) as stopped:

@@ -93,7 +93,7 @@ def test_slider_follows_the_newest_validation(view: ClassesView) -> None:
 
 def test_matrix_describes_cell_chosen_by_keys(view: ClassesView, qtbot: QtBot) -> None:
     view.show_data(data_of(), is_active=False)
-    assert view.shown.cell.text() == "Most common mistake: Of 8 ash, 2 (25.0 %) were predicted as birch."
+    assert view.shown.cell.text() == "Most common mistake: ash taken for birch (2 of 8)"
     qtbot.keyClick(view.shown.matrix, Qt.Key.Key_Down)
     qtbot.keyClick(view.shown.matrix, Qt.Key.Key_Down)
     assert view.shown.matrix.cell == (1, 0)

@@ -41,7 +41,7 @@ def test_use_view_predicts_dropped_files(view: UseView, trained: Trained, tmp_pa
     folder = Path(trained.job.data.dataset, "val")
     view.dropEvent(drop_event(folder / "red" / "0.png", folder / "green"))
     assert form.paths() == [str(folder / "red" / "0.png"), str(folder / "green")]
-    assert not form.threshold.isEnabled()  # classification predicts the best class
+    assert form.threshold.isHidden()  # classification predicts the best class
     form.out.set_value(str(tmp_path / "out"))
     qtbot.mouseClick(form.start, Qt.MouseButton.LeftButton)
     assert view.predict.is_working
