@@ -46,6 +46,7 @@ from engine.strategies.layer_split import layer_pairs
 from engine.strategies.pipelining.model_split import split_points
 from engine.system import paths
 from engine.system.plugins import Registry
+from engine.system.stdio import exit_now
 from engine.tasks.base import Task
 from engine.tasks.registry import TASKS
 
@@ -235,4 +236,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_now(main())

@@ -6,6 +6,8 @@ import json
 from types import ModuleType
 from typing import Any
 
+from engine.system.stdio import exit_now
+
 
 def _cuda_error(torch: ModuleType) -> str:
     """Return PyTorch's error if CUDA can't start, or ""."""
@@ -42,3 +44,4 @@ def probe() -> dict[str, Any]:
 
 if __name__ == "__main__":
     print(json.dumps(probe()))
+    exit_now(0)

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -18,6 +18,7 @@ from engine.contract.nodes import MeetOrder, MeetResult
 from engine.contract.protocol import ENCODE
 from engine.machines.addresses import bind_collectives, listen
 from engine.machines.link import write_all
+from engine.system.stdio import exit_now
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -28,8 +29,8 @@ NCCL_TIMEOUT_S = 60.0
 _NUMBERS = 1 << 18
 
 
-def serve(address: str, *, infiniband: bool) -> int:
-    """Run the tests from standard input until it is closed, and return the exit code."""
+def serve(address: str, *, infiniband: bool) -> NoReturn:
+    """Run the tests from standard input until it is closed, and exit."""
     output = os.dup(1)
     os.dup2(2, 1)
 
@@ -40,7 +41,7 @@ def serve(address: str, *, infiniband: bool) -> int:
         bind_collectives(address, infiniband=infiniband)
     except ValueError as error:
         answer(MeetResult(problem=str(error)))
-        return 1
+        exit_now(1)
     import torch.distributed as dist
 
     answer(MeetResult())
@@ -62,7 +63,7 @@ def serve(address: str, *, infiniband: bool) -> int:
             answer(MeetResult(problem=_last_line(error)))
             continue
         answer(MeetResult(has_connected=True, problem=_meet(store, order)))
-    return 0
+    exit_now(0)
 
 
 def _meet(store: dist.Store, order: MeetOrder) -> str:

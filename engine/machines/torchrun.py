@@ -203,7 +203,4 @@ def _print_failures(channel: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # the supervisor may still be importing PyTorch in a thread
+    stdio.exit_now(main(sys.argv[1:]))

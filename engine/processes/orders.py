@@ -16,6 +16,7 @@ from engine.contract.messages import Done, Refused
 from engine.contract.problems import Problem
 from engine.system import linux
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.stdio import exit_now
 
 INTERRUPTED = 130
 
@@ -58,9 +59,7 @@ def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
         send(_answer(order, carry_out, send))
     except (KeyboardInterrupt, BrokenPipeError):
         os._exit(INTERRUPTED)  # at once: neither waits for threads nor flushes into a closed pipe
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # threads of PyTorch may delay an orderly exit
+    exit_now(0)
 
 
 def _has_reader(fd: int) -> bool:

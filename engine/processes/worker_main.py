@@ -38,7 +38,4 @@ def _exit_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # threads of torch may delay an orderly end
+    stdio.exit_now(main())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from pathlib import Path
 
 from engine.supervisor.execution import supervise
 from engine.supervisor.preload import serve
+from engine.system.stdio import exit_now
 
 
 def main() -> int:
@@ -25,7 +24,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # a thread may still be importing PyTorch
+    exit_now(main())

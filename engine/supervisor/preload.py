@@ -12,7 +12,6 @@ import contextlib
 import os
 import select
 import signal
-import sys
 import time
 import traceback
 from pathlib import Path
@@ -77,9 +76,7 @@ def _fork_supervisor(folder: Path) -> int:
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        stdio.exit_now(code)
 
 
 def _reap(folders: dict[int, Path]) -> None:

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from engine.system import paths
 
@@ -47,3 +47,14 @@ def redirect(log: Path) -> None:
     os.close(null)
     os.close(output)
     make_forgiving()
+
+
+def exit_now(code: int) -> NoReturn:
+    """Flush the output streams and end the process without finalizing Python, as every process that uses PyTorch must.
+
+    During finalization, Python ends each thread that asks for the interpreter. If a thread of PyTorch asks, for example
+    to release the results of a backward pass, the whole process aborts: "terminate called without an active exception".
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -59,6 +59,4 @@ if __name__ == "__main__":
     except Exception:
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    stdio.exit_now(code)
