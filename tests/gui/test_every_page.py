@@ -1,10 +1,13 @@
-"""Every page of the window with content: accessible names, tab order, number formats and clipped texts.
+"""Every page of the window with content: accessible names, tab order, number formats, clipped texts, and the content.
 
-Clipping is checked on a small screen with large texts and both panels.
+Clipping is checked on a small screen with large texts and both panels. The content is compared with a golden file:
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_every_page.py` writes it again; its diff is the review.
 """
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -26,9 +29,11 @@ from PySide6.QtWidgets import (
 )
 from pytestqt.qtbot import QtBot
 
+from engine.system import paths
 from gui.actions import RUNS, TRAIN
 from gui.preferences.store import Preferences
 from gui.run.header import CURVES
+from gui.sources.background import Background
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.welcome.page import FindingRow
@@ -40,13 +45,20 @@ from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.clipping import clipped
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
+from tests.support.page_contents import contents
 from tests.support.stage import SECOND, Stage, until
 from tests.support.widgets import OpenWindow
 
+GOLDEN = Path(__file__).with_name("golden_pages.txt")
 WIDTH, HEIGHT = 1280, 800
 PERCENT = 150
 ENGLISH = re.compile(r"(?<![\d.])[1-9]\d{0,2},\d{3}(?!\d)|\d\.(?!\d{3}\b)\d+ ?(%|ms|[kMGT]i?B|GB/s|images/s|Wh|kJ|M\b)")
 """Regular expression for numbers in English notation, outside of names and versions."""
+VARIES = re.compile(
+    r"/[\w./-]*/(?=home|trees|resources)|\d{8}-\d{6}(?=-)|\b\d\d[./]\d\d[./]\d{2,4}|(?<![\d:])\d\d:\d\d(:\d\d)?"
+    r"|[\d.,]+ GiB (of [\d.,]+ GiB )?free|(?<=CPU: ).*|(?<=“Loader workers” ).*|(?<=“Limit of the image cache” ).*"
+)
+"""Regular expression for folders, dates, times and sizes of the machine, which differ between two runs of a test."""
 
 
 def controls(shown: QWidget) -> list[QWidget]:
@@ -147,6 +159,38 @@ def show_going_on(stage: Stage) -> QWidget:
     return stage.show_run(CURVES)
 
 
+def settled_contents(page: QWidget) -> list[str]:
+    """Return the contents of a page once no background work is left and they don't change any more."""
+    found: list[list[str]] = []
+
+    def is_settled() -> bool:
+        found.append(list(contents(page)))
+        return len(found) > 2 and found[-1] == found[-2] == found[-3] and not page.findChildren(Background)
+
+    until(is_settled)
+    return found[-1]
+
+
+def without_changing_parts(line: str, name: str, run_ids: list[str]) -> str:
+    """Replace what differs between two runs of a test; on pages with live measurements, all numbers."""
+    for run_id in run_ids:
+        line = re.sub(rf"{run_id}|\b{run_id[-4:]}\b", "RUN", line)
+    line = VARIES.sub("…", line.replace(f"| {platform.node()} |", "| HOST |"))
+    return re.sub(r"\d+([.,]\d+)*", "#", line) if name.startswith("monitor") else line
+
+
+def compare_with_golden(pages: dict[str, list[str]]) -> None:
+    """Compare the contents of all pages with the golden file, which lists a line once and then counts it."""
+    known: set[str] = set()
+    lines = []
+    for name, page in pages.items():
+        lines += [f"[{name}], {len(page)} lines:", *(line for line in dict.fromkeys(page) if line not in known)]
+        known.update(page)
+    if os.environ.get("FOOTPLATE_WRITE_TEXTS"):
+        GOLDEN.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert lines == GOLDEN.read_text(encoding="utf-8").splitlines()
+
+
 @pytest.fixture
 def large_texts() -> Iterator[None]:
     """Use a large font size in all windows during a test."""
@@ -165,6 +209,7 @@ def test_every_page_is_accessible_and_unclipped(
     stage = Stage(window)
     assert theme.scaled(100) == PERCENT
     found: dict[str, str] = {}
+    described: dict[str, list[str]] = {}
     for name, show in (stage.pages() | stage.unfolded() | {"run-going-on": partial(show_going_on, stage)}).items():
         if name == SECOND:
             stage.furnish(tmp_path)
@@ -175,8 +220,14 @@ def test_every_page_is_accessible_and_unclipped(
         for fault in (*at_rest(shown), *faults(shown), *clipped(shown)):
             if not fault.startswith(PageScroll.__name__):  # a page next to the devices may scroll
                 found.setdefault(fault, name)
+        page = window.pages.currentWidget() if shown is window else shown
+        run_ids = [run.name for run in paths.runs_folder().glob("*")]
+        if name not in ("about", "help"):  # packages, and the guide
+            lines = [without_changing_parts(line, name, run_ids) for line in settled_contents(page)]
+            described[name] = sorted(lines) if name.startswith("monitor") else lines  # created as readings arrive
         assert window.size() == QSize(WIDTH, HEIGHT), name
     assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""
+    compare_with_golden(described)
 
 
 def test_untabbed_page_has_a_way_back(open_window: OpenWindow) -> None:

@@ -21,7 +21,7 @@ from gui.actions import MONITOR, RUNS, TRAIN
 from gui.advice.answer_view import AnswerView
 from gui.alerts.rule_row import RuleRow
 from gui.main_window import MainWindow
-from gui.monitor.toolbar import ALERTS
+from gui.monitor.toolbar import ALERTS, GPUS
 from gui.monitor.toolbar import VIEWS as MONITOR_VIEWS
 from gui.run.header import CURVES
 from gui.run.header import VIEWS as RUN_VIEWS
@@ -150,7 +150,10 @@ class Stage:
     def show_monitor(self, view: int) -> QWidget:
         self.window.header.show_page(MONITOR)
         self.workspace.monitor.show_view(view)
-        until(lambda: len(self.workspace.monitor.gpus.tiles.tiles) >= 8)
+        tiles = self.workspace.monitor.gpus.tiles.tiles
+        until(lambda: len(tiles) >= 8)
+        if view == GPUS:  # whose activity is first measured when it is shown
+            until(lambda: all("SMs active" in tile.accessibleDescription() for tile in tiles.values()))
         return self.window
 
     def show_runs(self) -> QWidget:

@@ -300,6 +300,10 @@ def test_load_recipes_lists_invalid_recipes(separate_home: Path) -> None:
     assert "Did you mean “fine-tune”?" in str(found.find("finetune")[1][0])
 
 
+def refuse(_source: Path, _target: Path) -> None:
+    raise OSError(28, "The disk is full")
+
+
 def test_saved_recipe_is_read_renamed_and_deleted(separate_home: Path) -> None:
     settings = {"epochs": 7, "milestones": (2, 4), "schedule": "step", "clip_norm": 0.5, "mixup": 0.0, "seed": 3}
     assert recipes.save_recipe("My “best” run", "", "classification", settings) == "my-best-run"
@@ -309,6 +313,12 @@ def test_saved_recipe_is_read_renamed_and_deleted(separate_home: Path) -> None:
     assert recipe.values(facts()) == expected
     assert recipe.tasks == ("classification",)
     path = Path(recipe.path)
+    saved = path.read_text()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.replace", refuse)
+        with pytest.raises(OSError, match="full"):
+            recipes.save_recipe("My “best” run", "", "classification", {"epochs": 8})
+    assert path.read_text() == saved
     path.write_text("# How I do it.\n" + path.read_text())
     assert recipes.rename_recipe(recipe, "Another") == "another"
     assert not path.exists()

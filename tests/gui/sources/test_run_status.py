@@ -21,6 +21,7 @@ from engine.contract.events import (
 from engine.runs.folder import State
 from gui.format import clock
 from gui.run.header import notes
+from gui.sources.run_facts import RunFacts
 from gui.sources.run_status import RunStatus, status_of
 from tests.gui.sources.executions import BEGUN, first, restarted, second, steps, without_warnings
 from tests.gui.sources.written_runs import STEP_S
@@ -43,6 +44,20 @@ def phase(name: str, detail: str = "") -> PhaseChanged:
 
 def ended(outcome: str, cause: str = "") -> RunFinished:
     return RunFinished(time=NOW, outcome=outcome, cause=cause)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("state", "rejection", "suffix"),
+    [
+        ("running", "", ""),
+        ("running", "Too many clients.", " · following its log (Too many clients.)"),
+        ("completed", "Too many clients.", ""),
+    ],
+)
+def test_status_of_active_run_names_rejection(state: State, rejection: str, suffix: str) -> None:
+    data = data_from(first(25), [])
+    facts = RunFacts(state=state, rejection=rejection)
+    assert facts.status(data, "", {}).text == RunFacts(state=state).status(data, "", {}).text + suffix
 
 
 @pytest.mark.parametrize(

@@ -56,15 +56,20 @@ def test_intervals_match_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> N
     states = States(parts, np.argsort(order))
 
     def of(weights: np.ndarray) -> Values:
-        return Values(states.fill(Mean(), weights).compute(), {})
+        computed = states.fill(Mean(), weights).compute()
+        return Values(computed, {"sums": (40 * computed["rows"], None, -computed["rows"])})
 
     draws = resample(40, of, lambda share: None)
-    found, _ = intervals_of(of(np.ones(40, np.int64)), draws)
+    found, per_class = intervals_of(of(np.ones(40, np.int64)), draws)
     plain = values.numpy()
     means = [np.repeat(plain, weights_of(number, 40)).mean() for number in range(200)]
     low, high = np.percentile(means, [2.5, 97.5])
     for each in found.values():
         assert (each.value, each.low, each.high) == pytest.approx((plain.mean(), low, high), abs=1e-9)
+    of_classes = [None if each is None else (each.value, each.low, each.high) for each in per_class["sums"]]
+    assert of_classes[0] == pytest.approx((40 * plain.mean(), 40 * low, 40 * high), abs=1e-9)
+    assert of_classes[1] is None
+    assert of_classes[2] == pytest.approx((-plain.mean(), -high, -low), abs=1e-9)
     deviation = plain.std() / np.sqrt(40)
     assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.2)
 

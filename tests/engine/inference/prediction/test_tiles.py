@@ -90,6 +90,8 @@ def test_object_in_several_tiles_is_found_once(trained: Make) -> None:
     (found,) = model.predict([image], tile=64, overlap=0.5)
     assert isinstance(found, Objects)
     assert sorted(map(tuple, found.boxes.astype(int).tolist())) == sorted(truth)
+    (found,) = model.predict([image], tile=64, overlap=0.5, threshold=0.525)  # above the scores of the small objects
+    assert found.boxes.astype(int).tolist() == [list(truth[0])]
 
 
 def write_map(path: Path, side: tuple[int, int], **options: Any) -> np.ndarray:

@@ -1,0 +1,111 @@
+"""Contents of a page as lines of text: names, values and states of visible widgets, cells, and points of plots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QAbstractListModel, QModelIndex, Qt
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractItemView,
+    QAbstractSlider,
+    QAbstractSpinBox,
+    QComboBox,
+    QGraphicsView,
+    QHeaderView,
+    QLabel,
+    QLineEdit,
+    QPlainTextEdit,
+    QProgressBar,
+    QScrollBar,
+    QTabBar,
+    QTextEdit,
+    QWidget,
+)
+
+from gui.plots.plot import LinePlot
+from gui.widgets.labels import RichLabel
+
+MAX_ROWS = 4
+"""Maximum number of rows of a table whose cells are listed."""
+MAX_CHARACTERS = 2000
+"""Maximum length of the listed part of a document."""
+_CLOSED = QAbstractSpinBox | QComboBox | QTabBar
+"""Widgets whose children are Qt's own."""
+
+
+def contents(page: QWidget) -> Iterator[str]:
+    """Yield a line for each visible widget of a page that shows or accepts something, in the order of creation."""
+    for widget in page.findChildren(QWidget):
+        is_inner = isinstance(widget, QScrollBar | QHeaderView | RichLabel) or isinstance(widget.parent(), _CLOSED)
+        if not widget.isVisible() or is_inner:
+            continue
+        parts = list(_parts(widget))
+        named = widget.accessibleName() or widget.accessibleDescription()
+        if parts or named:
+            name = " ".join(widget.accessibleName().split())
+            is_input = isinstance(widget, QLineEdit | QComboBox | QAbstractSpinBox)  # their description is a fixed help
+            # A plot updates its description once per second.
+            described = widget.describe() if isinstance(widget, LinePlot) else widget.accessibleDescription()
+            described = "" if is_input else " ".join(described.split())
+            parts = [f"“{name}”" if name else "", *parts, f"({described})" if described else ""]
+            yield " ".join([type(widget).__name__, *filter(None, parts)])
+        if isinstance(widget, QAbstractItemView):
+            yield from _cells(widget)
+
+
+def _parts(widget: QWidget) -> Iterator[str]:
+    if isinstance(widget, QLabel):
+        yield " ".join(widget.text().split())
+    elif isinstance(widget, QAbstractButton):
+        yield widget.text().replace("&", "")
+        if widget.isCheckable():
+            yield "checked" if widget.isChecked() else "unchecked"
+    elif isinstance(widget, QComboBox):
+        yield f"{widget.currentText()} of {widget.count()}"
+    elif isinstance(widget, QLineEdit | QAbstractSpinBox):
+        yield widget.text()
+    elif isinstance(widget, QPlainTextEdit | QTextEdit):
+        yield " ".join(widget.toPlainText().split())[:MAX_CHARACTERS]
+    elif isinstance(widget, QTabBar):
+        yield f"{widget.tabText(widget.currentIndex())} of {widget.count()}".replace("&", "")
+    elif isinstance(widget, QProgressBar | QAbstractSlider):
+        yield f"{widget.value()} of {widget.minimum()} to {widget.maximum()}"
+    elif isinstance(widget, QAbstractItemView):
+        yield f"{widget.model().rowCount()} rows" if widget.model() is not None else ""
+    elif isinstance(widget, QGraphicsView):
+        yield from _items(widget)
+    if not widget.isEnabled() and widget.parentWidget() is not None and widget.parentWidget().isEnabled():
+        yield "disabled"
+
+
+def _cells(view: QAbstractItemView) -> Iterator[str]:
+    """Yield the headers and the first rows of a table or list, with check states."""
+    model = view.model()
+    if model is None:
+        return
+    columns = range(1 if isinstance(model, QAbstractListModel) else model.columnCount())
+    headers = [model.headerData(column, Qt.Orientation.Horizontal) for column in columns]
+    yield f"  | {' | '.join(str(header) for header in headers)}"
+    for row in range(min(model.rowCount(), MAX_ROWS)):
+        yield f"  | {' | '.join(_cell(model.index(row, column)) for column in columns)}"
+
+
+def _cell(index: QModelIndex) -> str:
+    text = index.data()
+    checked = index.data(Qt.ItemDataRole.CheckStateRole)
+    mark = "" if checked is None else "[x] " if Qt.CheckState(checked) == Qt.CheckState.Checked else "[ ] "
+    return mark + ("" if text is None else " ".join(str(text).split()))
+
+
+def _items(view: QGraphicsView) -> Iterator[str]:
+    """Yield the number of items of each kind in a plot, with the sums of their coordinates."""
+    for item in view.scene().items() if view.scene() is not None else ():
+        if isinstance(item, pg.PlotDataItem | pg.ScatterPlotItem) and item.isVisible():
+            x, y = item.getData()
+            if x is not None and len(x):
+                yield f"{type(item).__name__} {len(x)} {np.nansum(x):.4g} {np.nansum(y):.4g}"
+        elif isinstance(item, pg.TextItem) and item.isVisible():
+            yield f"“{item.toPlainText()}”"
