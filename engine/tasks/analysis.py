@@ -1,4 +1,4 @@
-"""Analysis of a model beyond its task's metrics: additional metrics, results of each sample, and curves."""
+"""Analysis of a model beyond the metrics of its task: additional metrics, results for each sample, and curves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.metrics.class_counts import Shares
 from engine.metrics.registry import WithAdded
 
 TASK_METRIC = ""
-"""Name of the task's metric among those of an analysis."""
+"""Name of the task's own metric in `Measured.metrics`."""
 
 Indices = tuple[int, ...]
 
@@ -32,9 +32,9 @@ class Values(NamedTuple):
 
 @dataclass
 class Columns:
-    """Results of each sample in a batch or in all batches, as in `engine.contract.inference.evaluation.Samples`.
+    """Results for each sample in one or all batches, as in `engine.contract.inference.evaluation.Samples`.
 
-    `probabilities` are the probabilities of labels, float32 [n, C].
+    `probabilities` are label probabilities, float32 [n, C].
     """
 
     correct: list[float] | None = None
@@ -46,7 +46,10 @@ class Columns:
 
 @dataclass
 class Measured:
-    """Metrics by name, updated with each sample as often as `weights` [n] says, and the results of all samples."""
+    """Metrics by name, and the results for all samples.
+
+    Each sample is counted in the metrics as often as its entry in `weights` [n] says.
+    """
 
     metrics: Mapping[str, Metric]
     weights: npt.NDArray[np.int64]
@@ -54,7 +57,7 @@ class Measured:
 
     @property
     def task_metric(self) -> Any:
-        """Metric of the task, without those of plug-ins."""
+        """Metric of the task, without the metrics that plug-ins add."""
         metric = self.metrics[TASK_METRIC]
         return metric.base if isinstance(metric, WithAdded) else metric
 
@@ -68,14 +71,14 @@ class Intervals:
 
 
 class MeasuredObjective(Protocol):
-    """Interface to the part of an objective that an analysis uses."""
+    """Part of an objective that an analysis uses."""
 
     def metric(self) -> Metric:
         """Return a new metric without data."""
         ...
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return the number of correct samples in a batch; None if it is undefined."""
+        """Return the number of correct samples in a batch, or None if it is undefined."""
         ...
 
 
@@ -84,7 +87,7 @@ class Analysis:
 
     Attributes:
         entries: Metrics that the analysis adds to those of the task.
-        scaled: True if its metrics depend on the size of the images on disk.
+        scaled: True if its metrics depend on the size of the image files.
     """
 
     entries: tuple[Measure, ...] = ()
@@ -95,11 +98,14 @@ class Analysis:
         self.classes = classes
 
     def metrics(self, scale: float) -> dict[str, Metric]:
-        """Return new metrics by name for one sample. `scale` is the image's size on disk relative to the loaded one."""
+        """Return new metrics by name for one sample.
+
+        `scale` is the size of the image file relative to the loaded image.
+        """
         return {TASK_METRIC: self.objective.metric()}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
-        """Return the results of each sample of a batch."""
+        """Return the results for each sample in a batch."""
         fractions = []
         for output, target in zip(outputs.split(1), targets.split(1), strict=True):
             fraction = self.objective.correct(output, target)
@@ -109,10 +115,10 @@ class Analysis:
         return Columns(correct=torch.stack(fractions).tolist())
 
     def prepare(self, columns: Columns) -> None:
-        """Set the results of all samples; called once, before any other result is requested."""
+        """Receive the results for all samples. This is called once, before any other results are requested."""
 
     def values(self, measured: Measured) -> Values:
-        """Return the values of the metrics; if several have the same id, the task's metric takes precedence."""
+        """Return the values of the metrics. If several have the same id, the metric of the task takes precedence."""
         measures: dict[str, float] = {}
         per_class: dict[str, Shares] = {}
         for metric in measured.metrics.values():
@@ -125,5 +131,5 @@ class Analysis:
         return {}
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
-        """Return the curves of each class, if there are any."""
+        """Return the curves for each class, if there are any."""
         return ()

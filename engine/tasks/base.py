@@ -1,4 +1,4 @@
-"""Interfaces of tasks: models, the loss of a batch, metrics, and drawings."""
+"""Interfaces for tasks: models, the loss of a batch, metrics, and visualizations."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from engine.tasks.predictions import PointClasses, RawScores, Scores
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """Facts about a job's data that its objective depends on.
+    """Facts about the data of a job that its objective depends on.
 
     Attributes:
         classes: Names of the classes.
-        channels: Number of channels of the inputs.
-        class_counts: Returns how often each class occurs in the training split, in samples, pixels, points or boxes. It
-            reads the labels.
+        channels: Number of channels in the inputs.
+        class_counts: Function that returns the number of samples, pixels, points or boxes of each class in the training
+            split. It reads the labels.
         samples: Number of training samples.
     """
 
@@ -56,7 +56,7 @@ class Visualization(NamedTuple):
 
     Attributes:
         image: Pixels, uint8 [h, w, 3].
-        words: Text next to the image.
+        words: Text to show next to the image.
         legend: Indices of the entries in the objective's legend that occur in the image.
     """
 
@@ -69,12 +69,12 @@ class Objective(ABC):
     """Learning goal of a job: its loss and its metrics for data with known classes.
 
     Attributes:
-        entry: The task's entry in the catalogue, with the metrics that plug-ins add.
-        legend: Meaning of the colors in drawings.
+        entry: Catalogue entry of the task, with the metrics that plug-ins add.
+        legend: Meaning of the colors in visualizations.
         loss_in_model: True if the model computes the loss. In training it is then called with inputs and targets, and
             returns the outputs that `loss` expects.
-        compiles: True if torch.compile is worth a trial.
-        score_threshold: Minimum score of displayed results; None if the highest score decides.
+        compiles: True if torch.compile may make training faster.
+        score_threshold: Minimum score of displayed results, or None if only the result with the highest score counts.
         exports_all_outputs: False if exported files lack outputs that the loss needs.
     """
 
@@ -86,7 +86,7 @@ class Objective(ABC):
     exports_all_outputs: ClassVar[bool] = True
 
     def extra_inputs(self, targets: Tensor) -> tuple[Tensor, ...]:
-        """Return the arguments that the model receives after its inputs in training."""
+        """Return additional arguments that the model receives after its inputs in training."""
         return (targets,) if self.loss_in_model else ()
 
     @abstractmethod
@@ -94,17 +94,17 @@ class Objective(ABC):
         """Return the loss of each sample, [n]."""
 
     def loss_units(self, targets: Tensor) -> Tensor | None:
-        """Return the number of units in these targets whose mean loss over the global batch is trained, 0-dimensional.
+        """Return the number of units in these targets, a 0-dimensional tensor.
 
-        None if the units are the samples.
+        The loss is averaged over the units in the global batch. None means that the units are the samples.
         """
         return None
 
     @abstractmethod
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return the number of correct samples in a batch, a tensor without dimensions; None if it is undefined.
+        """Return the number of correct samples in a batch, a 0-dimensional tensor, or None if it is undefined.
 
-        A partly correct sample counts as the fraction of it that is correct.
+        For a partly correct sample, the correct fraction of it is counted.
         """
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Objective(ABC):
 
     @abstractmethod
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """Return artificial targets for a trial step with `inputs`, on the device of the inputs."""
+        """Return artificial targets for a trial step with `inputs`, on the same device."""
 
     @abstractmethod
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
@@ -124,39 +124,42 @@ class Objective(ABC):
 
     @abstractmethod
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        """Draw the model's output for one sample, on the CPU, like `show_truth`."""
+        """Draw the model's output for one sample.
+
+        `output` is on the CPU, and `image` is the same as for `show_truth`.
+        """
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        """Return the scores in the model's output for one sample, on the CPU.
+        """Convert the model's output for one sample, on the CPU, to scores.
 
         `size` is the side of the image that the model received, or 0 for other samples.
         """
         return RawScores(output)
 
     def analysis(self, classes: Sequence[str]) -> Analysis:
-        """Return the analysis that extends the metrics in an evaluation."""
+        """Return the analysis that extends the metrics of an evaluation."""
         return Analysis(self, classes)
 
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the targets for explaining the outputs for one image, [1, ...], which have gradients.
+        """Return the targets to explain in the outputs for one image, [1, ...]. The outputs have gradients.
 
         Args:
             outputs: Outputs of the model, or of its method `detections` for detectors.
             classes: Names of the classes.
-            requested: Numbers of the classes to explain; empty for those that the model finds.
+            requested: Numbers of the classes to explain, or an empty sequence for the classes that the model predicts.
             size: Side of the image that the model received.
         """
         return output_targets(outputs[0], classes, requested)
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
-        """Return those of the model's outputs for `inputs` that an exported file has."""
+        """Return those of the model's outputs that an exported file contains."""
         return outputs
 
 
 def with_added_metrics(objective: Objective) -> Objective:
-    """Add the metrics that plug-ins provide for the objective's task, and return the objective."""
+    """Add the metrics that plug-ins provide for the task to an objective, and return it."""
     entry, new_metric = objective.entry, objective.metric
     added = added_to(entry.id, entry.metrics)
     if added:
@@ -167,15 +170,15 @@ def with_added_metrics(objective: Objective) -> Objective:
 
 
 class FileSamples(SampleSet):
-    """Samples into which one file is divided, for separate predictions."""
+    """Samples from a single file that is divided for prediction."""
 
     @abstractmethod
     def points_of(self, index: int) -> tuple[Labels, npt.NDArray[np.bool_]]:
-        """Return the positions of a sample's points in the file, and a mask of those that only this sample predicts."""
+        """Return the file positions of a sample's points, and a mask of the points that only this sample predicts."""
 
 
 class SampleFiles(ABC):
-    """Reader and writer of files that hold many points each.
+    """Reader and writer for files that contain many points each.
 
     Attributes:
         noun: Name of such files in messages.
@@ -185,69 +188,73 @@ class SampleFiles(ABC):
 
     @abstractmethod
     def accepts(self, path: str) -> bool:
-        """Return True if the file may be such a file, judging by its name."""
+        """Return True if the name of a file suggests that it is such a file."""
 
     @abstractmethod
     def open(self, file: str, preprocessing: Preprocessing, job: Job) -> tuple[FileSamples, int]:
-        """Return the samples in a file without labels, and the number of its points.
+        """Return the samples in a file without labels, and the number of points in the file.
 
         Raises the errors of its reader.
         """
 
     @abstractmethod
     def written_ending(self, source: str) -> str:
-        """Return the extension of the file with predictions for `source`."""
+        """Return the extension for the file with predictions for `source`."""
 
     @abstractmethod
     def write(self, source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
         """Copy `source` to `target` and add the predicted classes.
 
-        `values` are the labels that the file uses for the classes; if it is empty, the class indices are written.
+        `values` are the labels that the file uses for the classes. If it is empty, the class indices are written.
         Raises OSError and the errors of the source's reader.
         """
 
 
 class Task(ABC):
-    """Vision task without state: a single instance serves all jobs."""
+    """Vision task. It has no state, so that a single instance serves all jobs."""
 
     entry: ClassVar[TaskEntry]
     files: ClassVar[SampleFiles | None] = None
-    """Kind of files that are read and written for predictions, if they are not images."""
+    """Kind of files to read and write for predictions, if they are not images."""
 
     @abstractmethod
     def model_names(self) -> tuple[str, ...]:
-        """Return the ids of its models, in the order of the catalogue."""
+        """Return the ids of the models, in the order of the catalogue."""
 
     @abstractmethod
     def model_info(self, model: str) -> ModelInfo:
-        """Describe one of its models without building it."""
+        """Describe a model without building it."""
 
     @abstractmethod
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """Build the plain model on the CPU, in training mode.
+        """Build the model on the CPU, in training mode and without wrappers for parallel training.
 
         It returns one tensor for inputs with `channels` channels.
         """
 
     @abstractmethod
     def image_size(self, job: Job) -> int:
-        """Return the side in pixels of the square images that the model receives."""
+        """Return the side of the square images that the model receives, in pixels."""
 
     def statistics(self, job: Job) -> Statistics:
-        """Return the color mean and standard deviation that the weights of the model or of its encoder expect."""
+        """Return the mean and standard deviation of colors that the model's pretrained weights expect.
+
+        For models on an encoder, these are the values of the encoder's weights.
+        """
         return registry.statistics(job.model.name, encoders.IMAGENET)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return mean and standard deviation of each channel, for images scaled to 0..1.
+        """Return the mean and standard deviation of each channel, for images scaled to 0..1.
 
-        These are the values that the model's weights expect; images with other bands get their mean over the colors.
+        These are the values that the model's weights expect. Images with other bands get the mean of these over the
+        colors.
         """
         mean, std = self.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
 
     @abstractmethod
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        """Return the job's objective for data described by `dataset_info`."""
+        """Return the objective of a job, given facts about its data."""
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
         """Return the shape of one sample as the model receives it."""
@@ -255,7 +262,7 @@ class Task(ABC):
         return channels, size, size
 
     def splits(self, job: Job) -> Splits:
-        """Open the job's dataset. Raises DatasetError."""
+        """Open the dataset of a job. Raises DatasetError."""
         opened = open_splits(
             job.data.dataset,
             val_fraction=job.data.val_fraction,
@@ -267,16 +274,16 @@ class Task(ABC):
         return self.prepared(job, opened)
 
     def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
-        """Return the last transform that this rank's loader applies to training batches; None for none."""
+        """Return the last transform that this rank's loader applies to training batches, or None if there is none."""
         return None
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Return the splits with the additional targets that this task derives from the folder's annotations."""
+        """Return the splits with additional targets that this task derives from the annotations."""
         return splits
 
 
 class ModelModule(Protocol):
-    """Interface of a module with the models of an image task.
+    """Interface of a module that contains the models of an image task.
 
     Attributes:
         IMAGE_SIZE: Default side of images in pixels.
@@ -295,12 +302,12 @@ class ModelModule(Protocol):
         ...
 
     def build(self, job: Job, classes: int, channels: int, size: int) -> nn.Module:
-        """Build the job's model on the CPU for images of `size` pixels, in training mode. Raises TaskError."""
+        """Build the model of a job on the CPU for images of `size` pixels, in training mode. Raises TaskError."""
         ...
 
 
 class ImageTask(Task):
-    """Image task whose models are defined in one module."""
+    """Image task whose models are defined in a single module."""
 
     module: ModelModule
 

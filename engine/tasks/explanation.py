@@ -1,4 +1,4 @@
-"""Targets of explanations: the numbers whose gradients show which parts of a sample support a class."""
+"""Targets for explanations: numbers whose gradients show which parts of a sample support a class."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Target(NamedTuple):
     """Number to explain.
 
     Attributes:
-        class_name: Name of the class, or "" if it belongs to no class.
-        value: The number, a tensor without dimensions and with a gradient.
+        class_name: Name of the class, or "" if there is none.
+        value: The number, a 0-dimensional tensor with a gradient.
         score: Probability of the class.
         box: Box of the object, in pixels of the model's input.
         note: Remark for the user.
@@ -32,15 +32,15 @@ class Target(NamedTuple):
 def class_targets(
     logits: Tensor, probabilities: Tensor, classes: Sequence[str], numbers: Sequence[int]
 ) -> list[Target]:
-    """Return the logits of the classes with these numbers, out of `logits` [C], as targets."""
+    """Return the logits of the classes with the given numbers, taken from `logits` [C], as targets."""
     return [Target(classes[number], logits[number], float(probabilities[number])) for number in numbers]
 
 
 def pixel_targets(logits: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
-    """Return, for each requested class, the mean of its logits [C, h, w] over the pixels with this prediction.
+    """Return a target for each requested class: the mean of its logits [C, h, w] over the pixels with this prediction.
 
     This is Seg-Grad-CAM (Vinogradova et al. 2020, section 3). If no class is requested, the most frequent class in the
-    image is used, except for the first class, which usually is the background.
+    image is used, except the first class, which usually is the background.
     """
     predicted = logits.argmax(0)
     if not requested:
@@ -53,7 +53,7 @@ def pixel_targets(logits: Tensor, classes: Sequence[str], requested: Sequence[in
 
 
 def mean_target(name: str, logits: Tensor, probabilities: Tensor, pixels: Tensor) -> Target:
-    """Return the mean of `logits` [h, w] over the `pixels` that are True, or over all pixels if none is True."""
+    """Return a target with the mean of `logits` [h, w] over the True `pixels`, or over all pixels if none is True."""
     if pixels.any():
         return Target(name, logits[pixels].mean(), float(probabilities[pixels].mean()))
     note = f"No pixel is taken for {name}; the map shows what raises its score over the whole image."
@@ -61,7 +61,7 @@ def mean_target(name: str, logits: Tensor, probabilities: Tensor, pixels: Tensor
 
 
 def output_targets(output: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
-    """Return the scores of the requested classes if the output has one score per class, else the mean of the output."""
+    """Return the scores of the requested classes if the output has one score per class, otherwise its mean."""
     if requested and output.shape[:1] == (len(classes),):
         return [Target(classes[number], output[number].mean()) for number in requested]
     return [Target("", output.mean(), note="The map shows what raises the model's output.")]

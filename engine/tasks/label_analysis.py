@@ -1,4 +1,4 @@
-"""Analyses of image classes and labels: curves, calibration and thresholds."""
+"""Analyses for image classes and labels: curves, calibration and thresholds."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from engine.metrics.label_curves import (
 from engine.tasks.analysis import Analysis, Columns, Intervals, Measured, Values
 
 MAX_CELLS = 1 << 21
-"""Largest product of the numbers of samples and classes for which curves are resampled.
+"""Largest number of samples times classes for which curves are resampled.
 
-Above it, areas under the curves have no intervals.
+Above this limit, areas under the curves have no confidence intervals.
 """
 
 Floats = npt.NDArray[np.float64]
 
 
 class Predictions(NamedTuple):
-    """Predictions of all samples.
+    """Predictions for all samples.
 
     Attributes:
         confidence: Confidence of each prediction, [n * per_sample].
-        right: 1 for each correct prediction, else 0, [n * per_sample].
+        right: 1 for each correct prediction, otherwise 0, [n * per_sample].
         per_sample: Number of predictions per sample.
         positives: Number of predictions that can be correct.
     """
@@ -51,7 +51,7 @@ class Predictions(NamedTuple):
 
 
 class LabelAnalysis(Analysis):
-    """Analysis of models that return a probability for each class and sample."""
+    """Analysis for models that return a probability for each class."""
 
     entries = (
         Measure("map", "Mean average precision", higher_is_better=True, percent=True),
@@ -61,11 +61,11 @@ class LabelAnalysis(Analysis):
 
     @abstractmethod
     def predictions(self, columns: Columns) -> Predictions:
-        """Return the predictions of all samples."""
+        """Return the predictions for all samples."""
 
     @abstractmethod
     def fit(self, columns: Columns) -> Fitted | None:
-        """Return the temperature that calibrates the probabilities."""
+        """Fit the temperature that calibrates the probabilities."""
 
     def prepare(self, columns: Columns) -> None:
         assert columns.true is not None
@@ -112,7 +112,7 @@ class LabelAnalysis(Analysis):
 
 
 def truth_of(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]:
-    """Return the classes of each sample as a mask, [n, classes]."""
+    """Convert the classes of each sample to a mask, [n, classes]."""
     truth = np.zeros((len(true), classes), bool)
     rows = np.repeat(np.arange(len(true)), [len(each) for each in true])
     truth[rows, [number for each in true for number in each]] = True

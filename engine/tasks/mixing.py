@@ -1,4 +1,4 @@
-"""Mixup and CutMix: transforms that mix the images and the targets of a batch."""
+"""Mixup and CutMix: transforms that mix the images and targets in a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.data.randomness import Purpose, RandomStreams
 
 
 class Window(NamedTuple):
-    """Rectangle in an image, in pixels from the top left; `bottom` and `right` are exclusive."""
+    """Rectangle in an image, in pixels from the top left. `bottom` and `right` are exclusive."""
 
     top: int
     bottom: int
@@ -25,14 +25,14 @@ class Window(NamedTuple):
 
 
 def mixes(job: Job) -> bool:
-    """Return True if the job's targets are fractions of classes, [n, C]."""
+    """Return True if the targets of a job are class fractions, [n, C]."""
     return bool(job.augmentation.mixup or job.augmentation.cutmix)
 
 
 def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool) -> Finish | None:
-    """Return the transform for batches of a job whose task mixes images; None if there is none.
+    """Return the transform for batches if the task of a job mixes images, otherwise None.
 
-    Validation images are not mixed, but their targets get the same form.
+    Validation images are not mixed, but their targets are converted to the same form.
     """
     if not mixes(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None
@@ -40,7 +40,7 @@ def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, 
 
 
 class OneHot:
-    """Transform of targets from int64 [n] to float32 [n, C]; targets that are fractions already remain unchanged."""
+    """Transform of targets from int64 [n] to float32 [n, C]. Targets that are fractions already are unchanged."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -53,12 +53,12 @@ class OneHot:
 
 
 class Mixing(OneHot):
-    """Transform that mixes each image of a batch [n, C, H, W] with the previous one.
+    """Transform that mixes each image in a batch [n, C, H, W] with the previous one.
 
-    Mixup (Zhang et al. 2018, section 2) computes the weighted mean of both, and CutMix (Yun et al. 2019, section 3.1)
-    pastes a window of one into the other. The classes are mixed in the same proportion. The proportion is drawn from
-    Beta(a, a) once per batch, as in the authors' programs. The draw depends only on (seed, epoch, index of the batch),
-    so that all ranks and resumed runs draw the same. Each rank mixes its rows of a batch. If both methods are
+    Mixup (Zhang et al. 2018, section 2) computes the weighted mean of both images, and CutMix (Yun et al. 2019, section
+    3.1) pastes a window from one into the other. The classes are mixed in the same proportion. The proportion is drawn
+    from Beta(a, a) once per batch, as in the authors' code. It depends only on (seed, epoch, index of the batch), so
+    that all ranks and resumed runs use the same value. Each rank mixes its rows of a batch. If both methods are
     requested, one of them is chosen at random for each batch.
     """
 
@@ -67,7 +67,7 @@ class Mixing(OneHot):
         self._mixup, self._cutmix, self._streams = mixup, cutmix, streams
 
     def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
-        """Mix a batch; `inputs` are changed in place."""
+        """Mix a batch. `inputs` are changed in place."""
         mixed = self._shares(targets)
         if not len(inputs):
             return inputs, mixed
@@ -88,7 +88,7 @@ class Mixing(OneHot):
 
 
 def cut_window(height: int, width: int, fraction: float, random: np.random.Generator) -> Window:
-    """Draw a window with 1 - `fraction` of an image's area and the image's aspect ratio.
+    """Draw a random window with the image's aspect ratio and 1 - `fraction` of its area.
 
     Its center may be anywhere in the image, and the area beyond the border is cut off (Yun et al. 2019, equation 2 and
     algorithm A1).

@@ -1,4 +1,4 @@
-"""Predictions for one sample: `Scores` in the model's coordinates, and `Prediction` in those of the sample."""
+"""Predictions for one sample: `Scores` in the coordinates of the model, and `Prediction` in those of the sample."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 
 LINE_COLOUR = 1
-"""Number of the class in whose color edges and roads are drawn."""
+"""Number of the class whose color is used for drawing edges and roads."""
 
 
 MASK_THRESHOLD = 0.5
@@ -30,7 +30,7 @@ MASK_THRESHOLD = 0.5
 
 
 class LabelScores(NamedTuple):
-    """Probability of each class, [C]; `several` is True if any number of them may be true."""
+    """Probability of each class, [C]. `several` is True if several classes may be true at once."""
 
     probabilities: Tensor
     several: bool = False
@@ -43,19 +43,19 @@ class PixelScores(NamedTuple):
 
 
 class LineScores(NamedTuple):
-    """Likelihood that each pixel of the model's square is on a line, [1, s, s]."""
+    """Likelihood of a line at each pixel of the model's square, [1, s, s]."""
 
     probabilities: Tensor
 
 
 class ObjectScores(NamedTuple):
-    """Detections in the model's square, by descending score.
+    """Detections in the model's square, sorted by descending score.
 
     Attributes:
         boxes: x1, y1, x2, y2 in pixels, float64 [d, 4].
         scores: Scores, [d].
         classes: Classes, int64 [d].
-        masks: Likelihood of the object over its box, [d, p, p]; None if unknown.
+        masks: Likelihood of the object over its box, [d, p, p], or None if unknown.
     """
 
     boxes: npt.NDArray[np.float64]
@@ -71,7 +71,7 @@ class PointScores(NamedTuple):
 
 
 class RawScores(NamedTuple):
-    """Output whose meaning Footplate does not know."""
+    """Output with an unknown meaning."""
 
     output: Tensor
 
@@ -92,23 +92,23 @@ class Prediction(ABC):
 
     @property
     def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Predicted classes with their probabilities, the most likely first.
+        """Predicted classes with their probabilities, most likely first.
 
         For pixels and points, with their fractions.
         """
         return (), ()
 
     def drawn(self, image: Bytes) -> Bytes | None:
-        """Draw the prediction on its image, uint8 [h, w, 3]; None if there is nothing to draw."""
+        """Draw the prediction on its image, uint8 [h, w, 3]. Returns None if there is nothing to draw."""
         return None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Labels(Prediction):
-    """Class or labels of an image.
+    """Predicted class or labels of an image.
 
-    `probabilities` are float32 [C]. If `several` labels may be true, those with a probability of at least `threshold`
-    are predicted, else the most likely one.
+    `probabilities` are float32 [C]. If `several` is True, all labels with a probability of at least `threshold` are
+    predicted, otherwise the most likely one.
     """
 
     probabilities: Floats
@@ -129,7 +129,7 @@ class Labels(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mask(Prediction):
-    """Classes of an image's pixels, `plane` uint8 [h, w], and their `probability`, float32 [h, w]."""
+    """Classes of the pixels in an image: `plane`, uint8 [h, w], and their `probability`, float32 [h, w]."""
 
     plane: Bytes
     probability: Floats
@@ -148,7 +148,7 @@ class Mask(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Lines(Prediction):
-    """Edges, roads or other lines in an image: the probability that each pixel is on a line, float32 [h, w]."""
+    """Edges, roads or other lines in an image: the probability of a line at each pixel, float32 [h, w]."""
 
     likelihood: Floats
     threshold: float = 0.5
@@ -169,14 +169,14 @@ class Lines(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Objects(Prediction):
-    """Objects in an image, by descending score.
+    """Objects in an image, sorted by descending score.
 
     Attributes:
         boxes: x1, y1, x2, y2 in pixels of the image, float32 [n, 4].
         scores: float32 [n].
         numbers: Numbers of the classes, int64 [n].
         size: Height and width of the image.
-        windows: Masks of instances, each in the part of the image that contains it; None for boxes.
+        windows: Masks of instances, each for the part of the image that contains it, or None for boxes.
     """
 
     size: tuple[int, int]
@@ -220,9 +220,9 @@ class Objects(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PointClasses(Prediction):
-    """Classes of the points of a cloud, in the order of its file.
+    """Classes of the points in a cloud, in the order of its file.
 
-    `numbers` are uint8 [n], 255 for a point without a position; `probability` is float32 [n].
+    `numbers` are uint8 [n], or 255 for a point without a position. `probability` is float32 [n].
     """
 
     numbers: Bytes
@@ -239,7 +239,7 @@ class PointClasses(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raw(Prediction):
-    """Output for one sample of a task without a known kind of predictions, float32 of any shape.
+    """Output for one sample from a task with an unknown kind of predictions, float32 of any shape.
 
     `shown` is a drawing, uint8 [h, w, 3], and `shown_words` its text.
     """
@@ -257,9 +257,9 @@ class Raw(Prediction):
 
 
 def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return the classes that occur, the most frequent first, and their fractions.
+    """Return the classes that occur, most frequent first, and their fractions.
 
-    `counts` [256] hold a count for each class; the last one is for no class.
+    `counts` [256] hold a count for each class. The last one is for pixels or points without a class.
     """
     counts = counts[:NO_CLASS]
     order = np.argsort(-counts, kind="stable")
@@ -268,19 +268,22 @@ def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float,
 
 
 def in_shares(classes: Sequence[str], numbers: Sequence[int], fractions: Sequence[float]) -> str:
-    """Return the fraction of each class as text."""
+    """Describe the fraction of each class."""
     return ", ".join(
         f"{classes[number]} {100 * fraction:.0f} %" for number, fraction in zip(numbers, fractions, strict=True)
     )
 
 
 def on_lines(share: float) -> str:
-    """Return, as text, the fraction of an image that is on lines."""
+    """Describe the fraction of an image that is on lines."""
     return f"Lines on {100 * share:.1f} % of it"
 
 
 def palette(classes: int) -> Bytes:
-    """Return the colors for the numbers 0 to 255 in a mask, uint8 [256, 3]: the legend's, and white for no class."""
+    """Return the colors for the numbers 0 to 255 in a mask, uint8 [256, 3].
+
+    They are the colors of the legend, and white for no class.
+    """
     colours = np.zeros((NO_CLASS + 1, 3), np.uint8)
     colours[:classes] = class_colors(classes)
     colours[NO_CLASS] = 255

@@ -1,4 +1,4 @@
-"""Registry of tasks by id: Footplate's and those of plug-ins."""
+"""Registry of built-in tasks and tasks from plug-ins, by id."""
 
 from __future__ import annotations
 

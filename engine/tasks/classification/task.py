@@ -30,21 +30,22 @@ from engine.tasks.mixing import mixes
 from engine.tasks.predictions import Labels, LabelScores
 
 IMAGENET_CLASSES = 1000
-"""Number of classes of the models in the catalogue, which is ImageNet's."""
+"""Number of classes in the catalogue's models, which is that of ImageNet."""
 
 _SUMS = 4
-"""Number of counters that precede those of the classes in the metric."""
+"""Number of counters before those of the classes in `ClassificationMetric.counters`."""
 
 MNIST: Statistics = ((0.1307,), (0.3081,))
-"""Mean and standard deviation from PyTorch's MNIST example, the origin of `mnist_cnn`."""
+"""Mean and standard deviation from the MNIST example of PyTorch, which `mnist_cnn` is based on."""
 
 
 class ClassificationMetric(Metric):
-    """Top-1 and top-5 accuracy, loss, and counts of classes.
+    """Top-1 and top-5 accuracy, loss, and class counts.
 
-    `counters` hold the number of samples, of those whose first prediction is correct, and of those with the correct
-    class among the first five, the sum of the losses, and the counters of `ClassCounts`. Targets are int64 [n], or
-    fractions of the classes [n, C], the largest of which is the true class.
+    `counters` hold the number of samples, the number of samples whose first prediction is correct, the number of
+    samples with the correct class among the first five predictions, the sum of the losses, and the counters of
+    `ClassCounts`. Targets are int64 [n], or class fractions [n, C]. The class with the largest fraction is then the
+    true class.
     """
 
     def __init__(self, classes: int) -> None:
@@ -121,7 +122,7 @@ class Classification(Task):
 
 
 class ClassAnalysis(LabelAnalysis):
-    """Analysis of one class per image."""
+    """Analysis for a task with one class per image."""
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
         probabilities = outputs.float().softmax(1)
@@ -145,15 +146,15 @@ class ClassAnalysis(LabelAnalysis):
 
 
 class ClassOfImage(Objective):
-    """Objective for one class per image, with the cross entropy as loss.
+    """Objective for one class per image, with cross entropy as the loss.
 
     Args:
         classes: Names of the classes.
         smoothing: Label smoothing (Szegedy et al. 2016, section 7).
         weights: Weight of each class, [C].
-        mixed: True if images are mixed, so that targets are fractions of the classes, [n, C].
+        mixed: True if images are mixed, so that targets are class fractions, [n, C].
         binary: True for the mean of the classes' binary cross entropies (Wightman et al. 2021, section 2.2). It equals
-            timm's BinaryCrossEntropy after timm's Mixup, which smooths mixed targets like others.
+            timm's BinaryCrossEntropy after timm's Mixup, which also smooths mixed targets.
     """
 
     entry = Classification.entry
@@ -175,7 +176,7 @@ class ClassOfImage(Objective):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self._weights is not None:
-            self._weights = self._weights.to(outputs.device)  # once, since a copy holds up the host
+            self._weights = self._weights.to(outputs.device)  # once, since a copy blocks the host
         if self._binary:
             classes = outputs.shape[1]
             shares = targets if self._mixed else functional.one_hot(targets, classes).float()
@@ -189,7 +190,7 @@ class ClassOfImage(Objective):
         )
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the number of correct samples; a mixed image counts as the fraction of its predicted class."""
+        """Return the number of correct samples. For a mixed image, the fraction of its predicted class is counted."""
         found = outputs.argmax(1)
         return targets.gather(1, found[:, None]).sum() if self._mixed else (found == targets).sum()
 

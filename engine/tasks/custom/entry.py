@@ -1,4 +1,4 @@
-"""Declaration of the task whose details a user's Python file defines. Torch-free."""
+"""Declaration of the custom task, which is defined by a user's Python file. Torch-free."""
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.data.formats.declarations import TaskDeclaration

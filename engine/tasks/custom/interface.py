@@ -1,6 +1,6 @@
-"""Interface of custom tasks: a Python file with one class derived from `CustomTask`.
+"""Interface for custom tasks: a Python file with one class derived from `CustomTask`.
 
-`counting.py` in `resources/examples` is a complete example.
+For a complete example, see `counting.py` in `resources/examples`.
 """
 
 from __future__ import annotations
@@ -22,49 +22,50 @@ from engine.tasks.base import Visualization
 __all__ = ["CustomTask", "Job", "Measure", "SampleSet", "UnreadableImage", "Visualization"]
 
 MAX_NUMBERS = 6
-"""Number of numbers in a value that its text shows."""
+"""Number of numbers that the text for a value shows."""
 
 
 class CustomTask(ABC):
-    """Vision task that a user's file defines.
+    """Vision task defined in a user's file.
 
-    Each job creates an instance without arguments, and sets `job` afterwards.
+    Each job creates an instance without arguments, and then sets its attribute `job`.
 
-    The data is either a folder with `annotations` that Footplate can read (`resources/catalogue.json` lists them with
-    the tasks), or the result of `datasets`. A model returns one tensor [n, ...] for an input tensor [n, ...].
+    The data comes either from a folder with `annotations` that Footplate can read (`resources/catalogue.json` lists
+    them with the tasks), or from `datasets`. A model returns one tensor [n, ...] for an input tensor [n, ...].
     """
 
     job: Job
     annotations: tuple[str, ...] = ("classes",)
     """Kinds of annotations that the folder may have: classes, labels, boxes, instances, masks, edges or points."""
     classes: tuple[str, ...] = ()
-    """Names of the classes if `datasets` returns the data and there are classes."""
+    """Names of the classes. Needed only if `datasets` returns the data and there are classes."""
     image_size = 224
     """Default image size in pixels if Footplate reads the annotations."""
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """Mean and standard deviation of each channel for images scaled to 0..1; None for ImageNet's."""
+    """Mean and standard deviation of each channel for images scaled to 0..1, or None for those of ImageNet."""
     metrics: tuple[Measure, ...] = ()
     """Metrics that `measure` and `build_metrics` compute.
 
-    The first one decides which checkpoint is best; without metrics, the loss decides.
+    The first one decides which checkpoint is the best. Without metrics, the loss decides.
     """
 
     def datasets(self) -> tuple[SampleSet, SampleSet] | None:
-        """Return training and validation samples from the folder `self.job.data.dataset` if Footplate does not read it.
+        """Return training and validation samples from the folder `self.job.data.dataset`.
 
-        Every worker calls this, and must get the same samples.
+        By default, this returns None, and Footplate reads the folder. Every worker calls this and must get the same
+        samples.
         """
         return None
 
     @abstractmethod
     def build_model(self, classes: int, channels: int) -> nn.Module:
-        """Build the model with fresh weights.
+        """Build the model with new weights.
 
         `channels` is the number of image channels, or the first dimension of the inputs.
         """
 
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Transform a training batch, on the device, to the form that the model receives.
+        """Transform a training batch on the device to the form that the model receives.
 
         Random numbers drawn from torch here depend only on the job's seed and the index of the batch.
         """
@@ -75,7 +76,7 @@ class CustomTask(ABC):
         """Return the loss of each sample, [n]. Outputs are float32."""
 
     def build_metrics(self) -> dict[str, Any]:
-        """Return new torchmetrics metrics, each for a single number, by the ids of the `metrics` that they compute.
+        """Return new torchmetrics metrics by the ids of the `metrics` that they compute. Each computes a single number.
 
         They are updated with the outputs and targets of each validation batch on the device, and merged across all
         processes. Values that are not finite are left out.
@@ -83,33 +84,33 @@ class CustomTask(ABC):
         return {}
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return numbers for each sample, [n, k], from which `summarise` computes metrics.
+        """Return the numbers that `summarise` needs to compute metrics, [n, k] for n samples.
 
-        By default these are the other `metrics`, one number for each.
+        By default, these are the values of all `metrics` that `build_metrics` does not compute.
         """
         return outputs.new_zeros((len(outputs), 0))
 
     def summarise(self, values: Tensor) -> Sequence[float]:
-        """Compute the other `metrics` from the numbers of all validation samples, float64 [N, k].
+        """Compute metrics from the numbers that `measure` returned for all validation samples, float64 [N, k].
 
-        By default each metric is the mean of its numbers.
+        By default, each metric is the mean of its numbers. Metrics from `build_metrics` are not included.
         """
         means: list[float] = values.mean(0).tolist()
         return means
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return the number of correct samples in the batch; None if it is undefined."""
+        """Return the number of correct samples in a batch, or None if it is undefined."""
         return None
 
     def show(self, image: npt.NDArray[np.uint8], value: Tensor, *, predicted: bool) -> Visualization:
-        """Draw a sample's target, or the model's output if `predicted`, on or next to its image, uint8 [h, w, 3].
+        """Draw the target of a sample, or the model's output if `predicted` is True, on or next to its image.
 
-        By default the image is shown with the first numbers of the value.
+        `image` is uint8 [h, w, 3]. By default, the image is shown with the first numbers of the value.
         """
         return Visualization(image, format_numbers(value))
 
 
 def format_numbers(value: Tensor) -> str:
-    """Return the first numbers of `value` as text."""
+    """Format the first numbers of `value` as text."""
     flat: list[Any] = value.flatten()[:MAX_NUMBERS].tolist()
     return ", ".join(f"{each:.4g}" for each in flat) + (", …" if value.numel() > MAX_NUMBERS else "")

@@ -1,4 +1,7 @@
-"""Task defined by a user's Python file, which is run only with consent: its data, model, loss and metrics."""
+"""Task defined by a user's Python file: its data, model, loss and metrics.
+
+The file runs only with the user's consent.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,7 @@ class Custom(Task):
 
 
 class LoadedTask:
-    """Task of a job's file, with the job's data."""
+    """Task defined in a job's file, together with the job's data."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -130,7 +133,7 @@ class LoadedTask:
         self._example: tuple[Tensor, Tensor] | None = None
 
     def call(self, name: str, *args: Any) -> Any:
-        """Call a method of the task. Raises TaskError that states the failing line."""
+        """Call a method of the user's task. Raises TaskError that names the failing line."""
         return user_file.call_guarded(self.file, f"in {name}", getattr(self.task, name), *args)
 
     def error(self, reason: str) -> TaskError:
@@ -143,7 +146,7 @@ class LoadedTask:
         return self._splits
 
     def example(self) -> tuple[Tensor, Tensor]:
-        """Return an example input and target with the shapes and types of the samples."""
+        """Return an example input and target that have the shapes and types of the samples."""
         if self._example is None:
             splits = self.splits()
             train = splits.train
@@ -157,7 +160,7 @@ class LoadedTask:
         return self._example
 
     def try_out(self, model: nn.Module, channels: int) -> None:
-        """Run the functions in the file on two samples, so that their errors are reported before the training."""
+        """Run the functions in the file on two samples, so that their errors are reported before training starts."""
         sample, target = self.example()
         inputs, targets = torch.stack([sample, sample]), torch.stack([target, target])
         inputs = inputs.float() if inputs.is_floating_point() else inputs
@@ -174,7 +177,7 @@ class LoadedTask:
                 metrics = self.build_metrics()
                 user_file.call_guarded(self.file, "in summarise", self.summarise, rows.double(), metrics)
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # two samples are few to compute a metric of
+                    warnings.simplefilter("ignore")  # metrics may warn about so few samples
                     for name, metric in metrics.items():
                         user_file.call_guarded(
                             self.file, f"in the metric “{name}”", metric.update, outputs.float(), targets
@@ -190,14 +193,14 @@ class LoadedTask:
         return losses
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the measured values of each sample, [n, k]."""
+        """Return the values measured for each sample, [n, k]."""
         values: Any = self.task.measure(outputs, targets)
         if not isinstance(values, Tensor) or values.ndim != 2 or len(values) != len(outputs):
             raise self.error(f"measure returns {_kind(values)}; expected one row per sample, [{len(outputs)}, k]")
         return values
 
     def build_metrics(self) -> dict[str, Any]:
-        """Return new torchmetrics metrics by the ids of those metrics of the file that they compute."""
+        """Return the new torchmetrics metrics from the file by their ids."""
         metrics: Any = self.call("build_metrics")
         if not isinstance(metrics, dict):
             raise self.error(f"build_metrics returns {_kind(metrics)}, not a dict")
@@ -211,14 +214,14 @@ class LoadedTask:
         return metrics
 
     def compute(self, name: str, metric: Any) -> float:
-        """Return the value of one of the file's torchmetrics metrics."""
+        """Compute one of the file's torchmetrics metrics."""
         value: Any = metric.compute()
         if not isinstance(value, int | float) and not (isinstance(value, Tensor) and value.numel() == 1):
             raise self.error(f"the metric “{name}” returns {_kind(value)}; expected a single number")
         return float(value)
 
     def summarise(self, rows: Tensor, computed: Collection[str]) -> dict[str, float]:
-        """Compute the file's metrics, except those in `computed`, from the numbers of all samples, float64 [N, k]."""
+        """Compute the file's metrics, except those in `computed`, from the values for all samples, float64 [N, k]."""
         entries = [entry for entry in self.task.metrics if entry.id not in computed]
         values = list(self.task.summarise(rows))
         if len(values) != len(entries):
@@ -226,7 +229,7 @@ class LoadedTask:
         return {entry.id: float(value) for entry, value in zip(entries, values, strict=True)}
 
     def _check_datasets(self, pair: Any) -> Splits:
-        """Validate the value returned by `datasets`, and return it as splits. Raises TaskError."""
+        """Validate the value returned by `datasets` and convert it to splits. Raises TaskError."""
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(each, SampleSet) for each in pair):
             raise self.error(f"datasets returns {_kind(pair)}, not two SampleSets, for training and validation")
         train, val = pair
@@ -239,7 +242,7 @@ class LoadedTask:
         return Splits(tuple(self.task.classes), channels, "files", train, val)
 
     def _open_annotations(self) -> Splits:
-        """Open the job's dataset with the kinds of annotations that the file names.
+        """Open the dataset of the job with the kinds of annotations that the file requests.
 
         Raises TaskError and DatasetError.
         """
@@ -276,7 +279,7 @@ class LoadedTask:
 
 
 def load_task(job: Job) -> LoadedTask:
-    """Return the task in the job's file with its data; the last one loaded is cached. Raises TaskError."""
+    """Return the task in a job's file with its data. The last one is cached. Raises TaskError."""
     key = job.with_fields(**{name: FIELDS[name].default for name in fields_with("resolved")})
     if key not in _cached:
         _cached.clear()
@@ -289,7 +292,7 @@ _cached: dict[Job, LoadedTask] = {}
 
 @lru_cache(maxsize=4)
 def _class_of(path: str, agreed_sha256: str) -> tuple[Path, type[CustomTask]]:
-    """Return the path of the file, and the task class in it."""
+    """Return the path of the file and the task class in it."""
     file, module = user_file.load_module(path, agreed_sha256)
     found = [
         each
@@ -316,8 +319,8 @@ def _kind(value: Any) -> str:
 class CustomMetric(Metric):
     """Metrics of a custom task.
 
-    `rows` [N, 1 + k] hold the loss of each sample and the numbers that the file measures. Metrics from torchmetrics
-    keep their own state.
+    `rows` [N, 1 + k] hold the loss of each sample and the values that the file measures for it. Metrics from
+    torchmetrics keep their state separately.
     """
 
     def __init__(self, loaded: LoadedTask) -> None:
@@ -357,7 +360,7 @@ class CustomMetric(Metric):
 
 
 class CustomObjective(Objective):
-    """Objective of the file's task."""
+    """Objective of a custom task."""
 
     def __init__(self, loaded: LoadedTask) -> None:
         metrics = (*(entry for entry in loaded.task.metrics if entry.id != LOSS.id), LOSS)

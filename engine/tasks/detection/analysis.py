@@ -1,4 +1,4 @@
-"""Analysis of detected objects: average precision by size, kinds of errors and thresholds."""
+"""Analysis of detected objects: average precision by object size, kinds of errors, and thresholds."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from engine.tasks.detection.objects import SCORE_THRESHOLD, Found, found_in, tru
 
 SIZES: tuple[SizeName, ...] = get_args(SizeName)
 AREAS = ((0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
-"""COCO's ranges of areas in pixels, inclusive (pycocotools' `areaRng`)."""
+"""COCO's ranges for the area of objects in pixels, inclusive (`areaRng` in pycocotools)."""
 
 
 class Compared(NamedTuple):
-    """Detections and objects of an image with their `overlaps` [d, g].
+    """Detections and objects in an image, and their `overlaps` [d, g].
 
-    Areas are in pixels of the model's input; `classes` [g] and `ignored` [g] describe the objects.
+    Areas are in pixels of the model's input. `classes` [g] and `ignored` [g] describe the objects.
     """
 
     found: Found
@@ -54,8 +54,8 @@ class ObjectMetric(Metric):
     """Metric of detections by object size.
 
     `counters` [2 + 3, C] hold, for each class, the number of objects, of missed objects, and of objects with each of
-    `SIZES`. `rows` hold the rows of `find_errors`, followed by the ten outcomes for each size, not counting objects and
-    detections of other sizes.
+    `SIZES`. `rows` hold the rows of `find_errors`, followed by ten outcomes for each size. The outcomes do not count
+    objects and detections of other sizes.
     """
 
     def __init__(self, classes: int, scale: float) -> None:
@@ -65,7 +65,7 @@ class ObjectMetric(Metric):
 
     @abstractmethod
     def compared(self, found: Found, target: Tensor) -> Compared:
-        """Compare one image's detections with its objects."""
+        """Compare the detections in one image with its objects."""
 
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
@@ -83,7 +83,7 @@ class ObjectMetric(Metric):
             self.counters = self.counters + torch.from_numpy(rows.astype(np.float64))
 
     def compute(self) -> dict[str, float]:
-        """Return the mean average precision of each size that has objects."""
+        """Return the mean average precision for each size that has objects."""
         found = {}
         for size, precisions in self.by_size().items():
             present = precisions[~np.isnan(precisions[:, 0])]
@@ -92,7 +92,7 @@ class ObjectMetric(Metric):
         return found
 
     def by_size(self) -> dict[SizeName, Floats]:
-        """Return the average precision of each class at each threshold; NaN for a class without such objects."""
+        """Return the average precision of each class at each threshold, or NaN for a class without such objects."""
         rows, counters = self.rows.numpy(), self.counters.numpy()
         outcomes = np.split(rows[:, COLUMNS:], len(SIZES), axis=1)
         return {
@@ -101,9 +101,9 @@ class ObjectMetric(Metric):
         }
 
     def _outcomes(self, each: Compared, low: float, high: float) -> Floats:
-        """Return the outcomes like pycocotools' `evaluateImg`, in the order of `find_errors`.
+        """Return the outcomes in the order of `find_errors`, computed like `evaluateImg` in pycocotools.
 
-        Objects of other sizes are ignored, and so are unmatched detections of another size.
+        Objects of other sizes are ignored, and so are unmatched detections of other sizes.
         """
         areas, found_areas = each.areas * self._scale**2, each.found_areas * self._scale**2
         ignored = each.ignored | (areas < low) | (areas > high)
@@ -128,7 +128,7 @@ class BoxObjects(ObjectMetric):
 
 
 class ObjectAnalysis(Analysis):
-    """Analysis of objects, which are compared by boxes unless `kind` compares something else."""
+    """Analysis of objects. They are compared by boxes unless `kind` is a different kind of overlap."""
 
     entries = tuple(
         Measure(f"{name}_{size}", f"{title}, {size} objects", higher_is_better=True, percent=True)

@@ -1,4 +1,4 @@
-"""Declaration of object detection: a box around every object, and its class. Torch-free."""
+"""Declaration of object detection: a box around every object, and the class of the object. Torch-free."""
 
 from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
 from engine.contract.weights import INCLUDED_ENCODER

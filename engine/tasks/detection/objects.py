@@ -15,7 +15,7 @@ SCORE_THRESHOLD = 0.5
 
 
 class Found(NamedTuple):
-    """Detections in one image, in descending order of scores.
+    """Detections in one image, sorted by descending score.
 
     Attributes:
         boxes: Boxes, [d, 4].
@@ -39,7 +39,7 @@ class Objects(NamedTuple):
 
 
 def found_in(output: Tensor, min_score: float = 0.0) -> Found:
-    """Return the detections in one image's output [k, 6 or more] with a score of at least `min_score`."""
+    """Return the detections in the output for one image, [k, 6 or more], that have a score of at least `min_score`."""
     rows = output.detach().cpu().double().numpy()
     rows = rows[rows[:, 4] >= min_score]
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
@@ -47,7 +47,7 @@ def found_in(output: Tensor, min_score: float = 0.0) -> Found:
 
 
 def true_in(target: Tensor) -> Objects:
-    """Return the objects in one image's targets [m, 6], without padding."""
+    """Return the objects in the targets of one image, [m, 6], without padding."""
     rows = target.detach().cpu().double().numpy()
     rows = rows[rows[:, 4] >= 0]
     return Objects(rows[:, :4], rows[:, 4].astype(np.int64), rows[:, 5] > 0)

@@ -1,4 +1,4 @@
-"""Object detection: a box around every object, and its class."""
+"""Object detection: a box around every object, and the class of the object."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from engine.tasks.explanation import Target
 from engine.tasks.predictions import ObjectScores, Scores
 
 EXPLAINED = 3
-"""Maximum number of detections that are explained if no class is requested."""
+"""Number of detections that are explained if no class is requested."""
 
 
 class InstanceMetric(Metric):
-    """Metric of a detector: average precision by each kind of overlap in `KINDS`; the first kind decides.
+    """Metric of a detector: average precision for each kind of overlap in `KINDS`. The first kind decides.
 
-    `counters` are the number of images, and for each class the number of objects that are not ignored; `rows` are those
+    `counters` are the number of images, and for each class the number of objects that are not ignored. `rows` are those
     of `match_detections`.
     """
 
@@ -55,9 +55,9 @@ class InstanceMetric(Metric):
 
     @abstractmethod
     def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
-        """Return the classes of an image's objects, which of them are ignored, and overlaps with the detections.
+        """Return the classes of the objects in an image, their ignored flags, and their overlaps with the detections.
 
-        The overlaps [d, g] are listed by kind.
+        There is one array of overlaps [d, g] for each kind.
         """
 
     @torch.no_grad()
@@ -72,7 +72,7 @@ class InstanceMetric(Metric):
         self.counters = self.counters + torch.from_numpy(counts)
 
     def precisions(self) -> dict[str, Floats]:
-        """Return the average precision of each class at each threshold, by kind of overlap; NaN for an absent class."""
+        """Return the average precision of each class at each threshold, by kind of overlap. Absent classes are NaN."""
         rows, counts = self.rows.cpu().numpy(), self.counters.cpu().numpy()[1:]
         by_kind = np.split(rows[:, 2:], len(self.KINDS), axis=1)
         return {
@@ -135,7 +135,7 @@ class Detection(Task):
 
 
 class FoundInImage(Objective):
-    """Objective of a detector, which computes its loss."""
+    """Objective of a detector that computes its own loss."""
 
     loss_in_model = True
     compiles = False  # the number of boxes varies between steps
@@ -148,11 +148,11 @@ class FoundInImage(Objective):
         self._is_loss_per_object = is_loss_per_object
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum of the model's outputs in training, which are each image's losses [n, p]."""
+        """Return the sum of the losses [n, p] that the model outputs for each image in training."""
         return outputs.sum(1)
 
     def loss_units(self, targets: Tensor) -> Tensor | None:
-        """Return the number of objects if the model's losses are sums over objects; see `Model.loss_per`."""
+        """Return the number of objects if the model's losses are sums over objects (see `Model.loss_per`)."""
         return count_objects(targets) if self._is_loss_per_object else None
 
     def correct(self, outputs: Tensor, targets: Tensor) -> None:
@@ -168,7 +168,7 @@ class FoundInImage(Objective):
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the best detection of each requested class, or else the displayed detections, as targets."""
+        """Return the best detection for each requested class as targets, or else the displayed detections."""
         (found,) = outputs
         scores, labels = found["scores"].detach(), found["labels"] - 1
         order = scores.argsort(descending=True, stable=True).tolist()
@@ -184,12 +184,12 @@ class FoundInImage(Objective):
         ]
 
     def counted(self, classes: Iterable[int]) -> str:
-        """Return the number of objects of each class as text."""
+        """Describe the number of objects in each class."""
         counts = sorted(Counter(classes).items())
         return ", ".join(f"{count} {self._classes[number]}" for number, count in counts) or "nothing"
 
     def nothing_sure(self, output: Tensor) -> str:
-        """Return the text for an image without a detection whose score is high enough to be displayed."""
+        """Return the text for an image if no detection has a score high enough to be displayed."""
         best = float(output[:, 4].max()) if len(output) else -1.0
         return f"no detections with a score of {100 * SCORE_THRESHOLD:.0f} %" + (
             f"; the best score is {100 * best:.0f} %" if best >= 0 else ""
@@ -203,7 +203,7 @@ class FoundInImage(Objective):
 
 
 class BoxesOfImage(FoundInImage):
-    """Objective for boxes, with the detector's losses.
+    """Objective for boxes, with the losses of the detector.
 
     Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels, the class (-1 for padding), and 1 if the object is ignored.
     """
@@ -214,7 +214,7 @@ class BoxesOfImage(FoundInImage):
         return BoxMetric(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """Return artificial targets with a box in the middle of each image, which exercise the entire detector."""
+        """Return artificial targets with a box in the center of each image, to exercise the entire detector."""
         side = float(inputs.shape[-1])
         box = torch.tensor([[side / 4, side / 4, 3 * side / 4, 3 * side / 4, 0, 0]], device=inputs.device)
         return box.repeat(len(inputs), 1, 1)

@@ -1,4 +1,4 @@
-"""Annotators' edges, read from a file and transformed in the same way as the image. Torch-free."""
+"""Read the edges that annotators have drawn, and transform them in the same way as the image. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Planes = npt.NDArray[np.bool_]
 _Kind = TypeVar("_Kind", np.bool_, np.uint8)
 
 OUTSIDE = 255
-"""Value of pixels outside of the image in a plane of fractions; they are neither learned nor measured."""
+"""Value for pixels outside the image in a plane of fractions. These pixels are neither learned nor measured."""
 FULL = 254
-"""Value of a pixel that all annotators drew, in a plane of fractions."""
+"""Value for a pixel that all annotators have drawn, in a plane of fractions."""
 AGREED = 0.3
 """Fraction of annotators above which a pixel is an edge (gamma in He et al. 2019, section 4.2, and in Liu et al. 2017).
 
-It also binarizes an image of edges, which counts as the drawing of one annotator.
+It is also the threshold for binarizing an image of edges, which counts as the drawing of one annotator.
 """
 MAX_ANNOTATORS = 8
-"""Number of annotators of an image that are measured separately, one bit each; the fraction counts all of them."""
+"""Number of annotators per image that are measured separately, one bit each. The fraction includes all annotators."""
 _MAX_EDGE_FRACTION = 0.5
-"""Fraction of edge pixels in an image above which the image is taken for black edges on white."""
+"""Fraction of edge pixels above which an image is assumed to show black edges on white."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Drawn:
     share: Bytes | None = None
 
     def rotated_with(self, path: str, sides: tuple[int, int]) -> Drawn:
-        """Return the edges rotated with the image at `path` (see `orientation.rotated_with`)."""
+        """Return the edges rotated like the image at `path` (see `orientation.rotated_with`)."""
         share = None if self.share is None else rotated_with(self.share, path, sides)
         return Drawn(rotated_with(self.layers, path, sides), share)
 
@@ -58,19 +58,19 @@ class Drawn:
 
     @property
     def taken(self) -> float:
-        """Fraction of the pixels that at least one annotator drew."""
+        """Fraction of pixels that at least one annotator has drawn."""
         return float(self.layers.any(0).mean())
 
     @property
     def inverted(self) -> bool:
-        """True if so many pixels are edges that edges and background seem to be swapped."""
+        """True if so many pixels are edges that edges and background are probably swapped."""
         return self.taken > _MAX_EDGE_FRACTION
 
 
 def read_edges(path: str, content: bytes) -> Drawn:
     """Read the edges from a BSDS500 file (.mat) or from an image, white on black.
 
-    Raises Unfit, and any exception of a decoder.
+    Raises Unfit, and any exception of the decoder.
     """
     return _of_matlab(content) if path.lower().endswith(".mat") else _of_image(content)
 
@@ -108,7 +108,7 @@ def _of_image(content: bytes) -> Drawn:
 def lay_edges(drawn: Drawn, size: int) -> Bytes:
     """Convert edges to two planes in a square like that of `decode_letterboxed`, uint8 [2, size, size].
 
-    The first plane has each pixel's fraction of annotators, from 0 to `FULL`, and `OUTSIDE` around the image. The
+    The first plane has the fraction of annotators for each pixel, from 0 to `FULL`, and `OUTSIDE` around the image. The
     second has one bit for each of the first annotators, which is set if that annotator drew the pixel, with thinned
     lines. If the image shrinks, a pixel is an edge if any of its merged pixels is, so that no line is lost or
     interrupted.
@@ -129,14 +129,14 @@ def lay_edges(drawn: Drawn, size: int) -> Bytes:
 
 
 def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
-    """Resize [k, h, w] to the size of the image within a square of `size`; merged pixels get their maximum."""
+    """Resize [k, h, w] to the size of the image inside a square with side `size`. Merged pixels get their maximum."""
     height, width = layers.shape[1:]
     _, _, tall, wide = boxed(height, width, size)
     if tall >= height and wide >= width:
         rows = (np.arange(tall) * 2 + 1) * height // (2 * tall)
         columns = (np.arange(wide) * 2 + 1) * width // (2 * wide)
         return layers[:, rows[:, None], columns]
-    # First of the merged rows and columns.
+    # First row and column of each group of merged pixels.
     rows = -(-np.arange(tall) * height // tall)
     columns = -(-np.arange(wide) * width // wide)
     smaller: npt.NDArray[_Kind] = np.maximum.reduceat(np.maximum.reduceat(layers, rows, axis=1), columns, axis=2)
@@ -144,10 +144,10 @@ def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
 
 
 def thinned(plane: Planes) -> Planes:
-    """Thin lines to a width of one pixel, bool [h, w], preserving their connections.
+    """Thin lines to a width of one pixel, bool [h, w], and keep them connected.
 
-    It is the parallel algorithm of Guo and Hall (Communications of the ACM 32, 1989, algorithm A1), as in Matlab's `bwmorph`
-    "thin", which the benchmark of BSDS500 uses.
+    This is the parallel algorithm by Guo and Hall (Communications of the ACM 32, 1989, algorithm A1), as in "thin" of
+    Matlab's `bwmorph`, which the BSDS500 benchmark uses.
     """
     is_line = np.pad(plane.astype(bool), 1)
     rows, columns = np.nonzero(is_line)
@@ -165,11 +165,11 @@ def thinned(plane: Planes) -> Planes:
 
 
 _NEIGHBORS = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 1))
-"""Offsets of the neighbors x1 to x8 of a pixel, counterclockwise from the right one."""
+"""Offsets of a pixel's neighbors x1 to x8, counterclockwise from the right one."""
 
 
 def _removable(near: list[Planes], half: int) -> Planes:
-    """Return which pixels this half of an iteration removes, according to conditions G1 to G3 on their neighbors."""
+    """Return a mask of the pixels to remove in this half of an iteration, by conditions G1 to G3 on their neighbors."""
     x = [*near, near[0]]
     crossings = np.sum([~x[i] & (x[i + 1] | x[i + 2]) for i in (0, 2, 4, 6)], axis=0)
     one = np.sum([x[i] | x[i + 1] for i in (0, 2, 4, 6)], axis=0)

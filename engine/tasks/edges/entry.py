@@ -18,7 +18,7 @@ TASK = TaskDeclaration(
         ),
         defaults=(DefaultModel("hed_encoder", encoder=INCLUDED_ENCODER),),
         fields=("encoder",),
-        without=("progressive_from",),  # lines that are one pixel wide break as they are made smaller
+        without=("progressive_from",),  # shrinking breaks lines that are one pixel wide
         predicts="lines",
         augmentation="edges",
         scores=1,

@@ -1,4 +1,4 @@
-"""Folders of images and of edge drawings in all common layouts. Torch-free."""
+"""Folders of images and edge drawings in many layouts. Torch-free."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ LAYOUT = (
 _SAMPLE = 8
 """Number of edge files that are opened."""
 _THIN_WIDTH = 5
-"""Largest width in pixels of thin lines."""
+"""Largest width of thin lines in pixels."""
 _MAX_THICK_SHARE = 0.2
-"""Largest fraction of edge pixels that may remain when the borders of wide lines are removed."""
+"""Largest fraction of edge pixels that may remain after the borders of wide lines are removed."""
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """Split of image files and edge files: `edges[i]` holds the pixels of `files[i]` that annotators drew."""
+    """Split of image files and edge files. `edges[i]` contains the pixels that annotators have drawn for `files[i]`."""
 
     files: Sequence[str]
     edges: Sequence[str]
@@ -50,17 +50,19 @@ class EdgeSplit:
 
     @property
     def annotation_files(self) -> Sequence[str]:
-        """Files with the edges."""
         return self.edges
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> EdgeSplit:
-        """Return only the pairs for which `which`, bool [n], is True; `is_drawn` if the folder has no such split."""
+        """Return a split with only the images and edges selected by `which`, bool [n].
+
+        `is_drawn` is True if the new split does not exist in the folder.
+        """
         rows = np.flatnonzero(which).tolist()
         return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], is_drawn)
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect folders of edges, each as a reading of its own, the likeliest first."""
+    """Detect folders of edges as separate detections, most likely first."""
     candidates = find_candidates(tree, ROLES)
     found = [_detection(each, each.variant if len(candidates) > 1 else "") for each in candidates]
     return sorted(found, key=lambda each: -each.confidence)
@@ -88,12 +90,12 @@ def _detection(candidate: Candidate, variant: str) -> Detection:
 def _drawn(path: str) -> Drawn | None:
     try:
         return read_edges(path, read_image(path))
-    except Exception:  # a broken file may raise nearly anything in a decoder; its loading will report it
+    except Exception:  # a broken file may raise nearly anything in a decoder; loading it reports the error
         return None
 
 
 def _lines(drawn: Drawn) -> npt.NDArray[np.bool_]:
-    """Return the edge pixels, bool [h, w], whether they are black on white or white on black."""
+    """Return a mask of the edge pixels, bool [h, w]. Edges may be black on white or white on black."""
     return np.logical_xor(drawn.layers.any(0), drawn.inverted)
 
 

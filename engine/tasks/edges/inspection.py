@@ -1,6 +1,6 @@
-"""Inspection of images with edges. Torch-free.
+"""Inspect images with edges. Torch-free.
 
-It reports differing sizes, images without edges, inverted edges, and examples.
+The inspection reports differing sizes, images without edges, inverted edges, and examples.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from engine.tasks.edges.decoding import Drawn, read_edges
 from engine.tasks.edges.formats import EdgeSplit
 
 DECODED = 512
-"""Approximate number of edge files of a split that are read; of the other images only the sizes are read."""
+"""Approximate number of edge files in a split that are read. For the others, only the image sizes are read."""
 _MARKED = np.array([255, 64, 64], np.uint8)
 
 
 class _Checked(NamedTuple):
-    """Facts about an image's edges, as in `Drawn`."""
+    """Facts about the edges in an image, as in `Drawn`."""
 
     taken: float
     inverted: bool
 
 
 def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images and edges of a dataset."""
+    """Inspect all images and edges in a dataset."""
     splits, result, checker = start_inspection(found, EdgeSplit, progress, leave_out)
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
@@ -65,14 +65,14 @@ def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: Leave
 
 
 def list_edges(found: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
-    """Return the number of pixels that annotators drew in an image."""
+    """Return the number of pixels that annotators have drawn in an image."""
     return {"pixels": {"edge": int(_drawn(split, index).layers.any(0).sum())}}
 
 
 def _check(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | None:
-    """Check an image and its edges; return facts about the edges if the image is `sampled`, else None.
+    """Check an image and its edges. Returns facts about the edges if the image is `sampled`, otherwise None.
 
-    Raises Unfit, or any exception of a decoder, if the pair is unusable.
+    Raises Unfit, or any exception of the decoder, if the pair is unusable.
     """
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
@@ -112,12 +112,12 @@ def _describe_problems(name: str, read: Sequence[_Checked], usable: bool) -> lis
 
 
 def _draw(split: EdgeSplit, index: int) -> Example:
-    """Return a training image with the edges of all annotators in red."""
+    """Return a training image with the edges from all annotators in red."""
     image = read_to_show(split.files[index]).convert("RGB")
     edges = _drawn(split, index).rotated_with(split.files[index], image.size[::-1])
     drawn = Image.fromarray(edges.layers.any(0).astype(np.uint8) * 255)
     image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
-    # A thin line keeps a part of its brightness where many pixels become one.
+    # A thin line keeps some of its brightness if many pixels are merged.
     strength = np.asarray(drawn.resize(image.size, Image.Resampling.BOX))[:, :, None] / 255.0
     share = np.minimum(strength * max(1, drawn.width / image.width), 1)
     pixels = np.asarray(image) * (1 - share) + _MARKED * share

@@ -1,7 +1,4 @@
-"""Check of Matlab files of version 5 before they are read, since a few bytes may announce billions of cells.
-
-Torch-free.
-"""
+"""Check Matlab version 5 files before they are read, since a few bytes may announce billions of cells. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ from math import prod
 from engine.data.decoding.reading import MAX_PIXELS, Unfit
 
 MAX_BYTES = 256 << 20
-"""Largest size of an unpacked file in bytes: the edges of eight annotators in an image of 30 megapixels."""
+"""Largest size of an unpacked file in bytes: edges from eight annotators in an image of 30 megapixels."""
 _HEADER_BYTES = 128
 _DIMENSIONS, _MATRIX, _COMPRESSED = 5, 14, 15
 _SPARSE = 5
-"""Matlab's number for sparse arrays, which store only nonzero values."""
+"""Type number for sparse arrays in Matlab, which store only nonzero values."""
 _MAX_DEEP = 8
 
 
 def check_mat(content: bytes) -> None:
-    """Raise Unfit if a file has less data than it announces, or more than `MAX_BYTES` unpacked."""
+    """Raise Unfit if a file contains less data than it announces, or more than `MAX_BYTES` after unpacking."""
     if len(content) < _HEADER_BYTES:
         raise Unfit("it is not a MATLAB file")
     order = ">" if content[126:128] == b"MI" else "<"
@@ -56,11 +53,11 @@ def _check(kind: int, content: memoryview, order: str, depth: int) -> None:
 
 
 def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """Yield type and content of consecutive data elements. Raises Unfit if one is truncated."""
+    """Yield the type and content of consecutive data elements. Raises Unfit if one is truncated."""
     at = 0
     while at + 8 <= len(content):
         kind, length = struct.unpack_from(f"{order}II", content, at)
-        if small := kind >> 16:  # up to four bytes are in the tag
+        if small := kind >> 16:  # up to four bytes are stored in the tag itself
             kind, length, start, end = kind & 0xFFFF, small, at + 4, at + 8
         else:
             start = at + 8

@@ -1,4 +1,4 @@
-"""Agreement between predicted and annotated edges, measured like the Berkeley benchmark.
+"""Compare predicted and annotated edges with the method of the Berkeley benchmark.
 
 Sources: Martin et al., PAMI 2004; Arbelaez et al., PAMI 2011, section 2.
 """
@@ -23,24 +23,24 @@ Counts = npt.NDArray[np.int64]
 Plane = npt.NDArray[np.bool_]
 
 THRESHOLDS = np.arange(1, 100) / 100
-"""Thresholds above which a pixel counts as an edge, as in Dollár and Zitnick's `edgesEval`."""
+"""Thresholds above which a pixel counts as an edge, as in `edgesEval` by Dollár and Zitnick."""
 TOLERANCE = 0.0075
-"""Tolerance between predicted and annotated edges as a fraction of the image diagonal, as in BSDS500's benchmark."""
+"""Largest distance between matching edges as a fraction of the image diagonal, as in the BSDS500 benchmark."""
 _BORDER = 5 / 578
 """Fraction of the diagonal over which edges fade out at the image border: 5 px in BSDS500, as in `edgesNms`."""
 _SHARPER = 1.01
-"""Factor on an edge's strength when it is compared with its neighbors, as in `edgesNms`."""
+"""Factor that multiplies an edge's strength before comparing it with its neighbors, as in `edgesNms`."""
 
 MATCHED_DRAWN, DRAWN, MATCHED_FOUND, FOUND = range(4)
-"""Columns of counts [thresholds, 4], in pixels; annotated pixels are summed over the annotators."""
+"""Columns of counts [thresholds, 4], in pixels. Annotated pixels are summed over the annotators."""
 _COUNTS = len(THRESHOLDS) * 4
 
 
 class Scores(NamedTuple):
-    """Scores of edges over all images.
+    """Edge scores over all images.
 
     Attributes:
-        ods: Best F measure at one threshold for all images.
+        ods: Best F measure with one threshold for all images.
         ois: F measure with the best threshold for each image.
         ap: Average precision.
         threshold: Threshold of `ods`.
@@ -53,10 +53,10 @@ class Scores(NamedTuple):
 
 
 class EdgeMetric(Metric):
-    """Boundary metrics of a validation, with the mean of `loss(outputs, targets)` [n].
+    """Boundary metrics for a validation, and the mean of `loss(outputs, targets)` [n].
 
-    `counters` are the sum of the losses, the number of images, the counts (see `count`) of all images at all
-    thresholds, and the counts of each image at its best threshold.
+    `counters` are the sum of the losses, the number of images, the counts (see `count`) over all images at each
+    threshold, and the counts of each image at its best threshold, summed over the images.
     """
 
     def __init__(self, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -88,16 +88,16 @@ class EdgeMetric(Metric):
         return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / images}
 
     def scores(self) -> Scores:
-        """Return the metrics over all images."""
+        """Return the scores over all images."""
         return score(self._counts, self.counters[2 + _COUNTS :].cpu().numpy())
 
     def curve(self) -> tuple[Floats, Floats]:
-        """Return recall and precision over all images at each of `THRESHOLDS`."""
+        """Return the recall and precision over all images at each of `THRESHOLDS`."""
         return recall_and_precision(self._counts)
 
     @property
     def drawn(self) -> int:
-        """Number of pixels that all annotators drew."""
+        """Number of pixels drawn by all annotators together."""
         return int(self._counts[0, DRAWN])
 
     @property
@@ -107,7 +107,7 @@ class EdgeMetric(Metric):
 
 
 def _image_region(share: Bytes) -> tuple[slice, slice]:
-    """Return the rows and columns that the image occupies in a square [s, s]."""
+    """Return the rows and columns of a square [s, s] that are inside the image."""
     inside = share != OUTSIDE
     rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
     if not len(rows):
@@ -119,7 +119,7 @@ def thin_maxima(likely: Floats) -> Floats:
     """Return edges [h, w] in 0..1 that are local maxima across their direction, and 0 elsewhere.
 
     This is the non-maximum suppression by Dollár and Zitnick (PAMI 2015; `edgesNms` in their toolbox), with bilinear
-    interpolation at one pixel to each side. An image less than two pixels wide has no such edges.
+    interpolation at one pixel to each side. In an image less than two pixels wide, the result is 0.
     """
     height, width = likely.shape
     if min(height, width) < 2:
@@ -130,7 +130,7 @@ def thin_maxima(likely: Floats) -> Floats:
     down, right = np.gradient(_triangle(edges, 4))
     right_down, right_right = np.gradient(right)
     down_down, _ = np.gradient(down)
-    side = np.where(right_down > 0, -1.0, 1.0)  # the toolbox has 0 for level edges, which it leaves thick
+    side = np.where(right_down > 0, -1.0, 1.0)  # the toolbox uses 0 for horizontal edges, which then stay thick
     normal = np.mod(np.arctan(down_down * side / (right_right + 1e-5)), np.pi)
     rows, columns = np.mgrid[:height, :width]
     is_maximum = np.ones((height, width), bool)
@@ -143,7 +143,7 @@ def thin_maxima(likely: Floats) -> Floats:
 
 
 def _triangle(values: Floats, radius: int) -> Floats:
-    """Smooth the values with a triangle filter of the given radius in both directions."""
+    """Smooth values with a triangle filter of the given radius in both directions."""
     from scipy.ndimage import convolve1d
 
     weights = np.concatenate([np.arange(1, radius + 1), [radius + 1], np.arange(radius, 0, -1)]) / (radius + 1) ** 2
@@ -152,14 +152,14 @@ def _triangle(values: Floats, radius: int) -> Floats:
 
 
 def _fading(length: int, border: int) -> Floats:
-    """Return weights [length] of 1 that decrease to 0 over `border` values at both ends."""
+    """Return weights [length] that are 1 and decrease to 0 over `border` values at both ends."""
     from_end = np.minimum(np.arange(length), np.arange(length)[::-1])
     faded: Floats = np.minimum(from_end / border, 1) if border else np.ones(length)
     return faded
 
 
 def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
-    """Count matches between thin edges [h, w] and each annotator's drawing, int64 [thresholds, 4].
+    """Count matches between thin edges [h, w] and the drawing of each annotator, int64 [thresholds, 4].
 
     A pixel matches at most one pixel of the other image within the tolerance, and the number of matches is maximal. A
     predicted pixel is correct if at least one annotator drew it, but the pixels of all annotators must be found.
@@ -170,7 +170,7 @@ def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
     rows, columns = rows[order], columns[order]
     by_annotator = [_matched(rows, columns, drawn) for drawn in annotators if drawn.any()]
     right: npt.NDArray[np.bool_] = np.array([np.zeros(len(rows), bool), *by_annotator])
-    # The pixels found at a threshold are the first ones in this order.
+    # The pixels above any threshold come first in this order.
     found = (levels[rows, columns][:, None] > np.arange(len(THRESHOLDS))).sum(0)
     counts = np.zeros((len(THRESHOLDS), 4), np.int64)
     counts[:, FOUND] = found
@@ -187,7 +187,9 @@ def _first_sums(values: npt.ArrayLike) -> Counts:
 
 
 def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
-    """Return a mask of the pixels (rows, columns) that have a match; each prefix of the pixels is matched maximally.
+    """Return a mask of the pixels (rows, columns) that have a match.
+
+    The matching is maximal for each prefix of the pixels.
 
     Each pixel in turn searches for a partner. If all partners within reach are taken, it searches for a chain of
     partners that can be moved (an augmenting path; Kuhn 1955). A pixel that finds no partner never gets one later, and
@@ -219,7 +221,7 @@ def _search(
 ) -> int:
     """Return a free drawn pixel at the end of an augmenting path, or -1 if there is none.
 
-    `reached_from` stores, for each drawn pixel on the search path, the pixel from which it was reached.
+    `reached_from` maps each drawn pixel on the search path to the pixel from which it was reached.
     """
     queue = [pixel]
     for each in queue:
@@ -234,7 +236,7 @@ def _search(
 
 
 def _near(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
-    """Return the numbers of the drawn pixels within the tolerance of each pixel, the nearest first."""
+    """Return the numbers of the drawn pixels within the tolerance around each pixel, nearest first."""
     height, width = drawn.shape
     distance = TOLERANCE * float(np.hypot(height, width))
     reach = int(distance)
@@ -249,13 +251,18 @@ def _near(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
 
 
 def best_row(counts: Counts) -> Counts:
-    """Return an image's counts [4] at its best threshold."""
+    """Return the counts [4] of an image at its best threshold."""
     best: Counts = counts[int(np.argmax(_f_measure(counts)))]
     return best
 
 
 def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
-    """Return the scores over all images, given the sums of their counts [thresholds, 4] and of their `best_row` [4]."""
+    """Return the scores over all images.
+
+    Args:
+        counts: Counts [thresholds, 4], summed over the images.
+        at_best: Results of `best_row` [4], summed over the images.
+    """
     summed = np.asarray(counts)
     of_all = _f_measure(summed)
     best = int(np.argmax(of_all))
@@ -268,7 +275,7 @@ def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
 
 
 def recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
-    """Return recall and precision at each threshold, given counts [thresholds, 4]."""
+    """Return the recall and precision at each threshold, given counts [thresholds, 4]."""
     recall = counts[:, MATCHED_DRAWN] / np.maximum(counts[:, DRAWN], 1)
     precision = counts[:, MATCHED_FOUND] / np.maximum(counts[:, FOUND], 1)
     return recall, precision
@@ -281,7 +288,7 @@ def _f_measure(counts: Floats | Counts) -> Floats:
 
 
 def _average_precision(counts: Floats | Counts) -> float:
-    """Return the area below the curve of precision over recall, in the benchmark's steps of 0.01."""
+    """Return the area under the precision-recall curve, computed in steps of 0.01 as in the benchmark."""
     recall, precision = recall_and_precision(counts)
     known, first = np.unique(recall, return_index=True)
     if len(known) < 2:

@@ -1,4 +1,4 @@
-"""Models for edge detection: HED and BDCN on torchvision's VGG16, HED on any encoder, and user-defined ones."""
+"""Models for edge detection: HED and BDCN on torchvision's VGG16, HED on any encoder, and user-defined models."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder
 
 IMAGE_SIZE = 480
-"""Default image size in pixels; the longer side of BSDS500's images is 481."""
+"""Default image size in pixels. For comparison, the longer side of BSDS500's images is 481."""
 MIN_SIZE = 32
-"""Smallest image size, with which an image still has more than one pixel after being halved four times."""
+"""Smallest image size. After being halved four times, such an image still has more than one pixel."""
 HEAD = "head"
 HED_ON_ENCODER = "hed_encoder"
 ON_ENCODER = frozenset({HED_ON_ENCODER})
@@ -51,7 +51,7 @@ _ON_VGG = {
     "bdcn": _OnVgg("BDCN", Bdcn),
     "bdcn_bn": _OnVgg("BDCN, batch norm", Bdcn, batch_norm=True),
 }
-"""Models on VGG16; those with batch norm use torchvision's vgg16_bn, which also learns without pretrained weights."""
+"""Models on VGG16. Those with batch norm use vgg16_bn of torchvision, which also learns without pretrained weights."""
 
 
 def names() -> tuple[str, ...]:
@@ -72,10 +72,10 @@ def model_info(name: str) -> ModelInfo:
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build the job's model on the CPU, in training mode.
+    """Build the model of a job on the CPU, in training mode.
 
-    It accepts [n, channels, s, s] and returns the logits of its edge maps, [n, maps, s, s]; the last map is the result.
-    Fresh weights depend only on the job's seed. Raises TaskError.
+    It accepts [n, channels, s, s] and returns the logits of its edge maps, [n, maps, s, s]. The last map is the result.
+    New weights depend only on the job's seed. Raises TaskError.
     """
     model = build_seeded(job, names(), lambda: _construct(job, channels, size))
     title = f"the VGG16 of {_ON_VGG[job.model.name].title}" if job.model.name in _ON_VGG else job.model.name

@@ -1,6 +1,6 @@
 """Networks for edge detection: HED (Xie and Tu, ICCV 2015) and BDCN (He, Zhang, Yang, Shan and Huang, CVPR 2019).
 
-Both build on VGG16's five stages of convolutions (Simonyan and Zisserman 2015, table 1, column D).
+Both are based on the five convolutional stages of VGG16 (Simonyan and Zisserman 2015, table 1, column D).
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 WIDTHS = (64, 128, 256, 512, 512)
-"""Number of channels of each VGG16 stage."""
+"""Number of channels in each VGG16 stage."""
 DEPTHS = (2, 2, 3, 3, 3)
 """Number of convolutions in each VGG16 stage."""
 SCALES = 3
 RATE = 4
-"""Number of dilated convolutions in a scale enhancement module, and step of their dilations.
+"""Number of dilated convolutions in a scale enhancement module, and the step between their dilations.
 
 Source: section 4.2, "Implementation details".
 """
 SEM_WIDTH, SUM_WIDTH = 32, 21
-"""Channels inside a scale enhancement module, and channels of the sums over a stage, as in the authors' program."""
+"""Channels inside a scale enhancement module, and channels of the sum over a stage, as in the authors' code."""
 
 
 def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Sequential:
-    """Build VGG16's layers from the first convolution to the last activation.
+    """Build the layers of VGG16 from the first convolution to the last activation.
 
     The layers have the same positions as in `features` of torchvision's vgg16 and vgg16_bn, so that its weights can be
-    loaded, and fresh weights are drawn like torchvision's. Each stage halves the image. With `dilated`, the last stage
-    has dilated convolutions instead of halving the image, and the pooling before it has a size of 3 px instead of 2 to
-    avoid a shift by half a pixel.
+    loaded. New weights are initialized as in torchvision. Each stage halves the image. If `dilated` is True, the last
+    stage uses dilated convolutions instead of halving the image, and the pooling before it has a size of 3 px instead
+    of 2 to avoid a shift by half a pixel.
     """
     layers: list[nn.Module] = []
     channels = 3
@@ -50,7 +50,7 @@ def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Seque
 
 
 def activations(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
-    """Return the indices of each stage's activations among the layers, in order."""
+    """Return the indices of the activation layers in each stage, in order."""
     found: list[list[int]] = [[]]
     for index, layer in enumerate(stages):
         if isinstance(layer, nn.MaxPool2d):
@@ -61,12 +61,15 @@ def activations(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
 
 
 def enlarged(values: Tensor, like: Tensor) -> Tensor:
-    """Enlarge `values` to the height and width of `like`."""
+    """Resize `values` to the height and width of `like`."""
     return functional.interpolate(values, size=like.shape[-2:], mode="bilinear", align_corners=False)
 
 
 class HedHead(nn.Module):
-    """Head of HED: a side output for each map of `widths` channels, and their weighted fusion (section 2.2)."""
+    """Head of HED: a side output for each feature map, and their weighted fusion (section 2.2).
+
+    `widths` are the numbers of channels in the feature maps.
+    """
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
@@ -82,7 +85,7 @@ class HedHead(nn.Module):
 
 
 class Hed(nn.Module):
-    """HED, which maps images [n, C, H, W] to logits of edges [n, 6, H, W].
+    """HED, which maps images [n, C, H, W] to edge logits [n, 6, H, W].
 
     The logits are five side outputs, finest first, and their fusion. `features` is VGG16 without its last pooling and
     its fully connected layers (section 3.1, "Trimmed network for edge detection"). Side outputs follow the last layer
@@ -107,15 +110,15 @@ class Hed(nn.Module):
 
 
 class HedOnEncoder(nn.Module):
-    """HED on an encoder of segmentation_models_pytorch instead of VGG16.
+    """HED on an encoder from segmentation_models_pytorch instead of VGG16.
 
-    It accepts images [n, C, s, s], where s is a multiple of 16, and returns logits of edges [n, maps, s, s]: one side
+    It accepts images [n, C, s, s], where s is a multiple of 16, and returns edge logits [n, maps, s, s]: one side
     output for each level of the encoder from stride 2 on, and their fusion. An encoder that begins with stride 4 has
     one level less.
 
-    The encoder receives the image at twice its size, so that its levels have VGG16's strides of 1 to 16. Maps at half
-    the size of the image would misplace edges: on BSDS500 at 128 px, EfficientNet-Lite0 reaches an ODS of 0.599 with
-    them, and of 0.696 at twice the size.
+    The encoder receives the image at twice its size, so that its levels have the same strides as in VGG16, 1 to 16.
+    Maps at half the image size would misplace edges: on BSDS500 at 128 px, EfficientNet-Lite0 reaches an ODS of 0.599
+    with them, and of 0.696 at twice the size.
     """
 
     def __init__(self, encoder: str, channels: int) -> None:
@@ -140,8 +143,8 @@ class HedOnEncoder(nn.Module):
 class ScaleEnhancement(nn.Module):
     """Scale enhancement module (section 3.2, "Architecture of BDCN").
 
-    It sums the output of a convolution and those of parallel convolutions with growing dilation applied to it, which
-    see several scales without a deeper network or a smaller image.
+    It adds up the output of a convolution and the outputs of parallel convolutions with growing dilation applied to it.
+    These cover several scales without a deeper network or a smaller image.
     """
 
     def __init__(self, channels: int) -> None:
@@ -162,10 +165,10 @@ class ScaleEnhancement(nn.Module):
 
 
 class IncrementalDetection(nn.Module):
-    """Part of an incremental detection block for one stage (section 3.2).
+    """Incremental detection block for one stage, without the cascade (section 3.2).
 
-    A scale enhancement module is applied to each of the stage's layers. Their sum yields two edge maps [n, 1, h, w],
-    one for each direction of the cascade.
+    A scale enhancement module is applied to each layer of the stage. Their sum yields two edge maps [n, 1, h, w], one
+    for each direction of the cascade.
     """
 
     def __init__(self, channels: int, depth: int) -> None:
@@ -192,17 +195,17 @@ class BdcnHead(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.normal_(module.weight, std=0.01)
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]
-        # As HED's, the fusion begins as a mean.
+        # The fusion begins as a mean, like that of HED.
         nn.init.constant_(self.fuse.weight, 1 / (2 * len(WIDTHS)))
 
 
 class Bdcn(nn.Module):
-    """BDCN, which maps images [n, C, H, W] to logits of edges [n, 11, H, W].
+    """BDCN, which maps images [n, C, H, W] to edge logits [n, 11, H, W].
 
-    These are five maps from shallow to deep, five from deep to shallow, and their fusion. Each stage learns only edges
-    of its scale (section 3.1, "Formulation": layer-specific supervision): before its map is compared with the
+    These are five maps from shallow to deep, five from deep to shallow, and their fusion. Each stage learns only the
+    edges of its scale (section 3.1, "Formulation": layer-specific supervision): before its map is compared with the
     annotation, the maps of all shallower, or all deeper, stages are added without gradient. The last stage is dilated
-    instead of pooled, as in the authors' program.
+    instead of pooled, as in the authors' code.
     """
 
     def __init__(self, *, batch_norm: bool = False) -> None:
@@ -231,7 +234,7 @@ class Bdcn(nn.Module):
 
 
 def _cascade(maps: Sequence[Tensor]) -> list[Tensor]:
-    """Add to each map all maps before it, through which no gradient passes."""
+    """Add the preceding maps to each map. Gradients do not flow to the preceding maps."""
     found = [maps[0]]
     before = maps[0].detach()
     for each in maps[1:]:

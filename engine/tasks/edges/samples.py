@@ -1,4 +1,4 @@
-"""Images with edges, in the form that the loader expects."""
+"""Images with edges as samples for a loader."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from engine.tasks.edges.formats import EdgeSplit
 
 
 class EdgedImages(LetterboxedImages):
-    """Split of letterboxed images with the two planes of `lay_edges` after their channels.
+    """Split of letterboxed images whose channels are followed by the two planes of `lay_edges`.
 
-    An image is surrounded by its outermost pixels, since its borders with black would look like edges.
+    The area around an image repeats its outermost pixels, since a border with black would look like an edge.
     """
 
     framing: Framing = "continued"
@@ -48,12 +48,12 @@ class EdgedImages(LetterboxedImages):
 class EdgesOfMasks(EdgedImages):
     """Split of images whose edges are computed from masks.
 
-    If masks have two classes, the second one is edges, as in tiles with drawn lines. If they have more classes, edges
-    are the borders between these. Pixels without a class are not edges.
+    If the masks have two classes, the second one is edges, as in masks with drawn lines. If they have more classes,
+    edges are the borders between these. Pixels without a class are not edges.
     """
 
     def __init__(self, images: MaskedImages, classes: int) -> None:
-        """Use the files and masks of `images`; of 2 `classes`, the second one is edges."""
+        """Use the files and masks of `images`. If `classes` is 2, the second class is edges."""
         self.targets = images.targets
         self.folder, self.files, self.companions = images.folder, images.files, images.companions
         self.kind = f"{EdgedImages.kind}, of {classes} classes, {images.kind}"
@@ -72,7 +72,7 @@ def open_edges(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _ends(plane: Bytes) -> npt.NDArray[np.bool_]:
-    """Return the pixels of uint8 [h, w] whose right or lower neighbor has another class."""
+    """Return a mask of the pixels in uint8 [h, w] whose right or lower neighbor has another class."""
     found = np.zeros(plane.shape, bool)
     known = plane != NO_CLASS
     found[:, :-1] |= (plane[:, :-1] != plane[:, 1:]) & known[:, :-1] & known[:, 1:]

@@ -1,4 +1,4 @@
-"""Edge detection: the likelihood of a boundary that people would draw at each pixel."""
+"""Edge detection: the likelihood that people would draw a boundary at each pixel."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class EdgeDetection(ImageTask):
 
 
 class EdgesOfImage(Objective):
-    """Objective for logits of one or more edge maps [n, maps, h, w]; all are learned, and the last is the result.
+    """Objective for edge maps [n, maps, h, w], given as logits. All maps are learned, and the last one is the result.
 
-    Targets are int64 [n, 2, h, w] from `decoding.lay_edges`. The loss of a map is the class-balanced cross entropy of
+    Targets are int64 [n, 2, h, w] from `decoding.lay_edges`. The loss of a map is the class-balanced cross entropy by
     Xie and Tu 2015, equation 2: edges are weighted by the fraction of pixels that are not edges, and other pixels by
     the fraction of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that only few annotators drew
     are left out. Both papers sum over pixels. Here the sum is divided by the sum of the weights, so that the loss and a
@@ -55,7 +55,7 @@ class EdgesOfImage(Objective):
 
     Args:
         side: Weight of each side map in the sum over the maps: 1 in HED, 0.5 in BDCN (He et al., section 4.2).
-        fused: Weight of the fused map, the last: 1 in HED, 1.1 in BDCN.
+        fused: Weight of the fused map, which is the last: 1 in HED, 1.1 in BDCN.
         balance: Factor on the weight of pixels that are not edges.
     """
 
@@ -98,7 +98,7 @@ class EdgesOfImage(Objective):
         return _draw(output[-1].float().sigmoid().numpy())
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        """Return the scores of the last map."""
+        """Return the scores from the last map."""
         return LineScores(output[-1:].float().sigmoid())
 
     def analysis(self, classes: Sequence[str]) -> Analysis:
@@ -117,7 +117,7 @@ class EdgesOfImage(Objective):
 
 
 class EdgeAnalysis(Analysis):
-    """Analysis of edges, with the curve of precision over recall."""
+    """Analysis of edges, with the precision-recall curve."""
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return the curve over the thresholds of the benchmark, from high to low."""

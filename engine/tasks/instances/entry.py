@@ -1,4 +1,4 @@
-"""Declaration of instance segmentation: the pixels of every object, and its class. Torch-free."""
+"""Declaration of instance segmentation: the pixels and class of every object. Torch-free."""
 
 from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
 from engine.contract.weights import INCLUDED_ENCODER

@@ -1,4 +1,4 @@
-"""Instance segmentation: the pixels of every object, and its class."""
+"""Instance segmentation: the pixels and class of every object."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Outlined(NamedTuple):
 
 
 def outlined_in(target: Tensor, classes: int) -> Outlined:
-    """Return the objects in one image's planes.
+    """Return the objects in the planes of one image.
 
     An ignored object may have any of the `classes`, so it is repeated for each class.
     """
@@ -93,9 +93,10 @@ class InstanceSegmentation(Detection):
 
 
 class MasksOfImage(FoundInImage):
-    """Objective for boxes with masks, with the detector's losses.
+    """Objective for boxes with masks, with the losses of the detector.
 
-    Targets are planes, int64 [n, 2, h, w]: the number of each pixel's object, or 0 for none, and the object's class.
+    Targets are planes, int64 [n, 2, h, w]: the number of the object at each pixel, or 0 for none, and the class of the
+    object.
     """
 
     entry = InstanceSegmentation.entry
@@ -109,7 +110,7 @@ class MasksOfImage(FoundInImage):
         return MaskMetric(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """Return artificial targets with an object in the middle of each image, which exercise the entire detector."""
+        """Return artificial targets with an object in the center of each image, to exercise the entire detector."""
         height, width = inputs.shape[-2:]
         planes = torch.zeros((len(inputs), 2, height, width), dtype=torch.int64, device=inputs.device)
         planes[:, 1] = NO_CLASS
@@ -136,7 +137,7 @@ class MasksOfImage(FoundInImage):
         return ObjectScores(found.boxes, found.scores, found.classes, masks)
 
     def _visualize(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
-        """Draw objects in different colors, and with labeled frames if there are several classes."""
+        """Draw objects in different colors. If there are several classes, add labeled frames."""
         plane = np.zeros(image.shape[:2], np.uint8)
         for number, mask in reversed(list(enumerate(masks))):
             plane[mask] = 1 + number % (NO_CLASS - 1)

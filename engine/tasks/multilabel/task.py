@@ -28,15 +28,15 @@ from engine.tasks.predictions import Labels, LabelScores
 THRESHOLD = 0.5
 """Minimum probability of predicted labels."""
 _SUMS = 3
-"""Number of counters that precede those of the labels in the metric."""
+"""Number of counters before those of the labels in `MultiLabelMetric.counters`."""
 
 
 class MultiLabelMetric(Metric):
-    """Average precision, F1, sample accuracy and loss of labels.
+    """Average precision, F1, sample accuracy and loss for labels.
 
     `counters` are the number of samples, the sum of the losses, the sum of the samples' accuracies, and for each label
-    how often it was correct, true and predicted. `rows` hold, for each sample, the score of each label and then 1 for
-    each true label.
+    the number of samples in which it is correct, true and predicted. `rows` hold, for each sample, the score of each
+    label and then 1 for each true label.
     """
 
     def __init__(self, classes: int) -> None:
@@ -83,22 +83,24 @@ class MultiLabelMetric(Metric):
         )
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return how often each label was correct, true and predicted."""
+        """Return, for each label, the number of samples where it is correct, true, and predicted."""
         right, true, found = self.counters[_SUMS:].view(3, self._classes)
         return right, true, found
 
 
 def _accuracies(found: Tensor, true: Tensor) -> Tensor:
-    """Return the fraction of each sample's labels, true or predicted, that are both; bool [n, C] to [n].
+    """Return the accuracy of each sample: the fraction of its true or predicted labels that are both.
 
-    It is 1 for a sample without such labels (Godbole and Sarawagi 2004).
+    bool [n, C] to [n].
+
+    The accuracy is 1 for a sample without such labels (Godbole and Sarawagi 2004).
     """
     either = (found | true).sum(1)
     return torch.where(either > 0, (found & true).sum(1) / either.clamp(min=1), 1.0)
 
 
 class MultiLabel(Classification):
-    """Task that uses the models of image classification, which return one score for each label."""
+    """Task that uses the models of image classification. They return one score for each label."""
 
     entry = TASK.entry
 
@@ -112,7 +114,7 @@ class MultiLabel(Classification):
 
 
 class MultiLabelAnalysis(LabelAnalysis):
-    """Analysis of any number of labels per image."""
+    """Analysis for a task with any number of labels per image."""
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
         probabilities, true = outputs.float().sigmoid(), targets > 0.5
@@ -142,7 +144,7 @@ class MultiLabelAnalysis(LabelAnalysis):
 
 
 class LabelsOfImage(Objective):
-    """Objective for independent labels, with the mean of their binary cross entropies as loss.
+    """Objective for independent labels, with the mean of their binary cross entropies as the loss.
 
     Targets are float32 [n, C], 0 or 1, or fractions if images are mixed. `smoothing` moves them towards 0.5, and
     `weights` [C] are the weights of positive targets.
@@ -160,7 +162,7 @@ class LabelsOfImage(Objective):
         if self._smoothing:
             targets = targets * (1 - self._smoothing) + self._smoothing / 2
         if self._weights is not None:
-            self._weights = self._weights.to(outputs.device)  # once, since a copy holds up the host
+            self._weights = self._weights.to(outputs.device)  # once, since a copy blocks the host
         return functional.binary_cross_entropy_with_logits(
             outputs.float(), targets, reduction="none", pos_weight=self._weights
         ).mean(1)

@@ -1,4 +1,4 @@
-"""Meaning of point labels: names from lists of classes and of public datasets, else numbers. Torch-free."""
+"""Meaning of point labels. Names come from class lists and public datasets, or else are numbers. Torch-free."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _ASPRS = (
 )  # fmt: skip
 """Standard classes by value (ASPRS LAS Specification 1.4, tables 9 and 17)."""
 _FIRST_USER_DEFINED = 64
-"""First user-defined LAS class; lower numbers without a name are reserved."""
+"""First user-defined LAS class. Lower numbers without a name are reserved."""
 _SEMANTIC3D = (
     "man-made terrain", "natural terrain", "high vegetation", "low vegetation", "buildings", "hard scape",
     "scanning artefacts", "cars",
 )  # fmt: skip
-"""Classes of Semantic3D (Hackel et al. 2017) by value, starting with 1."""
+"""Classes in Semantic3D (Hackel et al. 2017) by value, starting with 1."""
 _SEMANTIC3D_NAME = "_xyz_intensity_rgb"
 
 
 @dataclass(frozen=True)
 class PointCode(MaskCode):
-    """Meaning of point labels if several labels may stand for one class.
+    """Meaning of point labels if several labels may belong to one class.
 
     Attributes:
-        merged: Pairs of a label and the label that has the same meaning.
+        merged: Pairs of a label and the label with the same meaning.
     """
 
     merged: tuple[tuple[int, int], ...] = ()
@@ -50,10 +50,7 @@ class PointCode(MaskCode):
 
 @dataclass
 class PointMeaning:
-    """Classes of a folder's points, and the meaning of their labels.
-
-    The latter is None if there is nothing to learn.
-    """
+    """Classes of the points in a folder, and the meaning of their labels, or None if there is nothing to learn."""
 
     classes: tuple[str, ...] = ()
     code: MaskCode | None = None
@@ -61,7 +58,7 @@ class PointMeaning:
 
 
 def label_classes(labels: Labels, code: MaskCode) -> Bytes:
-    """Return the class of each point, uint8 [n]; it is `NO_CLASS` for ignored labels and labels below 0.
+    """Return the class of each point, uint8 [n]. Ignored labels and labels below 0 become `NO_CLASS`.
 
     Raises Unfit for any other label without a meaning.
     """
@@ -82,8 +79,8 @@ def label_classes(labels: Labels, code: MaskCode) -> Bytes:
 def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) -> PointMeaning:
     """Learn the meaning of the labels in `files`, given the number of points with each label in a sample.
 
-    Labels that become no class are reported with their fraction of the points. Names are used only if there is evidence
-    for them: a list in the folder, or the layout of a public dataset.
+    Labels that belong to no class are reported with their fraction of the points. Names are used only if there is
+    evidence for them: a list in the folder, or the layout of a public dataset.
     """
     counts = Counter(counts)
     named = names_by_value(folder)
@@ -135,9 +132,9 @@ def _by_semantic3d(counts: Counter[int]) -> PointMeaning:
 
 
 def _by_values(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
-    """Return one class for each label; labels of a survey in LAS files get the standard names if they fit.
+    """Return one class for each label. If `is_survey` (LAS files), labels get the standard names if these fit.
 
-    Labels below 0, and 255, have no class.
+    Labels below 0 and the label 255 have no class.
     """
     problems = []
     ignored = [value for value in sorted(counts) if value < 0 or value == NO_CLASS]
@@ -161,7 +158,10 @@ def _by_values(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
 
 
 def _are_standard(values: Sequence[int]) -> bool:
-    """Return True if labels in LAS files can be ASPRS's: none is reserved, and they are not merely numbered from 0."""
+    """Return True if labels in LAS files can be those of ASPRS.
+
+    They can't be if one of them is reserved, or if they are just counted from 0.
+    """
     reserved = [value for value in values if len(_ASPRS) <= value < _FIRST_USER_DEFINED]
     return not reserved and (len(values) < 2 or list(values) != list(range(len(values))))
 
@@ -189,7 +189,7 @@ def _checked(
 
 
 def _labels_with_share(values: Sequence[int], counts: Counter[int]) -> str:
-    """Return text such as "Label 0 (33.3 % of the points) is" or "Labels -1 and 255 (0.2 % of the points) are"."""
+    """Return a text such as "Label 0 (33.3 % of the points) is" or "Labels -1 and 255 (0.2 % of the points) are"."""
     share = sum(counts[value] for value in values) / max(counts.total(), 1)
     noun, verb = ("Label", "is") if len(values) == 1 else ("Labels", "are")
     return f"{noun} {listed(map(str, values), most=5)} ({100 * share:.2g} % of the points) {verb}"

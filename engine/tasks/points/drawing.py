@@ -1,4 +1,4 @@
-"""Drawing of point clouds for display. Torch-free."""
+"""Draw point clouds for display. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.tasks.points.decoding.fields import Points
 BACKGROUND = 245
 """Gray level of the background."""
 FAR, NEAR = 200, 70
-"""Gray levels of the farthest and nearest points without a color."""
+"""Gray levels for the farthest and nearest points without a color."""
 TILT = np.deg2rad(40)
 """Tilt of a view in radians."""
 
@@ -30,9 +30,9 @@ def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
 def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     """Draw an orthographic view of points in the colors of their classes, uint8 [side, side, 3].
 
-    Points without a class, and points of the first class, whose color is black, are gray, and darker if they are
-    nearer. The view is tilted by `TILT` from the direction of least scatter, so that a floor and the objects on it are
-    visible whichever axis is vertical.
+    Points without a class, and points of the first class, whose color is black, are gray. Nearer ones are darker. The
+    view is tilted by `TILT` from the direction in which the points vary least, so that a floor and the objects on it
+    are visible whichever axis is vertical.
 
     Args:
         positions: float32 [n, 3].
@@ -61,12 +61,12 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
 def _project(positions: Points) -> npt.NDArray[np.float64]:
     """Project points to the view, [3, n]: to the right, up, and towards the viewer.
 
-    The axes are the principal axes, each oriented like the nearest axis of the file.
+    The axes are the principal axes. Each has the same direction as the nearest axis of the file.
     """
     centered = positions.astype(np.float64) - positions.mean(0, np.float64)
-    _, axes = np.linalg.eigh(centered.T @ centered)  # from the least to the greatest
+    _, axes = np.linalg.eigh(centered.T @ centered)  # sorted by ascending variance
     signs = np.where(axes[np.abs(axes).argmax(0), range(3)] < 0, -1.0, 1.0)
-    third, second, first = (axes * signs).T  # by ascending scatter
+    third, second, first = (axes * signs).T
     up = np.cos(TILT) * second + np.sin(TILT) * third
     near = np.cos(TILT) * third - np.sin(TILT) * second
     projected: npt.NDArray[np.float64] = np.stack([first, up, near]) @ centered.T

@@ -1,4 +1,4 @@
-"""Reading of point cloud files for predictions, and writing them with a predicted class per point."""
+"""Read point cloud files for prediction, and write them with a predicted class per point."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from engine.tasks.points.samples import UnlabelledClouds
 from engine.tasks.predictions import PointClasses
 
 NEVER = 0
-"""ASPRS's class of points that were never classified."""
+"""ASPRS class for points that were never classified."""
 MAX_LEGACY_POINTS = 31
 """Largest class number that LAS point formats 0 to 5 can hold (LAS 1.4, table 8)."""
 EXTRA = "predicted"
-"""Name of the additional dimension for classes that the standard dimension of a LAS file can't hold."""
+"""Name of the additional dimension for classes that do not fit in the standard dimension of a LAS file."""
 LABEL = "label"
-"""Name of the property for classes in a PLY file that had none."""
+"""Name of the property for classes in a PLY file that had no labels."""
 COLORS = ("red", "green", "blue")
 
 
 class CloudFiles(SampleFiles):
-    """Files with point clouds: predictions for LAS and PLY files keep the type, others become PLY."""
+    """Files with point clouds. Predictions for LAS and PLY files keep the file type, all others are written as PLY."""
 
     noun = "point cloud (PLY, LAS, LAZ, PCD, a table or a scan)"
 
@@ -56,7 +56,7 @@ class CloudFiles(SampleFiles):
 
 
 def _write_las(source: str, target: Path, labels: Labels) -> None:
-    """Write labels as the file's classification, or as a dimension "predicted" if it can't hold them."""
+    """Write labels as the classification in a LAS file, or as a dimension "predicted" if they don't fit."""
     import laspy
 
     with open_regular(source) as stream:
@@ -71,7 +71,7 @@ def _write_las(source: str, target: Path, labels: Labels) -> None:
 
 
 def _write_ply(source: str, target: Path, labels: Labels) -> None:
-    """Write labels to the property that held labels, with its type, or to a new property."""
+    """Write labels to the property that held the original labels, with its type, or to a new property."""
     from plyfile import PlyData, PlyElement
 
     with open_regular(source) as stream:
@@ -98,7 +98,7 @@ def _write_ply(source: str, target: Path, labels: Labels) -> None:
 
 
 def _convert_to_ply(source: str, target: Path, labels: Labels) -> None:
-    """Write positions, features and labels of a cloud with another file type, without points that have no position."""
+    """Write positions, features and labels of a cloud from another file type, without points that have no position."""
     from plyfile import PlyData, PlyElement
 
     features = read_head(source).features

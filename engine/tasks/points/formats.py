@@ -1,4 +1,4 @@
-"""Labelled point clouds in files of any type, in folders at any depth. Torch-free."""
+"""Labelled point clouds in files of any type, in folders of any depth. Torch-free."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ LAYOUT = (
     "classification in LAS, a file .labels next to a table or .label next to a scan."
 )
 READ_FOR_LABELS = 32
-"""Number of clouds, evenly spread, that are read to learn the labels."""
+"""Number of evenly spaced clouds that are read to learn the labels."""
 _SAMPLED = 8
-"""Number of clouds that are opened to detect the format, among those with unique extensions and among the others."""
+"""Number of clouds that are opened to detect the format, both among unique extensions and among ambiguous ones."""
 _OTHER_TEXTS = ("readme", "license", "licence", "classes", "class_names", "labels", "labelmap", "requirements", "notes")
 """Names of text files that aren't point clouds."""
 
 
 @dataclass(frozen=True, eq=False)
 class PointSplit:
-    """Split of point cloud files. `features` are the inputs of points other than the coordinates."""
+    """Split of point cloud files. `features` are the inputs of points in addition to the coordinates."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]
@@ -83,7 +83,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the point clouds of a folder by split."""
+    """Return the point clouds in a folder by split."""
     problems: list[Problem] = []
     files = _usable(tree, detection.source, problems)
     if not files:
@@ -124,13 +124,13 @@ def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
 
 
 def _unsure_in(tree: Tree, folder: str, endings: Iterable[str]) -> list[str]:
-    """Return the files in a folder that have one of the extensions and names that clouds may have."""
+    """Return the files in a folder that have one of the extensions and a name that is possible for a cloud."""
     names = tree.files(folder, sorted(endings))
     return [os.path.join(folder, name) for name in names if os.path.splitext(name)[0].lower() not in _OTHER_TEXTS]
 
 
 def _sample_unsure(tree: Tree, folders: Sequence[str]) -> list[str]:
-    """Return some files that may be clouds, from as many folders as possible."""
+    """Return some files that may be clouds, taken from many folders."""
     sampled = [folders[index] for index in spread_evenly(len(folders), _SAMPLED)]
     each = max(1, _SAMPLED // max(len(sampled), 1))
     found: list[str] = []
@@ -152,9 +152,9 @@ def _fields_or_none(path: str) -> Fields | None:
 
 
 def _is_guessed(path: str) -> bool:
-    """Return True if the columns of a table have to be guessed from their values.
+    """Return True if the columns of a table must be guessed from their values.
 
-    Labels in a separate file leave no doubt that the table holds points.
+    If the labels are in a separate file, the table certainly contains points.
     """
     if suffix(path) not in TABLES or rooms.is_room(path):
         return False
@@ -163,7 +163,7 @@ def _is_guessed(path: str) -> bool:
 
 
 def _usable(tree: Tree, names: Iterable[str], problems: list[Problem]) -> dict[str, Fields | None]:
-    """Return the labelled clouds with their fields, None for unreadable ones; empty if no cloud is labelled."""
+    """Return the labelled clouds with their fields, or None for unreadable ones. Empty if no cloud is labelled."""
     files = {tree.path(name): _fields_or_none(tree.path(name)) for name in names}
     unlabelled = [path for path, fields in files.items() if fields is not None and not fields.labelled]
     strays = [path for path, fields in files.items() if fields is None and suffix(path) in UNSURE]
@@ -188,9 +188,9 @@ def _count(some: Sequence[str], files: Mapping[str, object]) -> str:
 
 
 def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[str, list[str]]:
-    """Divide the files by the split that their folder is named after, or by SemanticKITTI's custom.
+    """Divide files into splits by the names of their folders, or by the usual sequences of SemanticKITTI.
 
-    Returns "" without splits.
+    Returns all files under "" if there are no splits.
     """
     splits: dict[str, list[str]] = {}
     for path in files:
@@ -226,7 +226,7 @@ def _count_labels(files: Sequence[str]) -> Counter[int]:
 
 
 def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
-    """Report how tables without column names are interpreted."""
+    """Report the interpretation of tables without column names."""
     by_columns: dict[tuple[str, ...], list[str]] = {}
     for path in files:
         if suffix(path) in TABLES and not rooms.is_room(path):

@@ -1,4 +1,4 @@
-"""Inspection of point clouds: points per class, unreadable and incomplete clouds, and examples. Torch-free."""
+"""Inspect point clouds: points per class, unreadable and incomplete clouds, and examples. Torch-free."""
 
 from __future__ import annotations
 
@@ -42,16 +42,19 @@ from engine.tasks.points.drawing import draw_points
 from engine.tasks.points.formats import PointSplit
 
 READ = 64
-"""Approximate number of clouds of a split that are read for the fraction of each class.
+"""Approximate number of clouds in a split that are read to learn the fraction of each class.
 
-Only the headers of the other clouds are read.
+For the other clouds, only the headers are read.
 """
 DRAWN_POINTS = 20_000
-"""Largest number of points that are drawn of a cloud, evenly spread."""
+"""Largest number of points that are drawn for a cloud, evenly spaced."""
 
 
 def inspect_points(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect every cloud of `found`, whose splits hold points; call `leave_out(path, reason)` for unusable ones."""
+    """Inspect every point cloud in a dataset.
+
+    `leave_out(path, reason)` is called for unusable files.
+    """
     splits = splits_of_type(found, PointSplit)
     result = Inspection(channels=max(3 + len(split.features) for _, split in splits))
     checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
@@ -79,13 +82,13 @@ def list_points(found: RecognizedDataset, split: PointSplit, index: int) -> dict
 
 class _Cloud(NamedTuple):
     by_class: Labels | None = None
-    """Number of points by class; None if only the header was read."""
+    """Number of points by class, or None if only the header was read."""
     lost: int = 0
     """Number of points without a position."""
 
 
 def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int) -> _Cloud:
-    """Count the points of a cloud by class if it is in `read`, otherwise check only its header.
+    """Count the points of a cloud by class if its index is in `read`, otherwise check only its header.
 
     Raises Unfit, or the errors of its reader.
     """

@@ -29,13 +29,9 @@ class Level(NamedTuple):
 
 
 LEVELS = (Level(1.0, 8, 1, 32), Level(768 / 2048, 12, 5, 64), Level(256 / 2048, 16, 5, 96))
-"""Levels of the encoder. Channels are given for width 1; the authors use width 4 for Semantic3D, and 8 for S3DIS and
-ScanNet.
-"""
+"""Levels of the encoder, with channels for width 1. The authors use width 4 for Semantic3D, 8 for S3DIS and ScanNet."""
 UP = ((12, 2, 1), (8, 1, 0), (8, 1, 0))
-"""Levels of the decoder (X-DeConv, section 3.3): neighbors, dilation, and the encoder level at whose points the output
-is.
-"""
+"""Levels of the decoder (X-DeConv, section 3.3): neighbors, dilation, and the encoder level with the output points."""
 DROPOUT = 0.5
 """Dropout before the last fully connected layer (section 3.3)."""
 
@@ -62,7 +58,10 @@ class PointCNN(nn.Module):
             self.down.append(XConv(before, out, level.neighbours, level.dilation, lifted, multiplier, placed=last))
         self.up = nn.ModuleList()
         self.join = nn.ModuleList()
-        held = [*outputs[:-1], outputs[-1] + outputs[-1] // 4]  # the last level's channels and those of its place
+        held = [
+            *outputs[:-1],
+            outputs[-1] + outputs[-1] // 4,
+        ]  # including those computed from the position
         before = held[-1]
         for neighbours, dilation, level_index in UP:
             out = outputs[level_index]
@@ -107,8 +106,8 @@ class XConv(nn.Module):
         out: Channels of the output.
         lifted: Channels to which the coordinates of neighbors are lifted.
         multiplier: Depth multiplier of the depthwise convolution.
-        placed: True to prepend out / 4 channels computed from the position of the representative point, as in the
-            authors' last layer.
+        placed: True to prepend out / 4 channels computed from the position of the representative point, as in the last
+            layer of the authors' code.
     """
 
     def __init__(  # noqa: PLR0917 - in the order of the algorithm
@@ -144,7 +143,7 @@ class XConv(nn.Module):
         if features is not None:
             gathered = torch.cat([gathered, take(features, nearest)], 3)  # line 3: F_* = [F_delta, F]
         transformed = self.transform(local) @ gathered  # lines 4 and 5: X = MLP(P'), F_X = X x F_*
-        # Line 6: F_p = Conv(K, F_X), a separable one (section 3.2).
+        # Line 6: F_p = Conv(K, F_X), a separable convolution (section 3.2).
         each = torch.einsum("npkc,kcd->npcd", transformed, self.depthwise.to(transformed.dtype)).flatten(2)
         outputs = _normed(self.out_norm, functional.elu(self.pointwise(each)))
         if self.level_index is not None:
@@ -155,7 +154,8 @@ class XConv(nn.Module):
 class XTransform(nn.Module):
     """X-transformation, line 4 of algorithm 1: P' [n, p, K, 3] to X [n, p, K, K].
 
-    As in the authors' code, it is a fully connected layer over all K neighbors and two layers of K values per column.
+    As in the authors' code, it consists of a fully connected layer over all K neighbors and two layers that treat the K
+    values of each column separately.
     """
 
     def __init__(self, neighbours: int) -> None:
@@ -222,7 +222,7 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
 
 
 def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
-    """Return the result of `farthest_points`, with the loop as one operation of an exported graph."""
+    """Return the result of `farthest_points`, with the loop as one operation in an exported graph."""
 
     def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         away, last = state
@@ -239,10 +239,11 @@ def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
-    """Return the indices of the neighbors of each of [n, p, 3] among points [n, m, 3], int64 [n, p, count].
+    """Return the indices of the neighbors of each representative point, int64 [n, p, count].
 
-    They are every `dilation`-th of the count * dilation nearest points (section 3.3, Dilated Convolution). With fewer
-    points, the dilation is smaller; with fewer than `count` points, they repeat.
+    The representative points are [n, p, 3], and the neighbors are chosen among points [n, m, 3]. They are every
+    `dilation`-th of the count * dilation nearest points (section 3.3, Dilated Convolution). With fewer points, the
+    dilation is smaller. With fewer than `count` points, they repeat.
     """
     available = points.shape[1]
     dilation = max(1, min(dilation, available // count))
@@ -254,11 +255,11 @@ def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: 
 
 
 def _distances(ones: Tensor, others: Tensor) -> Tensor:
-    """Return the distances between [n, p, 3] and [n, m, 3], as [n, p, m].
+    """Return the distances between points [n, p, 3] and [n, m, 3], as [n, p, m].
 
     Computing them from products would be faster, but lose the small differences between close points.
     """
-    if torch.compiler.is_exporting():  # ONNX would be given products; this takes three times the memory
+    if torch.compiler.is_exporting():  # ONNX export would use products; this needs three times the memory
         return (ones[:, :, None] - others[:, None]).square().sum(3)
     return torch.cdist(ones, others, compute_mode="donot_use_mm_for_euclid_dist")
 

@@ -1,4 +1,4 @@
-"""Blocks of point clouds for a model, each with a fixed number of neighboring points."""
+"""Blocks of neighboring points from point clouds, as samples with a fixed number of points."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from engine.tasks.points.decoding.fields import Points
 from engine.tasks.points.formats import PointSplit, heads
 
 DRAWN = 8
-"""Largest ratio of the points in a block to the points in a sample, which are drawn from it.
+"""Largest ratio of the points in a block to the points in a sample that is drawn from it.
 
 A sample then covers the same area as a thinned block, as in PointCNN.
 """
 CACHE_BYTES = 2 << 30
 CACHE_FRACTION = 1 / 16
-"""Fraction of the free memory for recently used clouds, but at least `CACHE_BYTES`."""
+"""Fraction of the free memory that is used to cache recent clouds, but at least `CACHE_BYTES`."""
 SURVEYED = 16
-"""Number of clouds that are read to compute the mean and the deviation of each channel."""
+"""Number of clouds that are read to compute the mean and standard deviation of each channel."""
 TILTED = math.pi / 32
-"""Largest rotation about each axis if the vertical axis is unknown; PointCNN rotates S3DIS as far about one axis."""
+"""Largest rotation about each axis if the vertical axis is unknown. PointCNN rotates S3DIS as far about one axis."""
 
 Flags = npt.NDArray[np.bool_]
 
 
 class _Read(NamedTuple):
-    """Cloud whose points are sorted by block; block i reaches from `starts[i]` to `starts[i + 1]`."""
+    """Cloud whose points are sorted by block. Block i extends from `starts[i]` to `starts[i + 1]`."""
 
     positions: Points
     features: Points
@@ -67,15 +67,15 @@ class PointBlocks(FileSamples):
 
     Each cloud is halved across its longest side until a block has at most `DRAWN` times as many points as a sample. The
     points of a block are distributed at random over as many samples as needed, so that every point occurs once per
-    epoch. In training the draw depends on (seed, epoch, block); in validation it is always the same. A sample with too
-    few points is filled up with other points of the block, whose class is set to `NO_CLASS`.
+    epoch. In training the distribution depends on (seed, epoch, block); in validation it is always the same. A sample
+    with too few points is filled up with other points of the block, whose class is set to `NO_CLASS`.
 
     Positions are relative to their mean, and rotated in training if `turned` is True. All inputs are normalized by
     `statistics`.
     """
 
     labelled = True
-    """True if the points have labels; otherwise all points have the first class."""
+    """True if the points have labels. Otherwise all points have the first class."""
 
     def __init__(self, split: PointSplit, code: MaskCode, folder: str, *, points: int = 2048) -> None:
         self.folder = folder
@@ -124,10 +124,10 @@ class PointBlocks(FileSamples):
         return printable(os.path.relpath(self.split.files[self._samples[index][0]], self.folder))
 
     def points_of(self, index: int) -> tuple[Labels, Flags]:
-        """Return the positions of a validation sample's points in the file, int64 [points], and a mask without fillers.
+        """Return the file positions of the points in a validation sample, int64 [points], and a mask without fillers.
 
-        Each point of the cloud belongs to exactly one sample in which it is no filler. Raises the exceptions of the
-        file's reader.
+        Each point of the cloud is a regular point in exactly one sample; elsewhere it may occur as a filler. Raises the
+        exceptions of the file's reader.
         """
         cloud, block, number = map(int, self._samples[index])
         read = self._read(cloud)
@@ -177,9 +177,9 @@ class PointBlocks(FileSamples):
         return self
 
     def compute_statistics(self) -> Statistics:
-        """Return mean and standard deviation of each channel, computed from some of the clouds.
+        """Compute the mean and standard deviation of each channel from some of the clouds.
 
-        Positions are measured from the mean of their block and share one deviation, which preserves shapes. Constant
+        Positions are relative to the mean of their block and share one deviation, which preserves shapes. Constant
         channels have a deviation of 1.
         """
         squares, positions, features = 0.0, 0, []
@@ -199,7 +199,7 @@ class PointBlocks(FileSamples):
         return (0.0, 0.0, 0.0, *means), (spread, spread, spread, *(each if each > 0 else 1.0 for each in deviations))
 
     def _draw_rows(self, read: _Read, cloud: int, block: int, number: int, epoch: int) -> tuple[Labels, Flags]:
-        """Return the rows of a sample's points in its cloud, and a mask without fillers."""
+        """Return the rows of a sample's points in its cloud, and a mask that is False for fillers."""
         first, last = read.starts[block : block + 2]
         samples = math.ceil(_even(self._counts[cloud], self._block_counts[cloud])[block] / self.points)
         counters = np.arange(last - first, dtype=np.int64) + (cloud << 40) + (block << 24)
@@ -212,7 +212,7 @@ class PointBlocks(FileSamples):
     def _rotation(self, index: int, epoch: int, *, upright: bool) -> Points:
         """Draw a random rotation, float32 [3, 3], with a reflection half of the time.
 
-        With `upright`, it rotates only about the vertical axis, by any angle.
+        If `upright` is True, it rotates only about the vertical axis, by any angle.
         """
         drawn = self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)
         first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()
@@ -277,7 +277,7 @@ def _even(count: int, parts: int) -> list[int]:
 
 
 def _halve(positions: Points, order: Labels, parts: int) -> None:
-    """Sort the rows in `order` into nearly equal `parts` of neighboring points.
+    """Sort the rows in `order` so that they form nearly equal `parts` of neighboring points.
 
     The points are halved recursively across their longest side.
     """

@@ -1,7 +1,4 @@
-"""Classes of SemanticKITTI (Behley et al. 2019): the default, or those in a semantic-kitti.yaml in the folder.
-
-Torch-free.
-"""
+"""Classes of SemanticKITTI (Behley et al. 2019): the default ones, or those in a semantic-kitti.yaml. Torch-free."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ _ENTRY = re.compile(r"\s+(\w+)\s*:\s*(.+?)\s*(?:#.*)?")
 
 
 class KittiClasses(NamedTuple):
-    """Classes with their main labels; `merged` pairs each additional label with a main one."""
+    """Classes with their main labels. `merged` pairs each additional label with a main label."""
 
     names: tuple[str, ...]
     values: tuple[int, ...]
@@ -62,7 +59,7 @@ _DEFAULT = KittiClasses(
 
 
 def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> KittiClasses | None:
-    """Return the classes of a folder with SemanticKITTI's layout; None if the layout or the labels differ."""
+    """Return the classes of a folder with the layout of SemanticKITTI, or None if the layout or the labels differ."""
     sequences = [sequence_of(path) for path in files]
     if not all(sequences):
         return None
@@ -76,7 +73,7 @@ def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> K
 
 
 def sequence_of(path: str) -> str:
-    """Return the number of the sequence that a scan belongs to ("08"), or "" if it isn't in sequences/NN/velodyne."""
+    """Return the number of the sequence ("08") that contains a scan, or "" if it isn't in sequences/NN/velodyne."""
     parts = os.path.normpath(path).split(os.sep)
     if len(parts) < 4 or parts[-2].lower() != "velodyne" or parts[-4].lower() != "sequences":
         return ""

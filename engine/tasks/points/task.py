@@ -33,9 +33,9 @@ from engine.tasks.predictions import PointScores, Scores
 from engine.tasks.segmentation.task import ClassOfPixel, SegmentationMetric
 
 WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
-"""Width of PointCNN by model id; its authors use 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
+"""Width of PointCNN by model id. Its authors use 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
 CLASSES, CHANNELS = 8, 6
-"""Numbers of classes and channels of the models in the catalogue: those of Semantic3D with colored points."""
+"""Numbers of classes and channels in the catalogue's models: those of Semantic3D with colored points."""
 DRAWING_SIDE = 256
 """Side of drawings in pixels."""
 
@@ -55,7 +55,9 @@ class PointSegmentation(Task):
         return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS, construction=construction)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """Build a model from [n, channels, points] to [n, classes, points]; the first three channels are positions.
+        """Build a model that maps [n, channels, points] to [n, classes, points].
+
+        The first three channels are positions.
 
         Raises TaskError.
         """
@@ -82,7 +84,7 @@ class PointSegmentation(Task):
         try:
             with torch.no_grad():
                 outputs = model.eval()(given)
-        except Exception as error:  # any code of a user
+        except Exception as error:  # a user's code may raise anything
             message = (
                 f"The model of {job.model.name} fails on points {list(given.shape)}: {type(error).__name__}: {error}."
             )
@@ -99,7 +101,7 @@ class PointSegmentation(Task):
         return 0
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return statistics that change nothing, since samples are normalized when they are read."""
+        """Return neutral statistics, since samples are normalized when they are read."""
         return (0.0,) * channels, (1.0,) * channels
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
@@ -137,7 +139,7 @@ class PointSegmentation(Task):
 
 
 class PointMetric(SegmentationMetric):
-    """Metric like that of pixels, with points counted instead of pixels."""
+    """Metric like that for pixels, but counting points."""
 
     def compute(self) -> dict[str, float]:
         measured = super().compute()
@@ -145,7 +147,7 @@ class PointMetric(SegmentationMetric):
 
 
 class ClassOfPoint(ClassOfPixel):
-    """Objective for the class of every point except those with `NO_CLASS`, with the losses of `ClassOfPixel`.
+    """Objective for the class of every point except those with `NO_CLASS`. It has the same losses as `ClassOfPixel`.
 
     Outputs are [n, classes, points], targets int64 [n, points].
     """
@@ -176,7 +178,7 @@ class ClassOfPoint(ClassOfPixel):
         return Analysis(self, classes)
 
     def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
-        """Draw the points with their classes.
+        """Draw the points in the colors of their classes.
 
         `image` is the model's input, float32 [channels, points], and `plane` holds the class of each point.
         """

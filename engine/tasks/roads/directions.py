@@ -1,4 +1,4 @@
-"""Direction of roads, and of other long and thin objects, at each pixel of their mask. Torch-free."""
+"""Directions of roads, and of other long and thin objects, at each pixel of a mask. Torch-free."""
 
 from __future__ import annotations
 
@@ -9,37 +9,40 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 
 DIRECTIONS = 36
-"""Number of classes of direction, as in Batra et al. 2019 (section 3.1), who divide the full circle.
+"""Number of direction classes, as in Batra et al. 2019 (section 3.1), who divide the full circle.
 
-Lines in masks have no sense of direction, so the classes divide the half circle: class k is k times `STEP` degrees from
+Lines in masks have no forward direction, so the classes divide the half circle: class k is k times `STEP` degrees from
 the horizontal, counterclockwise. Its neighbors are k - 1 and k + 1, and the last class is next to the first.
 """
 STEP = 180 / DIRECTIONS
 BACKGROUND = DIRECTIONS
-"""Class of pixels without a line."""
+"""Class for pixels without a line."""
 LINE = 1
-"""Class of lines in a mask with two classes."""
+"""Class of the lines in a mask with two classes."""
 VERSION = 2
-"""Version of the computation; raise it with any change of the resulting directions, so that old caches are not used."""
+"""Version of the computation.
+
+Increase it with any change to the computed directions, so that old caches are not used.
+"""
 
 SPREAD = 3.0
-"""Standard deviation, in pixels, of the weights around a pixel whose direction is measured.
+"""Standard deviation in pixels of the weights around a pixel when its direction is measured.
 
 Smaller values follow the steps between pixels, larger ones cut corners.
 """
 REACH = 6
-"""Minimum distance of pixels without a weight: twice `SPREAD`."""
+"""Distance beyond which pixels have no weight: twice `SPREAD`."""
 NARROW = 4.0
-"""Largest distance from the border of a line to its middle, in blocks of pixels.
+"""Largest distance from the border of a line to its center, in blocks of pixels.
 
-Wider lines are examined in larger blocks, since the steps of their borders are farther apart than `SPREAD`.
+Wider lines are examined in larger blocks, since the steps in their borders are farther apart than `SPREAD`.
 """
 
 Mask = npt.NDArray[np.bool_]
 
 
 def orientation_plane(plane: Bytes) -> Bytes:
-    """Return the direction class of each pixel in `plane`, uint8 [h, w] of mask classes.
+    """Return the direction class at each pixel of `plane`, uint8 [h, w] of mask classes.
 
     Pixels without a line get `BACKGROUND`. Pixels without a class, and dots, which have no direction, get `NO_CLASS`.
     """
@@ -48,7 +51,7 @@ def orientation_plane(plane: Bytes) -> Bytes:
     lines = plane == LINE
     found = np.full(plane.shape, BACKGROUND, np.uint8)
     if lines.any():
-        # Half of a line's pixels are farther from its border than a quarter of its width.
+        # Half of the pixels on a line are farther from its border than a quarter of its width.
         halfway = float(np.median(distance_transform_edt(np.pad(lines, 1))[1:-1, 1:-1][lines]))
         step = max(1, round(2 * halfway / NARROW))
         middle = thin(_in_blocks(lines, step))
@@ -61,7 +64,7 @@ def orientation_plane(plane: Bytes) -> Bytes:
 
 
 def _in_blocks(mask: Mask, step: int) -> Mask:
-    """Reduce `mask` to blocks of `step` x `step` pixels; a block is True if any of its pixels is."""
+    """Reduce `mask` to blocks of `step` x `step` pixels. A block is True if any of its pixels is True."""
     height, width = mask.shape
     padded = np.pad(mask, ((0, -height % step), (0, -width % step)))
     blocks: Mask = np.logical_or.reduce(padded.reshape(len(padded) // step, step, -1, step), axis=(1, 3))
@@ -96,14 +99,14 @@ def thin(mask: Mask) -> Mask:
 
 
 _NEIGHBORS = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)])
-"""Row and column offsets of a pixel's neighbors, clockwise from the one above."""
+"""Row and column offsets of a pixel's neighbors, clockwise from the upper one."""
 _SIDES = (0, 4, 2, 6)
 """Indices of the neighbors above, below, right and left."""
 _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
 def _removable() -> Mask:
-    """Return, for each set of neighbors given by its bits, True if the pixel may be removed.
+    """Return a table of all combinations of neighbors, given by their bits, that is True if the pixel may be removed.
 
     The neighbors must stay connected, and the pixel must not end a line: Hilditch's crossing number is 1.
     """
@@ -123,8 +126,8 @@ def _neighbors_of(indices: npt.NDArray[np.intp], offsets: npt.NDArray[np.intp]) 
 def _directions(middle: Mask) -> Bytes:
     """Return the direction class at each pixel of center lines, uint8 [h, w].
 
-    It is the axis along which the line pixels around it spread most, computed from their second moments. Other pixels,
-    and those with equal spread in all directions, get `NO_CLASS`.
+    It is the axis along which nearby line pixels vary most, computed from their second moments. All other pixels, and
+    pixels without a dominant axis, get `NO_CLASS`.
     """
     rows, columns = np.nonzero(middle)
     along = np.arange(-REACH, REACH + 1)

@@ -1,4 +1,4 @@
-"""Declaration of road extraction: pixels of lines, and the directions of the lines. Torch-free."""
+"""Declaration of road extraction: the pixels and directions of lines. Torch-free."""
 
 from engine.contract.catalogue import DefaultModel, Measure, TaskEntry
 from engine.contract.weights import INCLUDED_ENCODER
@@ -21,7 +21,7 @@ TASK = TaskDeclaration(
         classes=2,
         predicts="lines",
         augmentation="lines",
-        scores=39,  # of background and line, then of 36 directions and none
+        scores=39,  # scores of background and line, then of 36 directions and no direction
         hub_task="image-segmentation",
     ),
     "engine.tasks.roads.task:RoadExtraction",

@@ -1,4 +1,4 @@
-"""Metrics for predicted lines: by area, by center line, and by direction."""
+"""Metrics for predicted lines by area, center line and direction."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from engine.tasks.roads.directions import DIRECTIONS, LINE, STEP, Mask, thin
 SLACK = 3
 """Tolerance between two center lines, in rows and columns of the image that the model receives.
 
-Mnih & Hinton 2010 (section 4) use the same number of pixels, and so does the code of Batra et al. 2019 (`relaxed_f1`).
+Mnih & Hinton 2010 (section 4) use the same number of pixels, and so does the code by Batra et al. 2019 (`relaxed_f1`).
 """
 TOLERANCE = 10.0
-"""Tolerance of a direction in degrees: the width of a class in Batra et al. 2019."""
+"""Tolerance for a direction in degrees: the width of a class in Batra et al. 2019."""
 
 _CONFUSION = slice(2, 6)
 _MIDDLES = slice(6, 10)
@@ -28,14 +28,13 @@ _DIRECTED = slice(10, 12)
 class RoadMetric(Metric):
     """Metrics of lines by area, center line and direction.
 
-    `counters` are the sum of the losses and the number of images; the confusion matrix of pixels, with a row per true
-    class; the pixels of predicted center lines and those of them near a true one, and vice versa; the pixels of true
-    lines with a direction, and those of them whose most likely direction is correct, even if no line is predicted
-    there.
+    `counters` hold, in this order: the sum of the losses and the number of images; the confusion matrix of pixels, with
+    a row per true class; the counts of `_middles`; and the counts of `_directed`.
 
     Args:
-        losses: Returns the loss of each image, [n], for outputs and targets.
-        scores: Returns the full-size scores of the classes, [n, 2, h, w], and of the directions, [n, 37, h, w].
+        losses: Function that returns the loss of each image, [n], for outputs and targets.
+        scores: Function that returns the full-size scores of the classes, [n, 2, h, w], and of the directions, [n, 37,
+            h, w].
     """
 
     def __init__(
@@ -77,7 +76,11 @@ class RoadMetric(Metric):
         }
 
     def relaxed(self) -> tuple[float, float]:
-        """Return the fraction of predicted center lines near a true one, and of true ones near a predicted one."""
+        """Return the precision and recall of center lines.
+
+        These are the fraction of predicted center lines near a true one, and the fraction of true ones near a predicted
+        one.
+        """
         found, found_near, true, true_near = self.counters[_MIDDLES].tolist()
         return _ratio(found_near, found), _ratio(true_near, true)
 
@@ -100,7 +103,7 @@ def _ratio(count: float, total: float) -> float:
 
 
 def _middles(found: Mask, true: Mask) -> Tensor:
-    """Count center line pixels of masks [n, h, w].
+    """Count center line pixels in masks [n, h, w].
 
     The counts are: predicted, predicted near a true one, true, and true near a predicted one.
     """
@@ -117,7 +120,10 @@ def _middles(found: Mask, true: Mask) -> Tensor:
 
 
 def _directed(found: Tensor, true: Tensor) -> Tensor:
-    """Return the number of pixels with a true direction, and of those whose predicted direction is correct."""
+    """Return the number of pixels with a true direction, and the number of these whose predicted direction is correct.
+
+    The direction counts even at pixels without a predicted line.
+    """
     has = true < DIRECTIONS
     apart = (found - true).abs()
     apart = torch.minimum(apart, DIRECTIONS - apart)

@@ -1,4 +1,4 @@
-"""Models for road extraction: those of Batra et al. 2019, and user-defined ones."""
+"""Models for road extraction from Batra et al. 2019, and user-defined models."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def model_info(name: str) -> ModelInfo:
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build the job's model on the CPU, in training mode.
+    """Build the model of a job on the CPU, in training mode.
 
-    It accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). Fresh weights depend only on
+    It accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). New weights depend only on
     the job's seed. Raises TaskError.
     """
     title = _TITLES.get(job.model.name, (job.model.name,))[0]

@@ -1,7 +1,7 @@
-"""Networks of Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation (CVPR).
+"""Networks from Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation (CVPR).
 
 Both have one encoder and two branches: one for the classes of a mask, and one for the classes of direction (section
-3.1). The hourglass has the layer names of the authors' code (github.com/anilbatra2185/road_connectivity), so that their
+3.1). The hourglass uses the layer names of the authors' code (github.com/anilbatra2185/road_connectivity), so that its
 weights can be loaded. Image sides must be multiples of 32 px, so that halving and doubling restores them.
 
 Each network returns one tensor [n, classes + directions, pixels]: the scores of both branches for the pixels of the
@@ -22,10 +22,10 @@ STRIDE = 32
 
 
 def unpack(outputs: Tensor, size: int) -> list[Tensor]:
-    """Return the maps [n, scores, s, s] for images with side `size`, the largest first.
+    """Return the maps [n, scores, s, s] for images with side `size`, largest first.
 
     There is one map with the full side, possibly followed by one with half of it and any number with a quarter of it.
-    Maps that are already unpacked, [n, scores, size, size], are accepted, too.
+    Maps that are already unpacked, [n, scores, size, size], are also accepted.
     """
     pixels = outputs.flatten(2)
     maps: list[Tensor] = []
@@ -58,7 +58,10 @@ class DecoderBlock(nn.Module):
 
 
 class LinkNetDecoder(nn.Module):
-    """Decoder of one branch, from encoder features at strides 4 to 32, with `widths` channels, to full-size scores."""
+    """Decoder for one branch, from encoder features at strides 4 to 32 to full-size scores.
+
+    `widths` are the numbers of channels in the encoder features.
+    """
 
     def __init__(self, widths: Sequence[int], scores: int) -> None:
         super().__init__()
@@ -81,7 +84,7 @@ class LinkNetDecoder(nn.Module):
 
 
 class LinkNetMTL(nn.Module):
-    """LinkNet with one decoder per branch on an encoder of segmentation_models_pytorch.
+    """LinkNet with one decoder per branch on an encoder from segmentation_models_pytorch.
 
     The paper uses a ResNet. The output is one map with the full side.
     """
@@ -129,7 +132,7 @@ class HourglassModuleMTL(nn.Module):
 
     def __init__(self, features: int, blocks: int, depth: int) -> None:
         super().__init__()
-        # Each depth has a skip, a way down, and a way up per branch; the lowest also has a bottom per branch.
+        # Each depth has a skip, a path down, and one path up per branch. The deepest also has a bottom per branch.
         rows = (nn.ModuleList(_row(features, blocks) for _ in range(6 if low == 0 else 4)) for low in range(depth))
         self.hg = nn.ModuleList(rows)
 
@@ -149,7 +152,7 @@ class HourglassModuleMTL(nn.Module):
 class StackHourglassNetMTL(nn.Module):
     """Sequence of hourglasses at a quarter of the side, followed by a decoder to half and the full side.
 
-    Each hourglass outputs scores, which the next one receives, and all maps are learned (the paper's multi-scale loss).
+    Each hourglass outputs scores, which the next one receives. All maps are learned (the paper's multi-scale loss).
     """
 
     def __init__(self, classes: int, directions: int, channels: int, stacks: int = 2, depth: int = 3) -> None:
@@ -201,7 +204,7 @@ class StackHourglassNetMTL(nn.Module):
     def _scored(
         self, stack: int, branches: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]:
-        """Return the scores of both branches after a hourglass, the input of the next one, and the features."""
+        """Return the scores of both branches after a hourglass, the input of the next hourglass, and the features."""
         all_scores, features = [], []
         back: Tensor | None = None
         for branch, x in zip(("1", "2"), branches, strict=True):

@@ -1,4 +1,4 @@
-"""Images with masks of lines, and with a second plane for the direction of the lines."""
+"""Images with masks of lines and a second plane with the directions of the lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class OrientedImages(ImageSet):
         return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """Return the targets with the directions in the augmented image: a mirrored line has another direction."""
+        """Return the targets with directions in the augmented image.
+
+        For example, mirroring changes the direction of a line.
+        """
         assert planes is not None
         targets = planes.long()
         if placement is not None:
@@ -51,7 +54,7 @@ class OrientedImages(ImageSet):
 
 
 def _moved_directions(linear: Tensor) -> Tensor:
-    """Return the direction class that each class becomes when matrices [n, 2, 2] transform (x, y), int64 [n, 256].
+    """Return the new class for each direction class after transforming (x, y) with matrices [n, 2, 2], int64 [n, 256].
 
     Other classes are unchanged.
     """

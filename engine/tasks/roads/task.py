@@ -1,4 +1,4 @@
-"""Road extraction: pixels of roads or other lines, and the directions of the lines."""
+"""Road extraction: the pixels and directions of roads or other lines."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class RoadExtraction(ImageTask):
         return LinesAndDirections()
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Return the splits with directions next to the classes, and without the class that the job ignores.
+        """Return the splits with directions added to the classes, and without the class that the job ignores.
 
-        Raises DatasetError if there is more than one kind of lines, TaskError if there is none.
+        Raises DatasetError if there is more than one kind of line, and TaskError if there is none.
         """
         splits = Segmentation().prepared(job, splits)
         wrong = class_count_problems(self.entry, len(splits.classes))
@@ -57,10 +57,10 @@ class LinesAndDirections(Objective):
     """Objective for lines and their directions after Batra et al. 2019.
 
     The loss of an image is the sum of a soft IoU loss for the lines and a cross entropy for the directions, over the
-    model's maps at the full, half and quarter side. This follows the authors' code (train_mtl.py), except for how means
-    are computed. Pixels with `NO_CLASS` are left out.
+    model's maps at the full, half and quarter side. This follows the authors' code (train_mtl.py), but means are
+    computed differently. Pixels with `NO_CLASS` are left out.
 
-    Targets are int64 [n, 2, h, w], classes and directions (see `directions`); smaller maps learn from every second or
+    Targets are int64 [n, 2, h, w], classes and directions (see `directions`). Smaller maps learn from every second or
     every fourth pixel.
     """
 
@@ -98,7 +98,7 @@ class LinesAndDirections(Objective):
         return self._visualize(image, classes == LINE, along, counted=classes != NO_CLASS)
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        """Draw predicted lines in the colors of their likeliest directions."""
+        """Draw predicted lines in the colors of their most likely directions."""
         scores = unpack(output[None].float(), image.shape[0])[0][0]
         lines = (scores[:CLASSES].argmax(0) == LINE).numpy()
         along = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
@@ -129,7 +129,7 @@ class LinesAndDirections(Objective):
 
 
 class RoadAnalysis(Analysis):
-    """Analysis of lines, with precision and recall of their center lines."""
+    """Analysis of lines, with the precision and recall of their center lines."""
 
     entries = (
         Measure("relaxed_precision", "Relaxed precision", higher_is_better=True, percent=True),
@@ -149,7 +149,7 @@ def _full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return 1 minus the soft IoU of each image's lines, [n], or of its background if it has no lines.
+    """Return 1 minus the soft IoU of the lines in each image, [n], or of the background if an image has no lines.
 
     It is the IoU computed with likelihoods instead of binary pixels (Máttyus et al. 2017, section 3.1). The authors'
     code uses the mean over both classes. If lines are rare, the background then has the larger gradient, and a short
@@ -166,10 +166,11 @@ def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean of the cross entropies of each image's lines and its background, [n]; 0 if it has neither.
+    """Return the mean cross entropy of the lines and the background in each image, [n], or 0 if it has neither.
 
-    The authors' code uses the mean over all pixels. If lines are rare and thin, the background then has nearly all of
-    the gradient, and a short training learns no directions.
+    The cross entropies of lines and background have the same weight. The authors' code uses the mean over all pixels.
+    If lines are rare and thin, the background then has nearly all of the gradient, and a short training learns no
+    directions.
     """
     values = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
     of_lines, of_background = (
@@ -180,7 +181,7 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _lay_directions(image: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
-    """Draw the lines on `image` in the colors of their directions; those without a direction are white.
+    """Draw the lines on `image` in the colors of their directions. Lines without a direction are white.
 
     Hues cover a half turn of the direction once, starting with red for horizontal lines.
     """

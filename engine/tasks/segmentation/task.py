@@ -31,16 +31,16 @@ from engine.tasks.predictions import PixelScores, Scores
 from engine.tasks.segmentation.entry import TASK
 
 FOCUS = 2.0
-"""Exponent of the focal loss: Lin et al. 2017 found 2 to be best (section 5.1)."""
+"""Exponent of the focal loss. Lin et al. 2017 found 2 to be best (section 5.1)."""
 SMOOTH = 1.0
-"""Constant that keeps the Dice loss finite for a class that an image lacks.
+"""Constant that keeps the Dice loss finite for a class that does not occur in an image.
 
 Milletari et al. 2016 omit it, since their images always contain both classes.
 """
 
 
 class SegmentationMetric(Metric):
-    """IoU, F1, pixel accuracy and loss of masks.
+    """IoU, F1, pixel accuracy and loss for masks.
 
     `counters` are the sum of the losses, the number of images, and the confusion matrix of pixels, with a row per true
     class.
@@ -64,7 +64,7 @@ class SegmentationMetric(Metric):
         self.counters = self.counters.to(outputs.device) + torch.cat([sums, confusion])
 
     def compute(self) -> dict[str, float]:
-        """Return the metrics; means are over the classes that occur in masks or in predictions."""
+        """Return the metrics. Means are over the classes that occur in masks or predictions."""
         loss, count = self.counters[:2].tolist()
         if not count:
             return {}
@@ -79,7 +79,7 @@ class SegmentationMetric(Metric):
         }
 
     def per_class(self) -> dict[str, Shares]:
-        """Return metrics of each class; None for a class that neither occurs nor is predicted."""
+        """Return the metrics of each class, or None for a class that neither occurs nor is predicted."""
         right, true, found = self._sums()
         return {"IoU": shares(right, true + found - right)} | class_scores(right, true, found)
 
@@ -92,7 +92,7 @@ class SegmentationMetric(Metric):
         return self.counters[2:].reshape(self._classes, self._classes)
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the correct, true and predicted pixels of each class."""
+        """Return the number of correct, true and predicted pixels for each class."""
         return self._matrix.diag(), self._matrix.sum(1), self._matrix.sum(0)
 
 
@@ -136,13 +136,13 @@ class Segmentation(ImageTask):
 
 
 class ClassOfPixel(Objective):
-    """Objective for the class of each pixel, except pixels with `NO_CLASS`.
+    """Objective for the class of each pixel. Pixels with `NO_CLASS` are ignored.
 
-    An image's loss is the mean over its pixels.
+    The loss of an image is the mean over its pixels.
 
     `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
     loss (Milletari et al. 2016, over the classes in an image), or the mean of cross entropy and Dice. `weights` [C] are
-    the weights of pixels by class in the cross entropy and the focal loss; the Dice loss balances the classes without
+    the weights of pixels by class in the cross entropy and the focal loss. The Dice loss balances the classes without
     weights.
     """
 
@@ -156,7 +156,7 @@ class ClassOfPixel(Objective):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if self._weights is not None:
-            self._weights = self._weights.to(outputs.device)  # once, since a copy holds up the host
+            self._weights = self._weights.to(outputs.device)  # once, since a copy blocks the host
         return self._loss(outputs, targets, self._weights)
 
     def plain_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -207,12 +207,12 @@ class ClassOfPixel(Objective):
         return Visualization(self._drawn(image, plane), legend=classes_in(plane))
 
     def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
-        """Draw the classes on a sample, each in its color."""
+        """Draw the classes on a sample in their colors."""
         return overlay_mask(image, plane)
 
 
 def _mean_of_image(values: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean of `values` [n, h, w] over each image's pixels with a class, or 0 if it has none."""
+    """Return the mean of `values` [n, h, w] over the pixels with a class in each image, or 0 if there are none."""
     return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
 
 

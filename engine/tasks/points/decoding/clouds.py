@@ -1,4 +1,4 @@
-"""Reading of point clouds in files of all known types, with the labels of their points. Torch-free."""
+"""Read point clouds from files of all known types, with the labels of the points. Torch-free."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from engine.tasks.points.decoding import (
 from engine.tasks.points.decoding.fields import Columns, Fields, Head, Points
 
 EXTENSIONS = frozenset({".ply", ".las", ".laz", ".pcd", ".xyz", ".asc"})
-"""File extensions that only point clouds have."""
+"""File extensions that are used only for point clouds."""
 TABLES = frozenset({".xyz", ".asc", ".txt", ".csv"})
 SCANS = frozenset({".bin"})
 UNSURE = frozenset({".txt", ".csv", ".bin"})
-"""File extensions that point clouds share with other files."""
+"""File extensions that are also used for other files."""
 
 _Chunk = tuple[npt.NDArray[np.float64], Points, Labels, Labels]
 """Positions [n, 3], features [n, f] and labels [n] of some points, and their indices in the file [n]."""
 
 
 class Cloud(NamedTuple):
-    """Points of a file, without those that have no position.
+    """Points in a file, not including points without a position.
 
     Attributes:
-        positions: float32 [n, 3], in the file's unit, relative to their center.
+        positions: float32 [n, 3], in the unit of the file, relative to their center.
         features: float32 [n, f].
-        labels: int64 [n], zeros if none were requested.
+        labels: int64 [n], or zeros if none were requested.
         rows: Indices of the points in the file, int64 [n].
     """
 
@@ -53,7 +53,7 @@ class _Reader(NamedTuple):
     head: Callable[[str], Head]
     parts: Callable[[str, Sequence[str], bool], Iterator[Columns]]
     fields: Callable[[str], Fields] | None = None
-    """Function that reads only the fields; faster than `head` for files whose points must be counted."""
+    """Function that reads only the fields. It is faster than `head` for files whose points must be counted."""
 
 
 _LAS = _Reader(las.read_head, las.read_parts)
@@ -70,7 +70,7 @@ _READERS = {
 
 
 def is_cloud(path: str) -> bool:
-    """Return True if a file is a point cloud according to its extension.
+    """Return True if the extension of a file shows that it is a point cloud.
 
     Files with extensions in `UNSURE` are opened.
     """
@@ -94,12 +94,12 @@ def is_las(path: str) -> bool:
 
 
 def is_upright(path: str) -> bool:
-    """Return True if z is known to be the height of points in this file."""
+    """Return True if z is known to be the height of the points in this file."""
     return is_las(path) or _ending(path) in SCANS
 
 
 def read_fields(path: str) -> Fields:
-    """Return the fields of a file's points. Raises Unfit, or what laspy or the system raises."""
+    """Return the fields of the points in a file. Raises Unfit, OSError, and exceptions of laspy."""
     reader = _reader(path)
     if reader.fields is not None:
         return reader.fields(path)
@@ -108,12 +108,12 @@ def read_fields(path: str) -> Fields:
 
 
 def read_head(path: str) -> Head:
-    """Return the number of a file's points and their fields. Raises Unfit, or what laspy or the system raises."""
+    """Return the number of points in a file and their fields. Raises Unfit, OSError, and exceptions of laspy."""
     return _reader(path).head(path)
 
 
 def read_cloud(path: str, features: Sequence[str], *, labelled: bool = True) -> Cloud:
-    """Return all points of a file, with labels if it is `labelled`.
+    """Return all points in a file, with labels if `labelled` is True.
 
     Raises Unfit, and nearly any other exception, since readers may raise anything for a broken file.
     """
@@ -126,9 +126,9 @@ def read_cloud(path: str, features: Sequence[str], *, labelled: bool = True) -> 
 
 
 def count_labels(path: str) -> tuple[Labels, Labels]:
-    """Return the sorted labels in a file, and the number of points with each: both int64 [k].
+    """Return the sorted labels in a file, and the number of points with each label: both int64 [k].
 
-    Only a chunk of the points is in memory at a time. Raises the exceptions of `read_cloud`.
+    Only a chunk of the points is in memory at any time. Raises the same exceptions as `read_cloud`.
     """
     counts: Counter[int] = Counter()
     for _, _, labels, _ in read_parts(path, ()):
@@ -139,7 +139,10 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
 
 
 def read_parts(path: str, features: Sequence[str], *, labelled: bool = True) -> Iterator[_Chunk]:
-    """Yield the points of a file in parts, without points that have no position. Raises Unfit if no point has one."""
+    """Yield the points of a file in chunks, without points that have no position.
+
+    Raises Unfit if no point has a position.
+    """
     first, some = 0, False
     for positions, columns, labels in _reader(path).parts(path, features, labelled):
         rows = np.arange(first, first := first + len(labels))
@@ -156,9 +159,9 @@ def _ending(path: str) -> str:
 
 
 def _reader(path: str) -> _Reader:
-    """Return the reader for a file's type.
+    """Return the reader for the type of a file.
 
-    A file with an unknown extension is read as PLY, which reports that it is none.
+    A file with an unknown extension is read as PLY, and its reader reports that it isn't PLY.
     """
     ending = _ending(path)
     return _ROOM if ending in TABLES and rooms.is_room(path) else _READERS.get(ending, _READERS[".ply"])

@@ -1,4 +1,4 @@
-"""Fields that points may have, and functions shared by all readers of point clouds. Torch-free."""
+"""Fields that points may have, and functions shared by all point cloud readers. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LABELS = (
     "label", "labels", "class", "classification", "scalar_label", "scalar_labels", "scalar_class", "scalar_classification",
     "semantic", "sem_class", "category",
 )  # fmt: skip
-"""Names of the field with a point's class, in lower case; CloudCompare adds the prefix scalar_."""
+"""Names for the field with the class of a point, in lower case. CloudCompare adds the prefix scalar_."""
 FEATURES = ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
-"""Inputs of a model in addition to the position, in this order."""
+"""Model inputs in addition to the position, in this order."""
 AT_ONCE = 1 << 20
 """Number of points that are read from a file at once."""
 MAX_HEADER_BYTES = 1 << 16
 MAX_DIGITS = 13
-"""Largest number of digits of a header's number of points."""
+"""Largest number of digits for the number of points in a header."""
 _ALIASES = {
     "r": "red",
     "g": "green",
@@ -34,18 +34,18 @@ _ALIASES = {
 
 Points = npt.NDArray[np.float32]
 Columns = tuple[npt.NDArray[np.float64], Points, Labels]
-"""Positions [n, 3], features [n, f] and labels [n] of some points; the labels are zeros if none were requested."""
+"""Positions [n, 3], features [n, f] and labels [n] of some points. The labels are zeros if none were requested."""
 
 
 class Fields(NamedTuple):
-    """Fields of a file's points: those of `FEATURES` that they have, and True if they are labelled."""
+    """Fields of the points in a file: those in `FEATURES`, and True if the points are labelled."""
 
     features: tuple[str, ...]
     labelled: bool
 
 
 class Head(NamedTuple):
-    """Header of a file: number of points, fields in `FEATURES`, and True if the points are labelled."""
+    """Header of a file: the number of points, their fields in `FEATURES`, and True if the points are labelled."""
 
     points: int
     features: tuple[str, ...]
@@ -53,7 +53,10 @@ class Head(NamedTuple):
 
 
 def find_fields(names: Sequence[str]) -> dict[str, str]:
-    """Map x, y, z, the fields in `FEATURES` and "label" to the names of a file's fields, if it has them."""
+    """Map x, y, z, the fields in `FEATURES` and "label" to the names of the fields in a file.
+
+    Missing fields are left out.
+    """
     lower = {name.lower(): name for name in reversed(names)}
     found = {name: lower[name] for name in ("x", "y", "z", *FEATURES) if name in lower}
     for alias, name in _ALIASES.items():
@@ -66,7 +69,7 @@ def find_fields(names: Sequence[str]) -> dict[str, str]:
 
 
 def require(head: Head | Fields, features: Sequence[str], labelled: bool) -> None:
-    """Raise Unfit unless a file has the requested fields, and labels if it is `labelled`."""
+    """Raise Unfit if a file lacks one of the requested fields, or labels although `labelled` is True."""
     missing = [name for name in features if name not in head.features]
     if missing:
         raise Unfit(f"its points have no {', '.join(missing)}, unlike others")
@@ -75,7 +78,7 @@ def require(head: Head | Fields, features: Sequence[str], labelled: bool) -> Non
 
 
 def integer_labels(values: npt.NDArray[np.generic]) -> Labels:
-    """Convert labels to int64; NaN, which CloudCompare writes for points without a label, becomes -1."""
+    """Convert labels to int64. NaN, which CloudCompare writes for points without a label, becomes -1."""
     if not np.issubdtype(values.dtype, np.floating):
         return values.astype(np.int64)
     numbers = np.nan_to_num(values.astype(np.float64), nan=-1.0)
@@ -85,7 +88,7 @@ def integer_labels(values: npt.NDArray[np.generic]) -> Labels:
 
 
 def stack(columns: Sequence[npt.NDArray[np.generic]], count: int) -> Points:
-    """Stack the columns of `count` points to float32 [count, f]."""
+    """Stack the columns for `count` points to float32 [count, f]."""
     if not columns:
         return np.empty((count, 0), np.float32)
     return np.stack([column.astype(np.float32) for column in columns], 1)

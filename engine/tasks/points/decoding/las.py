@@ -1,4 +1,4 @@
-"""Reader of LAS and LAZ files (ASPRS: LAS Specification 1.4). Torch-free."""
+"""Reader for LAS and LAZ files (ASPRS: LAS Specification 1.4). Torch-free."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_head(path: str) -> Head:
 
 
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a file in parts. Raises Unfit, and any exception of laspy."""
+    """Yield the points of a file in chunks. Raises Unfit, and any exception of laspy."""
     require(read_head(path), features, labelled)
     count = 0
     with _open_las(path) as reader:
@@ -46,7 +46,10 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
 
 @contextmanager
 def _open_las(path: str) -> Iterator[LasReader]:
-    """Open a file. Raises Unfit if it announces more points than it holds, since laspy would search for all of them."""
+    """Open a file.
+
+    Raises Unfit if it announces more points than it contains, since laspy would search for all of them.
+    """
     import laspy
 
     logging.getLogger("laspy").setLevel(logging.CRITICAL)
@@ -58,13 +61,13 @@ def _open_las(path: str) -> Iterator[LasReader]:
         except BaseException as error:
             if type(error).__name__ != "PanicException":
                 raise
-            raise Unfit("its compressed points are damaged") from error  # lazrs panics, which is no Exception
+            raise Unfit("its compressed points are damaged") from error  # a panic in lazrs is not an Exception
 
 
 def _check_las(stream: BufferedReader) -> None:
     """Raise Unfit if a file is too short for its header block, or for its chunk table in LAZ.
 
-    Source: LAS Specification 1.4; Isenburg, LASzip, 2013, section 6.
+    Sources: LAS Specification 1.4; Isenburg, LASzip, 2013, section 6.
     """
     length, head = os.fstat(stream.fileno()).st_size, stream.read(_LAS_HEADER_BYTES)
     if not head:
@@ -80,7 +83,7 @@ def _check_las(stream: BufferedReader) -> None:
     if zipped and count:
         stream.seek(start)
         (table,) = struct.unpack("<q", stream.read(8))
-        if table == -1:  # streamed files have it at their end
+        if table == -1:  # streamed files have the chunk table at their end
             stream.seek(-8, os.SEEK_END)
             (table,) = struct.unpack("<q", stream.read(8))
         stream.seek(max(start, min(table, length)))

@@ -1,6 +1,6 @@
-"""Reader of the Point Cloud Library's PCD files: text, binary and compressed. Torch-free.
+"""Reader for the Point Cloud Library's PCD files: text, binary and compressed. Torch-free.
 
-Source: The PCD file format, pointclouds.org; Lehmann, LibLZF (the compression).
+Sources: The PCD file format, pointclouds.org; Lehmann, LibLZF (the compression).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the number of bytes of this field in one point."""
+        """Number of bytes that this field takes in one point."""
         return self.type.itemsize * self.repeats
 
 
@@ -61,7 +61,7 @@ class _Header(NamedTuple):
 
     @property
     def known(self) -> dict[str, str]:
-        """Map the meaning of each known field to its name; "packed" is the field of packed colors."""
+        """Map the meaning of each known field to its name. "packed" is the field with packed colors."""
         names = [field.name for field in self.fields]
         known = find_fields(names)
         packed = next((name for name in names if name.lower() in _PACKED), None)
@@ -69,7 +69,7 @@ class _Header(NamedTuple):
 
     @property
     def point_bytes(self) -> int:
-        """Return the number of bytes of one point."""
+        """Number of bytes per point."""
         return sum(field.size for field in self.fields)
 
 
@@ -83,7 +83,7 @@ def read_head(path: str) -> Head:
 
 
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a file in parts. Raises Unfit."""
+    """Yield the points of a file in chunks. Raises Unfit."""
     require(read_head(path), features, labelled)
     header = _read_header(path)
     known = header.known
@@ -196,7 +196,7 @@ def _binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
 
 
 def _compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
-    """Yield all points at once, since each field is stored for all points, one field after the other."""
+    """Yield all points at once, since the fields are stored one after the other, each for all points."""
     with open_regular(path) as stream:
         stream.seek(header.length)
         sizes = stream.read(8)
@@ -244,5 +244,5 @@ def _decompress(content: bytes, size: int) -> bytearray:
 
 
 def _bits(packed: Values) -> npt.NDArray[np.uint32]:
-    """Convert packed colors to whole numbers; PCL stores their bits as a floating-point number."""
+    """Convert packed colors to integers. PCL stores their bits as a floating-point number."""
     return packed.astype("<f4").view("<u4") if packed.dtype.kind == "f" else packed.astype(np.uint32)

@@ -1,4 +1,4 @@
-"""Reader of PLY files (Turk: The PLY Polygon File Format, 1994). Torch-free."""
+"""Reader for PLY files (Turk: The PLY Polygon File Format, 1994). Torch-free."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BYTES = {
     )
     for name in names
 }
-"""Size of a number of each type in a binary PLY file."""
+"""Number of bytes per number for each type in a binary PLY file."""
 
 
 def read_head(path: str) -> Head:
@@ -66,7 +66,7 @@ def _read_header(path: str) -> tuple[Head, bool]:
                 raise Unfit("its header gives counts that are not numbers")
             case ["property", *kind, name] if elements:
                 elements[-1][2].append((kind, name))
-    # A number in text has a digit and a separator; a list may have only its length.
+    # In text, a number needs at least a digit and a separator, and an empty list only its length.
     min_bytes = sum(
         count * sum(2 if text else _BYTES.get(kind[-2 if "list" in kind else -1], 1) for kind, _ in properties if kind)
         for _, count, properties in elements
@@ -81,7 +81,7 @@ def _read_header(path: str) -> tuple[Head, bool]:
 
 
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a file in parts. Raises Unfit, and any exception of plyfile."""
+    """Yield the points of a file in chunks. Raises Unfit, and any exception of plyfile."""
     from plyfile import PlyData
 
     head, text = _read_header(path)

@@ -1,7 +1,7 @@
-"""Reader of rooms in the layout of S3DIS (Armeni et al. 2016): a table of all points, and one for each object.
+"""Reader for rooms in the layout of S3DIS (Armeni et al. 2016). Torch-free.
 
-The points of a room are stored in ROOM/ROOM.txt, and those of its objects in files such as
-ROOM/Annotations/chair_1.txt. Each line holds x, y, z, red, green and blue. Torch-free.
+A room is a table with all points, and one table for each object. The points of a room are stored in ROOM/ROOM.txt, and
+those of its objects in files such as ROOM/Annotations/chair_1.txt. Each line has x, y, z, red, green and blue.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ANNOTATIONS = "Annotations"
 CLASSES = (
     "ceiling", "floor", "wall", "beam", "column", "window", "door", "table", "chair", "sofa", "bookcase", "board", "clutter",
 )  # fmt: skip
-"""Class names in the order of their customary numbers."""
+"""Class names in the order of their usual numbers."""
 NO_LABEL = -1
 _SAME_AS = {"stairs": "clutter"}
-"""Names of objects that by custom belong to another class."""
+"""Names of objects that are usually assigned to another class."""
 _TABLE = Table(("x", "y", "z", "red", "green", "blue"), None, 0, guessed=False)
 _FIELDS = Fields(("red", "green", "blue"), True)
 
@@ -39,7 +39,7 @@ def unknown_objects(path: str) -> list[str]:
 
 
 def read_fields(path: str) -> Fields:
-    """Return the fields of a room's points."""
+    """Return the fields of the points in a room."""
     return _FIELDS
 
 
@@ -49,7 +49,7 @@ def read_head(path: str) -> Head:
 
 
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a room in parts: object by object with labels, else in the order of the room's file.
+    """Yield the points of a room in chunks: object by object with labels, otherwise in the order of the room's file.
 
     Points of objects with an unknown class get the label -1.
     """

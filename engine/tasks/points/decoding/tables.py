@@ -1,7 +1,7 @@
-"""Reader of tables of points: a line of numbers per point, as in .xyz, .txt, .csv and .asc files. Torch-free.
+"""Reader for tables of points: a line of numbers per point, as in .xyz, .txt, .csv and .asc files. Torch-free.
 
 The first line may name the columns. Otherwise the columns are recognized by their values. Labels may be in a column, or
-in a file with the same name and the extension .labels that has one whole number per line, as in Semantic3D.
+in a file with the same name and the extension .labels that has one integer per line, as in Semantic3D.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from engine.tasks.points.decoding.fields import (
 
 _SAMPLE_BYTES = 1 << 16
 _MAX_LABELS = 64
-"""Largest number of different values among the first points in a column of whole numbers that may hold labels."""
+"""Largest number of distinct values in a column of integers that may contain labels, among the first points."""
 _COLORS = ("red", "green", "blue")
 _COMMENTS = ("#", "//")
 _TOLERATED = 0.01
-"""Largest fraction of damaged lines in a file, whose points are left out; files with more are not read."""
+"""Largest fraction of damaged lines in a file. Their points are left out. Files with more damage are not read."""
 
 Numbers = npt.NDArray[np.float64]
 
@@ -46,8 +46,8 @@ class Table(NamedTuple):
     """Layout of a table.
 
     Attributes:
-        columns: Meaning of each column: x, y, z, one of `FEATURES` or "label"; "" if it is not used.
-        delimiter: Character between the columns, None for blanks.
+        columns: Meaning of each column: x, y, z, one of `FEATURES` or "label", or "" if it is not used.
+        delimiter: Character between the columns, or None for whitespace.
         skipped: Number of lines before the first point.
         guessed: True if the columns have no names and are recognized by their values.
     """
@@ -59,18 +59,21 @@ class Table(NamedTuple):
 
     @property
     def fields(self) -> Fields:
-        """Return the fields of a point, not counting labels in another file."""
+        """Fields of the points, not including labels in another file."""
         return Fields(tuple(name for name in FEATURES if name in self.columns), "label" in self.columns)
 
 
 def labels_file(path: str) -> str | None:
-    """Return the file with labels next to a table; None if there is none."""
+    """Return the file with labels next to a table, or None if there is none."""
     name = os.path.splitext(path)[0] + ".labels"
     return name if os.path.isfile(name) else None
 
 
 def read_table(path: str) -> Table:
-    """Return the layout of a table, recognized by its first lines. Raises Unfit if the file is no table of points."""
+    """Return the layout of a table, recognized by its first lines.
+
+    Raises Unfit if the file is not a table of points.
+    """
     with open_regular(path) as stream:
         sample = stream.read(_SAMPLE_BYTES)
         is_complete = len(sample) < _SAMPLE_BYTES
@@ -89,13 +92,13 @@ def read_table(path: str) -> Table:
         elif cells and not line.lstrip().startswith(_COMMENTS):
             if not names and any(_number(cell) is None for cell in cells):
                 raise Unfit(f"line {number + 1} holds neither numbers nor the names of columns x, y and z")
-            if len(cells) > 1 or _number(cells[0]) is None:  # a single number is the count of points
+            if len(cells) > 1 or _number(cells[0]) is None:  # a single number is the number of points
                 return _layout(names, lines[number:], number, labels_file(path) is not None)
     raise Unfit("it holds no points")
 
 
 def read_fields(path: str) -> Fields:
-    """Return the fields of a table's points without counting the points. Raises Unfit."""
+    """Return the fields of the points in a table without counting the points. Raises Unfit."""
     fields = read_table(path).fields
     return fields._replace(labelled=fields.labelled or labels_file(path) is not None)
 
@@ -107,13 +110,13 @@ def read_head(path: str) -> Head:
 
 
 def count_points(path: str, table: Table) -> int:
-    """Return the number of lines with points."""
+    """Return the number of lines that contain points."""
     with _opened(path) as text:
         return sum(1 for _ in _rows(text, table.skipped))
 
 
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a table in parts. Raises Unfit."""
+    """Yield the points of a table in chunks. Raises Unfit."""
     require(read_fields(path), features, labelled)
     table, labels_path = read_table(path), labels_file(path) if labelled else None
     if labels_path is None:
@@ -128,7 +131,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
 
 
 def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a table with a known layout in parts. A damaged line becomes a point without a position."""
+    """Yield the points of a table with a known layout in chunks. A damaged line becomes a point without a position."""
     used = [*"xyz", *features, *(["label"] if labelled else [])]
     columns = [table.columns.index(name) for name in used]
     with _opened(path) as text:
@@ -140,7 +143,7 @@ def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) 
 
 
 def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | None) -> Iterator[Numbers]:
-    """Yield the numbers in some columns of lines, float64 [n, columns]; damaged lines become NaN.
+    """Yield the numbers in some columns of the lines, float64 [n, columns]. Damaged lines become NaN.
 
     Raises Unfit if more than a few of the lines are damaged.
     """
@@ -204,12 +207,15 @@ def _split_cells(line: str, delimiter: str | None) -> list[str]:
 
 
 def _number(cell: str) -> float | None:
-    """Convert a cell to a number: NaN for "nan", None for other text and infinite numbers."""
+    """Convert a cell to a number. Returns NaN for "nan", and None for other text and infinite numbers."""
     return float("nan") if cell.lower() == "nan" else finite(cell)
 
 
 def _layout(names: Sequence[str], lines: Sequence[str], skipped: int, has_labels_file: bool) -> Table:
-    """Return the layout of a table that begins with `lines`, and whose columns have `names` or no names."""
+    """Return the layout of a table that begins with `lines`.
+
+    `names` are the column names, or empty if there are none.
+    """
     delimiter = _delimiter(lines[0])
     width = len(_split_cells(lines[0], delimiter))
     if names and len(names) != width:

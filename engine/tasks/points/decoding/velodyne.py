@@ -1,7 +1,7 @@
-"""Reader of KITTI's Velodyne scans, and of SemanticKITTI's labels for them. Torch-free.
+"""Reader for Velodyne scans from KITTI, with the labels from SemanticKITTI. Torch-free.
 
-A scan (.bin) has four float32 per point: x, y, z and intensity. Its labels (.label) have one uint32 per point, with the
-class in the lower 16 bits and the number of the object in the upper ones (Behley et al. 2019).
+A scan (.bin) has four float32 numbers per point: x, y, z and intensity. Its labels (.label) have one uint32 per point:
+the lower 16 bits are the class, the upper bits the number of the object (Behley et al. 2019).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _POINT_BYTES, _LABEL_BYTES = 16, 4
 _CLASS_BITS = 0xFFFF
 _SAMPLE = 1024
 _FARTHEST_M = 10_000
-"""Largest coordinate, in meters from the scanner; a file with larger numbers isn't a scan."""
+"""Largest coordinate, in meters from the scanner. A file with larger numbers isn't a scan."""
 
 
 def label_file(path: str) -> str | None:
-    """Return the file with a scan's labels, next to it or in the folder labels next to velodyne.
+    """Return the file with the labels for a scan, next to it or in the folder labels next to velodyne.
 
     Returns None if there is none.
     """
@@ -37,7 +37,7 @@ def label_file(path: str) -> str | None:
 
 
 def is_scan(path: str) -> bool:
-    """Return True if a file may be a scan, judging by its size and by its first points."""
+    """Return True if the size and the first points of a file fit a scan."""
     try:
         if not read_head(path).points:
             return False
@@ -59,7 +59,7 @@ def read_head(path: str) -> Head:
 
 
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a scan in parts. Raises Unfit."""
+    """Yield the points of a scan in chunks. Raises Unfit."""
     head = read_head(path)
     require(head, features, labelled)
     labels = _read_labels(path, head.points) if labelled else np.zeros(head.points, np.int64)
