@@ -1,7 +1,6 @@
-"""``python -m engine.inference``: carry out an order for work with a trained model.
+"""``python -m engine.inference``: execute an order for work with a trained model.
 
-The process and its workers exit on Ctrl+C, on SIGTERM, when the parent process exits, and when nobody reads the output
-any more.
+The process and its workers exit on Ctrl+C, on SIGTERM, and when the parent process exits or closes the output.
 """
 
 from __future__ import annotations
@@ -29,9 +28,10 @@ _WORK: dict[type[Order], str] = {
     ShowOrder: "engine.inference.showing.show:show",
     LiveOrder: "engine.inference.live:live",
 }
-"""Function for each order, as MODULE:NAME, which takes the order and an `OnProgress`, and returns the path of its result file.
+"""Function for each order, as MODULE:NAME. It takes the order and an `OnProgress`, and returns the path of its result.
 
-Raises CannotLoad."""
+Raises CannotLoad.
+"""
 
 
 def _carry_out(order: Order, on_progress: OnProgress) -> str:

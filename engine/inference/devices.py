@@ -1,4 +1,4 @@
-"""Execution of an order on its devices: wait in the queue, then start one worker on each device."""
+"""Execute an order on its devices: wait in the queue, then start one worker per device."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ POLL_S = 0.5
 """Seconds between checks of the queue."""
 
 OnProgress = Callable[[Progress], object]
-"""Callback with each progress message."""
+"""Callback that receives each progress message."""
 
 
 def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgress, *, total: int, what: str) -> None:
-    """Run `function` (MODULE:NAME) as a worker on each of the order's devices in `folder`, which contains the order.
+    """Run `function` (MODULE:NAME) as a worker on each device of the order.
 
-    `total` is the number of samples, 0 if unknown, and `what` describes the work. Raises CannotLoad if the workers fail
-    or there is no queue.
+    `folder` must contain the order. `total` is the number of samples, or 0 if unknown, and `what` describes the work.
+    Raises CannotLoad if the workers fail or there is no queue.
     """
     run = RunFolder(order.run)
     job = run.job()
-    assert job is not None  # checked before the order was given
+    assert job is not None  # checked before the order was sent
     job = job.with_fields(
         devices=order.devices, start="at_once" if order.at_once else "when_free", wait_for_others=False
     )

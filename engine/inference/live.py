@@ -1,4 +1,4 @@
-"""Live predictions for a camera or a video, with the latest frame saved for display."""
+"""Live predictions for a camera or a video. The latest frame is saved for display."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ _QUALITY = 85
 
 
 def live(order: LiveOrder, on_progress: OnProgress) -> Path:
-    """Predict for the order's source until it ends, and return the path of the last `LiveFrame`. Raises CannotLoad."""
+    """Predict for the source of an order until it ends, and return the path of the last `LiveFrame`.
+
+    Raises CannotLoad.
+    """
     run = RunFolder(order.run)
     checkpoint_path(run, order.checkpoint)
     job = run.job()

@@ -1,4 +1,4 @@
-"""Projection of a model's outputs for its square input onto the original image."""
+"""Project a model's outputs for its square input to the original image."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ BAND_VALUES = 1 << 24
 
 
 def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float) -> Prediction:
-    """Convert `scores` to a prediction for the image with the given height and width, positioned by `view`.
+    """Convert `scores` to a prediction for an image with the given height and width.
 
-    Raises TypeError for scores that are not of an image.
+    `view` is the position of the image in the model's square. Raises TypeError if the scores are not about an image.
     """
     if isinstance(scores, LabelScores):
         return labels(scores, classes, threshold)
@@ -48,7 +48,7 @@ def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str
 
 
 def of_bands(maps: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], threshold: float) -> Mask | Lines:
-    """Merge maps that arrive in bands from top to bottom: [1, rows, width] for `lines`, else [C, rows, width]."""
+    """Merge maps that arrive in bands from top to bottom: [1, rows, width] for `lines`, otherwise [C, rows, width]."""
     if lines:
         likelihood = np.concatenate([band[0].numpy() for band in maps])
         return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
@@ -68,10 +68,10 @@ def labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> L
 
 
 def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tensor]:
-    """Project maps [k, s, s] of the square onto the image; yield bands [k, rows, width] from top to bottom.
+    """Project maps [k, s, s] over the square to the image. Yields bands [k, rows, width] from top to bottom.
 
-    Bands are float32, and limit the memory for large images. Values are interpolated linearly between pixel centers and
-    constant outside.
+    Bands are float32. They limit the memory needed for large images. Values are interpolated linearly between pixel
+    centers and constant beyond them.
     """
     count, side = values.shape[0], values.shape[-1]
     if (view, height, width) == (View(1.0, 1.0, 0, 0), side, side):
@@ -95,7 +95,10 @@ def _between(where: npt.NDArray[np.floating], side: int) -> tuple[Tensor, Tensor
 
 
 def of_band(band: Tensor) -> tuple[Bytes, npt.NDArray[np.float32]]:
-    """Return the most likely class of each pixel, uint8, and its probability, float32, from [C, rows, width]."""
+    """Return the most likely class of each pixel, uint8, and its probability, float32.
+
+    `band` contains the probabilities of the classes, [C, rows, width].
+    """
     best = band.max(0)
     return best.indices.to(torch.uint8).numpy(), best.values.numpy()
 
@@ -103,7 +106,7 @@ def of_band(band: Tensor) -> tuple[Bytes, npt.NDArray[np.float32]]:
 def objects(
     scores: ObjectScores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float
 ) -> Objects:
-    """Convert objects with a score of at least `threshold` that are at least partly inside the image."""
+    """Convert the objects that have a score of at least `threshold` and are at least partly inside the image."""
     height, width = sides
     boxes = view.boxes(scores.boxes, height, width)
     is_selected = (scores.scores >= threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
@@ -129,8 +132,8 @@ def _unclipped(boxes: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.flo
 
 
 def _paste(mask: npt.NDArray[np.float64], box: npt.NDArray[np.float64], height: int, width: int) -> Window:
-    """Return an instance's pixels in the image, given probabilities [p, p] in its box, like torchvision."""
-    margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # its outermost pixels reach beyond the box
+    """Return the pixels of an instance in the image, like torchvision, given probabilities [p, p] over its box."""
+    margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # its outermost pixels extend beyond the box
     left, top = (int(max(0, math.floor(edge))) for edge in box[:2] - margin)
     right, bottom = (
         int(min(limit, math.ceil(edge))) for edge, limit in zip(box[2:] + margin, (width, height), strict=True)

@@ -48,6 +48,7 @@ class Run:
     def load(self, checkpoint: str = "best", device: str | None = None) -> TrainedModel:
         """Load the model with the weights of a checkpoint ("best", "last" or an epoch) in evaluation mode.
 
-        `device` is an argument for torch.device; the default is the first GPU, if any, else the CPU. Raises CannotLoad.
+        `device` is a name for torch.device. By default, it is the first GPU, or the CPU if there is none. Raises
+        CannotLoad.
         """
         return load(self._run, checkpoint, device or ("cuda:0" if torch.cuda.is_available() else "cpu"))

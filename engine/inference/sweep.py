@@ -1,4 +1,4 @@
-"""Application of a model to the samples of a split in batches, divided among several devices."""
+"""Run a model on the samples of a split in batches, divided among several devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.strategies.base import memory_format
 
 
 class BatchOutput(NamedTuple):
-    """Batch with the numbers of its `samples` in their split, int64 [n], and with tensors on the model's device."""
+    """Batch with the indices of its `samples` in their split, int64 [n], and with tensors on the model's device."""
 
     samples: Labels
     inputs: Tensor
@@ -29,7 +29,7 @@ class BatchOutput(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Position of a device among those that divide all samples: device `rank` of `world`."""
+    """Position of a device among those that share the samples: device `rank` of `world`."""
 
     rank: int = 0
     world: int = 1
@@ -47,10 +47,10 @@ def sweep(
     start: int = 0,
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
 ) -> Iterator[BatchOutput]:
-    """Yield the outputs for this device's samples of each batch, starting with batch `start`.
+    """Yield the outputs for this device's samples in each batch, starting with batch `start`.
 
     `batch_size` is per device. Samples are preprocessed as in validation, and prefetched. Unreadable samples are
-    skipped after a call of `on_unreadable(path, reason)`.
+    skipped after calling `on_unreadable(path, reason)`.
     """
     for batch in batches(
         model, samples, batch_size=batch_size, partition=partition, start=start, on_unreadable=on_unreadable
@@ -70,7 +70,10 @@ def batches(
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
     only: Labels | None = None,
 ) -> Iterator[Batch]:
-    """Yield batches like `sweep` without running the model; `only`, if given, selects and orders samples by number."""
+    """Yield batches like `sweep`, but without running the model.
+
+    If `only` is given, it contains the indices of the samples to use, in order.
+    """
     length = len(samples) if only is None else len(only)
     sampler = _InOrder(
         length,

@@ -1,4 +1,4 @@
-"""Predictions for large images by overlapping tiles: maps are blended, duplicate objects are merged."""
+"""Predict for large images by overlapping tiles. Maps are blended, and duplicate objects are merged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.tasks.predictions import LineScores, Objects, ObjectScores, PixelSco
 SAME_IOU = 0.5
 """Smallest IoU of two boxes that count as the same object: "box_nms_thresh" in torchvision's detectors."""
 MIN_INSIDE = 0.5
-"""Minimum fraction of a clipped box inside the box of a complete object for it to count as part of that object."""
+"""Minimum fraction of a clipped box that must be inside the box of a complete object to count as part of it."""
 MIN_WEIGHT = 1e-3
 """Weight of a tile's outermost pixels relative to its center, before normalization."""
 EDGE_PX = 1.5
@@ -30,7 +30,7 @@ EDGE_PX = 1.5
 
 
 class ImageModel(Protocol):
-    """Interface of image models such as `engine.inference.trained_model.TrainedModel`."""
+    """Interface for image models such as `engine.inference.trained_model.TrainedModel`."""
 
     objective: Objective
     classes: tuple[str, ...]
@@ -47,7 +47,7 @@ class ImageModel(Protocol):
 
 
 class Picture(Protocol):
-    """Interface of images that are read row by row."""
+    """Interface for images that are read row by row."""
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -83,7 +83,7 @@ class _Tile(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Division into overlapping squares of `side` pixels, processed in batches; `overlap` is a fraction of the side."""
+    """Division into overlapping squares of `side` pixels, processed in batches. `overlap` is a fraction of the side."""
 
     side: int
     overlap: float = 0.2
@@ -91,7 +91,7 @@ class Tiling(NamedTuple):
 
 
 def corners(length: int, side: int, overlap: float) -> list[int]:
-    """Return the positions of tiles along an axis of `length`, evenly spaced."""
+    """Return evenly spaced positions of tiles along an axis of `length` pixels."""
     if length <= side:
         return [0]
     step = max(1, int(side * (1 - overlap)))
@@ -100,9 +100,9 @@ def corners(length: int, side: int, overlap: float) -> list[int]:
 
 
 def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Tensor]:
-    """Yield the probabilities of a pixel model, float32 [k, rows, width], from top to bottom.
+    """Yield the probabilities from a pixel model, float32 [k, rows, width], from top to bottom.
 
-    They are means over all tiles that contain a pixel, with weights that decrease smoothly from a tile's center.
+    They are means over all tiles that contain a pixel, with weights that decrease smoothly from the center of a tile.
     """
     height, width = picture.sides
     tops = corners(height, tiling.side, tiling.overlap)
@@ -125,10 +125,10 @@ def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[
 
 
 def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold: float) -> Objects:
-    """Return the objects of all tiles without duplicates.
+    """Return the objects in all tiles without duplicates.
 
-    Of overlapping boxes of a class, the one with the highest score remains (NMS). Clipped parts are dropped if the
-    complete object was found.
+    Of overlapping boxes with the same class, the one with the highest score is kept (NMS). Clipped boxes are dropped if
+    the complete object was found.
     """
     height, width = picture.sides
     found: list[tuple[_Tile, Objects]] = []
@@ -186,13 +186,13 @@ def _rows_of_tiles(model: ImageModel, picture: Picture, tiling: Tiling) -> Itera
 
 
 def _window(length: int) -> Tensor:
-    """Return the weights along a tile's side: a squared sine, bounded from below."""
+    """Return the weights along the side of a tile: a squared sine with a lower bound."""
     positions = (torch.arange(length) + 0.5) / length
     return torch.sin(torch.pi * positions).square().clamp(min=MIN_WEIGHT)
 
 
 def _is_clipped(tile: _Tile, found: Objects, height: int, width: int) -> np.ndarray:
-    """Return which boxes are clipped by a tile edge inside the image, bool [n]."""
+    """Return a mask of the boxes that are clipped by a tile edge inside the image, bool [n]."""
     tall, wide = tile.sides
     low = np.where([tile.left > 0, tile.top > 0], EDGE_PX, -1.0)
     inner = np.array([tile.left + wide < width, tile.top + tall < height])

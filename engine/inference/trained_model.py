@@ -1,4 +1,4 @@
-"""Loading and use of a run's model, with its weights and preprocessing."""
+"""Load and use the model of a run, with its weights and preprocessing."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from engine.training.dataloaders import preprocessing
 
 
 class CannotLoad(OrderError):  # noqa: N818
-    """Error: a run's model can't be used."""
+    """Error: the model of a run can't be used."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """Facts about a run's training, with fields as in `TrainedModel`."""
+    """Facts about the training in a run. The fields are the same as in `TrainedModel`."""
 
     job: Job
     task: Task
@@ -60,7 +60,7 @@ class Learned:
     preprocessing: Preprocessing
 
     def objective(self) -> Objective:
-        """Return the training's objective without class weights. Raises CannotLoad."""
+        """Return the objective of the training without class weights. Raises CannotLoad."""
         counts = [0.0] * len(self.classes)
         about = DatasetInfo(self.classes, self.channels, lambda: counts)
         with reasons():
@@ -95,7 +95,7 @@ class TrainedModel:
 
     @property
     def resized(self) -> int:
-        """Side of the square to which images are resized before the center of `size` is cropped."""
+        """Side of the squares to which images are resized. Their centers with side `size` are then cropped."""
         return validation_side(self.job, self.task.entry, self.size)
 
     def predict(
@@ -107,7 +107,7 @@ class TrainedModel:
         overlap: float = 0.2,
         batch_size: int | None = None,
     ) -> list[Prediction]:
-        """Predict for images, each uint8 [h, w, channels] or a file's path. See `predictions`."""
+        """Predict for images, each given as uint8 [h, w, channels] or as the path of a file. See `predictions`."""
         return list(self.predictions(images, threshold=threshold, tile=tile, overlap=overlap, batch_size=batch_size))
 
     def predictions(
@@ -124,9 +124,9 @@ class TrainedModel:
         Args:
             images: Arrays uint8 [h, w, channels] or paths of files.
             threshold: Smallest score of detections, and smallest probability of labels and lines.
-            tile: Images with a longer side are processed in squares of this many pixels.
+            tile: Side of tiles in pixels. Images with a longer side are processed in tiles. None for no tiles.
             overlap: Fraction of the side by which tiles overlap.
-            batch_size: Number of images per batch; None for the training's batch size.
+            batch_size: Number of images per batch, or None for the training's batch size.
 
         Raises:
             ValueError: The model can't process such images.
@@ -150,7 +150,7 @@ class TrainedModel:
                     yield next(resized)
 
     def in_tiles(self, picture: Picture, tiling: Tiling, threshold: float = 0.5) -> Prediction:
-        """Predict for a large image by tiles. Raises ValueError if the task predicts neither pixels nor objects."""
+        """Predict for a large image in tiles. Raises ValueError if the task predicts neither pixels nor objects."""
         predicts = self.task.entry.predicts
         if predicts not in TILED:
             raise ValueError(f"{self.task.entry.title} does not look at images in tiles; leave out `tile`.")
@@ -162,7 +162,7 @@ class TrainedModel:
     def prediction(self, output: Tensor, given: Tensor, sides: tuple[int, int], threshold: float = 0.5) -> Prediction:
         """Convert the output for one sample, on the CPU, to a prediction for its image with the given height and width.
 
-        `given` is the model's input. Raises TypeError if it is no image.
+        `given` is the model's input. Raises TypeError if it is not an image.
         """
         scores = self.objective.scores(output, self.size)
         if isinstance(scores, RawScores):
@@ -171,9 +171,9 @@ class TrainedModel:
         return place(scores, self.view(*sides), sides, self.classes, threshold)
 
     def for_display(self, given: Tensor) -> npt.NDArray[Any]:
-        """Convert a model input to an image for display, uint8 [h, w, 3], using the first three of many channels.
+        """Convert a model input to an image for display, uint8 [h, w, 3].
 
-        Inputs that are not images are returned unchanged.
+        Of more than three channels, the first three are used. Inputs that are not images are returned unchanged.
         """
         if not self.preprocessing.framing:
             return given.cpu().numpy()
@@ -203,11 +203,11 @@ class TrainedModel:
 
     @property
     def bands(self) -> Bands | None:
-        """Mapping of TIFF bands to channels, if the training used bands."""
+        """Conversion from TIFF bands to channels, if the training used bands."""
         return bands_of(self.preprocessing)
 
     def view(self, height: int, width: int) -> View:
-        """Return how an image of that size is positioned in the model's square."""
+        """Return the position of an image of the given size in the model's square."""
         return View.of(height, width, self.size, self.resized, self.preprocessing.framing)
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
@@ -223,7 +223,7 @@ class TrainedModel:
 
     @torch.inference_mode()
     def outputs(self, inputs: Tensor) -> Tensor:
-        """Return the outputs for a batch of inputs, float32 on the device, computed in the training's precision.
+        """Return the outputs for a batch of inputs, float32 on the device, computed with the precision of the training.
 
         The batch is split if memory runs out. Raises DoesNotFit if a single sample does not fit.
         """
@@ -253,10 +253,10 @@ class TrainedModel:
 
 
 def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> TrainedModel:
-    """Load the model of `run` with the weights of `checkpoint` onto `device` ("cpu" or a name for torch.device).
+    """Load the model of `run` with the weights of `checkpoint` to `device` ("cpu" or a name for torch.device).
 
     `checkpoint` is "best", "last", the number of a saved epoch or a file name. Nothing is unpickled, and a user's model
-    file only runs if its content was approved. Raises CannotLoad.
+    file runs only if its content was approved. Raises CannotLoad.
     """
     path = checkpoint_path(run, checkpoint)
     known = read_training(run)
@@ -306,12 +306,12 @@ def reasons() -> Iterator[None]:
 
 
 def torch_device(device: str, number: int) -> str:
-    """Return torch's name for a job's device; a GPU is number `number` among those visible to the process."""
+    """Return torch's name for a device of a job. A GPU has the index `number` among those visible to the process."""
     return f"cuda:{number}" if is_gpu(device) else CPU
 
 
 def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
-    """Return the file of a checkpoint, which is named as for `load`. Raises CannotLoad."""
+    """Return the file of a checkpoint, given its name as for `load`. Raises CannotLoad."""
     files = {path.name: path for path in sorted(run.checkpoints.glob("*.pt"))}
     named = {name.removesuffix(".pt"): path for name, path in files.items()}
     of_epoch = {match["epoch"]: path for name, path in files.items() if (match := OLDER_CHECKPOINT.fullmatch(name))}
@@ -334,7 +334,7 @@ def _read_plan(run: RunFolder) -> tuple[Job, Planned]:
 
 
 def _by_dataset(job: Job, task: Task) -> Preprocessing:
-    """Return the preprocessing that follows from the job's dataset."""
+    """Return the preprocessing that the dataset of a job requires."""
     return preprocessing(job, task, task.splits(job))
 
 

@@ -1,4 +1,4 @@
-"""Reading of videos and cameras, and writing of videos, with OpenCV (`pip install 'footplate[video]'`)."""
+"""Read videos and cameras, and write videos, with OpenCV (`pip install 'footplate[video]'`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from engine.data.decoding.idx import Bytes
 
 ENDINGS = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".ts"})
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,asf,ogg,flv,m4v"
-"""FFmpeg's formats that are read, whatever the name. Playlists are not among them: they open other files and addresses."""
+"""FFmpeg formats that may be read, whatever the file name.
+
+Playlists are excluded, since they open other files and URLs.
+"""
 DEFAULT_RATE = 25.0
 """Frames per second of a video if its source does not state them."""
 
@@ -75,13 +78,13 @@ def _read(source: str) -> Iterator[tuple[Bytes, float]]:
 
 
 def _open_file(cv2: ModuleType, path: str) -> Any:
-    """Open a video file with FFmpeg if OpenCV has it: other backends take names for patterns or commands."""
+    """Open a video file with FFmpeg if OpenCV includes it. Other backends interpret names as patterns or commands."""
     has_ffmpeg = cv2.videoio_registry.hasBackend(cv2.CAP_FFMPEG)
     return cv2.VideoCapture(path, cv2.CAP_FFMPEG if has_ffmpeg else cv2.CAP_ANY)
 
 
 def _check(path: str) -> None:
-    """Raise NoVideo if the file is missing, irregular or empty."""
+    """Raise NoVideo if a file is missing, empty or not a regular file."""
     try:
         info = os.stat(path)
     except OSError as error:
@@ -93,7 +96,10 @@ def _check(path: str) -> None:
 
 
 class VideoWriter:
-    """Writer of images, uint8 [h, w, 3] of the same size, into a video at `path`, which appears when it is complete."""
+    """Writer for a video. Images are uint8 [h, w, 3] and have the same size.
+
+    The file at `path` appears when the video is complete.
+    """
 
     def __init__(self, path: Path, rate: float) -> None:
         self._path = path

@@ -30,7 +30,7 @@ AnyOrder = TypeVar("AnyOrder", bound=Order)
 
 
 class Share:
-    """Fraction of the samples that one worker processes, with its progress; `rank` distinguishes its files."""
+    """Samples that one worker processes, with its progress. `rank` distinguishes its files."""
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter) -> None:
         self.partition = Partition(spec.rank, spec.world_size)
@@ -58,7 +58,7 @@ class Share:
         self._report()
 
     def _report(self) -> None:
-        """Send the progress as step metrics; their `epoch` is this worker's number, counted from 1."""
+        """Send the progress as step metrics. Their `epoch` is the number of this worker, counted from 1."""
         self._reporter.send(
             StepMetrics(
                 epoch=self.rank + 1,
@@ -104,6 +104,6 @@ def serve(
 
 
 def _device(spec: WorkerSpec) -> str:
-    """Return torch's name for the rank's device; GPUs are numbered among those visible to the process."""
+    """Return torch's name for the device of a rank. GPUs are numbered among those visible to the process."""
     device = spec.devices[spec.rank]
     return f"cuda:{[each for each in spec.devices if is_gpu(each)].index(device)}" if is_gpu(device) else CPU

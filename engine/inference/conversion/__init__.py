@@ -1,1 +1,1 @@
-"""Conversion of a model to files for other programs, and comparison of their outputs with the model's."""
+"""Convert a model to files for other programs, and compare their outputs with those of the model."""

@@ -1,4 +1,4 @@
-"""Model card: Markdown with the metadata that the Hugging Face Hub reads."""
+"""Model card: a Markdown file with metadata for the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from engine.system.plain_text import escaped
 
 CARD = "README.md"
 _METRICS = {"top1": "accuracy", "miou": "mean_iou", "map": "map"}
-"""Names of metrics on the Hugging Face Hub, for metrics that exist there."""
+"""Metrics that also exist on the Hugging Face Hub, with their names there."""
 _ALWAYS = ("epochs", "batch_size", "optimizer", "learning_rate", "schedule")
-"""Training settings that are listed even if they have default values."""
+"""Training settings that are listed even if they have their default values."""
 _PLACEHOLDER = "*To be written by whoever publishes this model.*"
 
 
@@ -35,7 +35,7 @@ def card(
     library: Library | None,
     commands: Sequence[NextCommand],
 ) -> str:
-    """Return the text of the model card for a folder with `files`, whose weights `library` loads."""
+    """Return the text of the model card for a folder with `files`. `library` can load their weights."""
     planned = model.run.planned()
     parts = [
         f"---\n{_metadata(model, files, library)}\n---\n\n# {_title(model)}\n\n{_summary(model)}",
@@ -72,7 +72,7 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
 
 
 def dataset_name(model: TrainedModel) -> str:
-    """Return the last part of the dataset's path; the other parts may reveal its owner."""
+    """Return the last part of the dataset's path. The other parts may reveal its owner."""
     return escaped(PurePath(model.job.data.dataset).name)
 
 
@@ -107,7 +107,7 @@ def _data(model: TrainedModel, planned: Planned | None) -> str:
 
 
 def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
-    """Return a table with metrics of the run's last validation, of the compared files and of evaluations."""
+    """Return a table with metrics from the last validation, from the compared files and from evaluations."""
     last = None
     for event in model.run.events():
         last = event if isinstance(event, Validation) else last
@@ -130,7 +130,7 @@ def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
 
 
 def _evaluations(model: TrainedModel) -> dict[str, dict[str, float]]:
-    """Return the metrics of the latest saved evaluation of this checkpoint on each dataset and split."""
+    """Return the metrics from the latest saved evaluation of this checkpoint on each dataset and split."""
     evaluations: dict[str, dict[str, float]] = {}
     for saved in evaluations_of(model.run.path):
         each = saved.evaluation
@@ -248,13 +248,13 @@ def write_curves(path: Path, model: TrainedModel) -> bool:
 
 
 BATCHES = (1, 8, 32)
-"""Smallest, usual and largest batch of a TensorRT engine."""
+"""Minimum, optimal and maximum batch size of a TensorRT engine."""
 
 
 def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> list[NextCommand]:
-    """Return commands that use the ONNX files `names`, the first of which is in fp32.
+    """Return commands that use the ONNX files `names`. The first file must be in fp32.
 
-    TensorRT 11's trtexec has neither --fp16 nor --int8; it uses the types in the file. nvidia-modelopt converts the
+    trtexec in TensorRT 11 has neither --fp16 nor --int8; it uses the types in the file. nvidia-modelopt converts the
     file to fp16.
     """
     shapes = _shapes(model, export)

@@ -1,4 +1,4 @@
-"""Comparison of a converted file with its model: outputs, metrics and latency."""
+"""Compare a converted file with its model: outputs, metrics and latency."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from engine.models.base import TaskError
 
 BATCH_SIZES = (1, 3)
 MEASURE_S = 60.0
-"""Maximum seconds for computing metrics, which then cover fewer samples."""
+"""Maximum time in seconds for computing metrics. If it is not enough, fewer samples are used."""
 LATENCY_S, LATENCY_RUNS = 2.0, 30
 NEAR = 1e-3
 """Maximum difference between two matching detections, in scores and in coordinates relative to the image's side."""
 MAX_UNMATCHED = 0.02
-"""Maximum fraction of unmatched detections, since rounding may decide about boxes near a threshold."""
+"""Maximum fraction of unmatched detections. Rounding may add or remove boxes near a threshold."""
 
 Run = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples for the comparison: model inputs [n, ...], at least as many as the largest batch."""
+    """Samples for the comparison. `inputs` are model inputs [n, ...], with n at least the largest batch size."""
 
     kind: Literal["validation", "random"]
     inputs: Tensor
@@ -44,7 +44,7 @@ class Samples:
 
 
 def load_samples(model: TrainedModel) -> Samples:
-    """Return samples from the run's dataset, or random ones if it can't be read.
+    """Return samples from the run's dataset, or random samples if it can't be read.
 
     Raises CannotLoad for a user-defined task whose dataset can't be read.
     """
@@ -67,7 +67,7 @@ def load_samples(model: TrainedModel) -> Samples:
 
 
 def iterate_inputs(model: TrainedModel, samples: ImageSet | SampleSet, batch_size: int) -> Iterator[Tensor]:
-    """Yield batches of model inputs in a random order that the run's seed determines."""
+    """Yield batches of model inputs in a random order, which the run's seed determines."""
     for batch in batches(model, samples, batch_size=batch_size, only=_random_order(model, len(samples))):
         if len(batch.inputs):
             yield batch.inputs
@@ -76,15 +76,15 @@ def iterate_inputs(model: TrainedModel, samples: ImageSet | SampleSet, batch_siz
 def _random_order(model: TrainedModel, count: int) -> np.ndarray:
     """Return up to `QUALITY_SAMPLES` indices in a random order, since folders are sorted by class.
 
-    The run's seed determines it.
+    The run's seed determines the order.
     """
     return np.random.default_rng(model.job.training.seed).permutation(count)[:QUALITY_SAMPLES]
 
 
 def compare_outputs(model: TrainedModel, export: Exportable, run: Run, inputs: Tensor) -> tuple[Difference, ...]:
-    """Return the differences between the outputs of `run` and of the model, for batches of `BATCH_SIZES` samples.
+    """Return the differences between the outputs of `run` and those of the model, for batches of `BATCH_SIZES` samples.
 
-    If the file accepts images of any size, the images of the last batch are twice as wide.
+    If the file accepts images of any size, the images in the last batch are twice as wide.
     """
     found = []
     for batch_size in BATCH_SIZES:
@@ -105,14 +105,14 @@ def compare_outputs(model: TrainedModel, export: Exportable, run: Run, inputs: T
 
 @torch.inference_mode()
 def reference(model: TrainedModel, inputs: Tensor) -> Tensor:
-    """Return the model's outputs in fp32, reduced to the outputs that the file has."""
+    """Return the model's outputs in fp32, without those that an exported file lacks."""
     return model.objective.exported_outputs(model.module(inputs).float(), inputs)
 
 
 def is_equivalent(found: tuple[Difference, ...], detections: int) -> bool:
     """Return True if a file in fp32 differs from the model only by rounding.
 
-    `detections` is the maximum number of detections per image of a detector, else 0.
+    `detections` is the maximum number of detections per image, or 0 if the model is not a detector.
     """
     return all(
         each.difference <= TOLERANCE * max(1.0, each.largest_output)
@@ -133,7 +133,7 @@ class Measured:
 def compare_metrics(
     model: TrainedModel, export: Exportable, run: Run, val: ImageSet | SampleSet, on_progress: Callable[[float], None]
 ) -> Measured:
-    """Compute metrics on up to `QUALITY_SAMPLES` validation samples within `MEASURE_S`."""
+    """Compute the metrics of both on up to `QUALITY_SAMPLES` validation samples, in at most `MEASURE_S` seconds."""
     expected, actual = model.objective.metric(), model.objective.metric()
     only = _random_order(model, len(val))
     done, started = 0, time.monotonic()
@@ -153,7 +153,7 @@ def compare_metrics(
 
 
 def latencies(model: TrainedModel, export: Exportable, run: Run, inputs: Tensor) -> tuple[float, float]:
-    """Return the median milliseconds for one sample with the file and with the model."""
+    """Return the median latency for one sample with the file and with the model, in milliseconds."""
     one = inputs[:1]
     given = export.to_input(one)
     return _median_ms(lambda: run(given)), _median_ms(lambda: reference(model, one))
@@ -170,7 +170,7 @@ def _median_ms(run: Callable[[], object]) -> float:
 
 
 def compare_detections(expected: Tensor, actual: Tensor, size: int) -> Difference:
-    """Compare detections [n, k, 6 or more], each with the nearest one of the same class."""
+    """Compare detections [n, k, 6 or more]. Each is compared with the nearest detection of the same class."""
     largest, unmatched = 0.0, 0
     for one, other in zip(expected, actual, strict=True):
         one, other = one[one[:, 4] > 0], other[other[:, 4] > 0]  # noqa: PLW2901
@@ -188,5 +188,5 @@ def compare_detections(expected: Tensor, actual: Tensor, size: int) -> Differenc
 
 
 def max_detections(model: TrainedModel) -> int:
-    """Return the maximum number of detections per image; 0 for other models."""
+    """Return the maximum number of detections per image, or 0 if the model is not a detector."""
     return int(getattr(model.module, "most", 0)) if model.task.entry.predicts == "objects" else 0

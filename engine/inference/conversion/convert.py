@@ -1,4 +1,4 @@
-"""Conversion of a run's model: write files, open them again, compare and describe them."""
+"""Convert the model of a run: write the files, open them again, compare them with the model, and describe them."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from engine.system.format import counted
 
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
 REPORTED_LOSS = 0.01
-"""Smallest decrease of a metric by int8 that is reported as a problem."""
+"""Smallest decrease of a metric through int8 quantization that is reported as a problem."""
 
 
 def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
-    """Convert a model as ordered, and return the file with the `Converted`.
+    """Convert a model according to `order`, and return the file that contains the `Converted`.
 
-    Raises CannotLoad, and leaves no files behind in that case.
+    If CannotLoad is raised, no files are left behind.
     """
     started = time.monotonic()
     run = RunFolder(order.run)
@@ -103,7 +103,7 @@ def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder
 
 
 class _Stages:
-    """Progress of a conversion, in which each stage has a weight according to its usual duration."""
+    """Progress of a conversion. Each stage has a weight that corresponds to its usual duration."""
 
     def __init__(self, order: ConvertOrder, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
@@ -131,7 +131,7 @@ class _Stages:
 
 @dataclass
 class _Conversion:
-    """Conversion of one model into `folder`."""
+    """Conversion of one model to files in `folder`."""
 
     model: TrainedModel
     samples: Samples
@@ -222,7 +222,7 @@ class _Conversion:
         self.commands += onnx_commands(self.model, export, names)
 
     def _int8(self, source: Path, export: Exportable) -> list[str]:
-        """Write the int8 file and return its name in a list; if that fails, add a problem and return []."""
+        """Write the int8 file and return its name in a list. On failure, add a problem and return []."""
         from engine.inference.conversion.onnx_file import write_int8
 
         self.stages.start("Converting to int8")
@@ -263,7 +263,7 @@ class _Conversion:
         )
 
     def _weights(self) -> Library | None:
-        """Write the weights, and return the library that loads them, if any."""
+        """Write the weights, and return the library that can load them, or None."""
         self.stages.start("Writing the weights")
         library, problem = write_weights(self.folder, self.model)
         if problem is not None:
@@ -280,11 +280,9 @@ class _Conversion:
         return library
 
     def _compare_library(self, library: Library) -> ComparedFile:
-        """Compare the library's model with the run's.
+        """Compare the model loaded by the library with the run's model. Raises CannotConvert.
 
         Detectors are only loaded, since their inputs and post-processing differ.
-
-        Raises CannotConvert.
         """
         run = library_outputs(library, self.folder)
         found: tuple[Difference, ...] = ()
@@ -312,7 +310,7 @@ def _difference_problem(compared: ComparedFile) -> Problem:
 
 
 def _int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
-    """Return a problem for each metric that int8 noticeably lowers."""
+    """Return a problem for each metric that int8 quantization lowers noticeably."""
     found = []
     for measure in model.objective.entry.metrics:
         before, after = (values.get(measure.id) for values in (compared.torch_measures, compared.measures))
@@ -334,7 +332,7 @@ def _environment() -> dict[str, str]:
 
 _BLOCK_BYTES = 1 << 20
 _STORED = (".onnx", ".data", ".safetensors", ".png", ".npy")
-"""Suffixes of files that compression does not shrink."""
+"""Extensions of files that compression does not shrink."""
 
 
 @contextmanager
@@ -350,14 +348,17 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 
 def move_folder(written: Path, target: Path) -> None:
-    """Move the folder to `target`, which must be missing or empty. Raises OSError."""
+    """Move a folder to `target`, which must be empty or not exist. Raises OSError."""
     with suppress(FileNotFoundError):
         target.rmdir()
     written.rename(target)
 
 
 def write_zip(written: Path, target: Path) -> None:
-    """Pack the folder into the zip file `target`, in a folder named like it. Raises OSError."""
+    """Pack a folder into the zip file `target`. Inside, the files are in a folder named like the zip file.
+
+    Raises OSError.
+    """
     temporary = _temporary_path(target).with_suffix(".zip.part")
     try:
         with (
@@ -374,7 +375,7 @@ def write_zip(written: Path, target: Path) -> None:
 
 
 def written_file(path: Path, what: str) -> WrittenFile:
-    """Make a written file readable only by its owner, and return its description. Raises OSError."""
+    """Restrict access to a written file to its owner, and return its description. Raises OSError."""
     path.chmod(0o600)
     digest = hashlib.sha256()
     with open_file(path) as stream:

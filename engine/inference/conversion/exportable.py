@@ -1,4 +1,4 @@
-"""Preparation of a model for export: with preprocessing if requested, and with a single output tensor."""
+"""Prepare a model for export: with preprocessing if requested, and with a single output tensor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH, HEIGHT, WIDTH = "batch", "height", "width"
 class Exportable:
     """Module with one input and one output tensor.
 
-    `axes` names the dimensions that may have any size; `to_input` converts model inputs to inputs of `module`.
+    `axes` names the dimensions that may have any size. `to_input` converts model inputs to inputs of `module`.
     """
 
     module: nn.Module
@@ -35,7 +35,10 @@ class Exportable:
 
 
 def exportable(model: TrainedModel, options: OnnxOptions) -> Exportable:
-    """Prepare the model in fp32 on the CPU. Raises CannotConvert for a detector that is not one of torchvision's."""
+    """Prepare a model for export, in fp32 on the CPU.
+
+    Raises CannotConvert for a detector that is not from torchvision.
+    """
     core: nn.Module = _Plain(_core(model), model.objective)
     prepared = _preparation(model) if options.preprocessing else None
     axes = {0: BATCH}
@@ -56,7 +59,10 @@ _OUTPUT_NAMES: dict[PredictionKind, str] = {"objects": "detections", "raw": "out
 
 
 def double_width(inputs: Tensor) -> Tensor:
-    """Return images [n, c, h, w] stretched to twice their width: not square, and of another size than in training."""
+    """Stretch images [n, c, h, w] to twice their width.
+
+    They are then not square and have another size than in training.
+    """
     return torch.cat([inputs, inputs], 3)
 
 
@@ -87,7 +93,7 @@ def _core(model: TrainedModel) -> nn.Module:
 
 
 def _preparation(model: TrainedModel) -> _Preparation | None:
-    """Return the preprocessing module; None for user-defined samples."""
+    """Return the preprocessing module, or None for user-defined samples."""
     mean, std = (torch.tensor(each) for each in (model.preprocessing.mean, model.preprocessing.std))
     if model.task.entry.predicts == "points":
         return _FromPoints(mean, std)
@@ -102,7 +108,7 @@ class _Preparation(nn.Module):
 
 
 class _FromPixels(_Preparation):
-    """Converts uint8 [n, h, w, channels] to model inputs, like `Normalization`."""
+    """Module that converts uint8 [n, h, w, channels] to model inputs, like `Normalization`."""
 
     input_name = "images"
 
@@ -122,9 +128,10 @@ class _FromPixels(_Preparation):
 
 
 class _FromPoints(_Preparation):
-    """Converts float32 [n, points, 3 + f], positions and features as in files, to model inputs, like `PointBlocks`.
+    """Module that converts points, float32 [n, points, 3 + f], to model inputs, like `PointBlocks`.
 
-    Large positions lose digits in float32 unless an offset is subtracted before.
+    Positions and features are the same as in files. Large positions lose digits in float32, so subtract an offset
+    first.
     """
 
     input_name = "points"

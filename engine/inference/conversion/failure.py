@@ -1,4 +1,4 @@
-"""Explanation of failed conversions, and suppression of the messages of exporters."""
+"""Explain failed conversions, and suppress the messages of exporters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CannotConvert(Exception):  # noqa: N818
 
 
 def describe_export_failure(error: BaseException) -> Problem:
-    """Explain why torch's exporter failed, with the operation or the line of the model's code."""
+    """Explain why torch's exporter failed, naming the operation or the line in the model's code."""
     chain = _chain(error)
     text = "\n".join(map(str, chain))
     for pattern in _OPERATION[:2]:
@@ -51,7 +51,7 @@ def describe_export_failure(error: BaseException) -> Problem:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """Return the error and its causes, the original cause last."""
+    """Return an error and its causes. The original cause is the last."""
     found: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and each not in found:
@@ -61,7 +61,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error as a sentence."""
+    """Return the first line of an error message as a sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = lines[0][:300] if lines else type(error).__name__
     return line if line.endswith(".") else f"{line}."
@@ -69,7 +69,7 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def suppress_output() -> Iterator[None]:
-    """Suppress warnings and log messages of exporters and loaders, whose results are verified afterwards."""
+    """Suppress warnings and log messages from exporters and loaders, whose results are verified afterwards."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

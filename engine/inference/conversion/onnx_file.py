@@ -1,4 +1,4 @@
-"""Export of a model to an ONNX file, and execution of the file with onnxruntime."""
+"""Export a model to an ONNX file, and run the file with onnxruntime."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from engine.inference.conversion.failure import CannotConvert, describe_export_f
 from engine.inference.trained_model import TrainedModel
 
 ONE_FILE_BYTES = 1_900_000_000
-"""Size of the weights above which they are stored in a separate file; protobuf messages are limited to 2 GiB."""
+"""Size of the weights above which they are stored in a separate file, since protobuf messages are limited to 2 GiB."""
 _ERRORS = 3
-"""onnxruntime's log level for errors."""
+"""Log level of onnxruntime for errors."""
 EXAMPLES = 2
-"""Number of samples for the export; with a single sample, the exporter would assume a fixed batch size."""
+"""Number of samples used for the export. With a single sample, the exporter would assume a fixed batch size."""
 
 
 def write_onnx(
     path: Path, export: Exportable, inputs: Tensor, metadata: dict[str, str], options: OnnxOptions
 ) -> list[Path]:
-    """Export a model to ONNX, using `inputs` [n, ...] as examples, and return the written files.
+    """Export a model to ONNX and return the written files. `inputs` [n, ...] are examples.
 
     Raises CannotConvert and OSError.
     """
@@ -62,7 +62,7 @@ def write_onnx(
 
 
 def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
-    """Return the metadata that a program needs to use the file, with lists as JSON."""
+    """Return the metadata that other programs need to use the file. Lists are encoded as JSON."""
     preprocessing, entry = model.preprocessing, model.task.entry
     metadata: dict[str, object] = {
         "task": entry.id,
@@ -100,7 +100,7 @@ def footplate_version() -> str:
 
 
 class OnnxSession:
-    """Session of onnxruntime on the CPU, with as many threads as torch.
+    """Session of onnxruntime on the CPU that uses as many threads as torch.
 
     Raises CannotConvert if onnxruntime can't open the file.
     """
@@ -121,7 +121,7 @@ class OnnxSession:
         self.runtime = f"onnxruntime {onnxruntime.__version__}"
 
     def __call__(self, batch: Tensor) -> Tensor:
-        """Return the file's output for a batch. Raises CannotConvert."""
+        """Return the output of the file for a batch. Raises CannotConvert."""
         try:
             (output,) = self._session.run(None, {self._input: batch.numpy()})
         except Exception as error:
@@ -138,9 +138,10 @@ CALIBRATION_SAMPLES, CALIBRATION_BATCH = 100, 4
 
 
 def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable, samples: Samples) -> None:
-    """Quantize weights and activations of the ONNX file `source` to 8 bits. Raises CannotConvert, OSError.
+    """Quantize the weights and activations of the ONNX file `source` to 8 bits. Raises CannotConvert, OSError.
 
-    onnxruntime, TensorRT and OpenVINO can read the QDQ format. Quantization is symmetric because TensorRT requires it.
+    The result has the QDQ format, which onnxruntime, TensorRT and OpenVINO can read. Quantization is symmetric because
+    TensorRT requires it.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process

@@ -1,4 +1,4 @@
-"""Script that runs an ONNX file without Footplate, and an example sample for it."""
+"""Script that runs an ONNX file without Footplate, and an example input for it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def script_for(model: TrainedModel) -> str:
 
 
 def _merge_imports(imports: set[str]) -> str:
-    """Merge import lines, those of the standard library first.
+    """Merge import lines and sort them. Imports from the standard library come first.
 
     A line is dropped if another line imports more from the same module.
     """
@@ -83,7 +83,7 @@ def _read(name: str) -> str:
 
 
 def write_example(folder: Path, model: TrainedModel, samples: Samples, export: Exportable) -> Path | None:
-    """Write a validation sample in the script's input format, without metadata such as a photograph's location.
+    """Write a validation sample in the script's input format, without metadata such as the location of a photograph.
 
     Returns None if the dataset can't be read. Raises OSError.
     """

@@ -1,6 +1,6 @@
 """Torchvision's detectors with post-processing on tensors of fixed shapes, which torch.export and ONNX require.
 
-torchvision selects variable numbers of boxes, which the exporter can't follow (pytorch/vision#9306). Here, rejected
+torchvision selects variable numbers of boxes, which the exporter can't trace (pytorch/vision#9306). Here, rejected
 boxes remain in the tensors with a score of -1, and the best boxes are selected at the end.
 """
 
@@ -26,7 +26,9 @@ op: Any = opset18
 
 @torch.library.custom_op("footplate::nms_mask", mutates_args=())
 def nms_mask(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """Apply non-maximum suppression to boxes [n, k, 4] with scores [n, k]; return a mask, bool [n, k].
+    """Apply non-maximum suppression to boxes [n, k, 4] with scores [n, k].
+
+    Returns a mask of selected boxes, bool [n, k].
 
     Boxes without a positive score are never selected.
     """
@@ -58,11 +60,11 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.footplate.nms_mask.default: _nms_mask_onnx,
     IS_ALL_TRUE: _is_all_true_onnx,
 }
-"""ONNX translations of operations that torch can't translate."""
+"""ONNX translations for operations that torch can't translate."""
 
 
 class _Boxes(NamedTuple):
-    """Boxes [n, k, 4], scores [n, k], -1 for rejected boxes, and classes int64 [n, k]."""
+    """Boxes [n, k, 4], scores [n, k], which are -1 for rejected boxes, and classes int64 [n, k]."""
 
     boxes: Tensor
     scores: Tensor
@@ -70,10 +72,10 @@ class _Boxes(NamedTuple):
 
 
 def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | None:
-    """Return a module with the outputs of `plain`, a torchvision detector in evaluation mode created by `use_tensors`.
+    """Return a module with the same outputs as `plain`, or None if `plain` is not a supported detector.
 
-    It accepts images [n, channels, size, size] and returns [n, max_detections, 6 or 6 + 28 * 28]. Returns None for
-    other detectors.
+    `plain` must be a torchvision detector in evaluation mode, created by `use_tensors`. The module accepts images [n,
+    channels, size, size] and returns [n, max_detections, 6 or 6 + 28 * 28].
     """
     for kind, static in ((FasterRCNN, _RCNN), (RetinaNet, _RetinaNet), (FCOS, _Fcos), (SSD, _Ssd)):
         if isinstance(plain, kind):
@@ -83,7 +85,7 @@ def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | N
 
 
 class _Static(nn.Module):
-    """Detector with `anchors` [a, 4]; `counts` holds their number for each feature level."""
+    """Detector with fixed `anchors` [a, 4]. `counts` holds the number of anchors on each feature level."""
 
     anchors: Tensor
 
@@ -113,14 +115,14 @@ class _Static(nn.Module):
         return [features] if isinstance(features, Tensor) else list(features.values())
 
     def _decode(self, deltas: Tensor, anchors: Tensor, coder: Any) -> Tensor:
-        """Decode deltas [n, k, 4] relative to anchors [n, k, 4] to boxes, clipped to the image."""
+        """Decode deltas [n, k, 4] relative to anchors [n, k, 4] to boxes, and clip these to the image."""
         decoded = coder(deltas.reshape(-1, 4), anchors.reshape(-1, 4))
         return decoded.reshape(deltas.shape).clamp(0, self.size)
 
     def _select(self, candidates: _Boxes, threshold: float, max_detections: int) -> _Boxes:
-        """Return the `max_detections` best boxes after suppression within each class.
+        """Return the `max_detections` best boxes after non-maximum suppression within each class.
 
-        For that, the boxes of different classes are moved apart.
+        To separate the classes, their boxes are moved to different places first.
         """
         apart = candidates.classes[..., None].to(candidates.boxes.dtype) * (self.size + 1)
         mask = nms_mask(candidates.boxes + apart, candidates.scores, threshold)
@@ -138,7 +140,10 @@ class _Static(nn.Module):
 
 
 class _RCNN(_Static):
-    """Faster and Mask R-CNN, after `RegionProposalNetwork.filter_proposals` and `RoIHeads.postprocess_detections`."""
+    """Faster and Mask R-CNN.
+
+    Follows `RegionProposalNetwork.filter_proposals` and `RoIHeads.postprocess_detections`.
+    """
 
     def forward(self, inputs: Tensor) -> Tensor:
         images = self._pad(inputs)
@@ -203,7 +208,7 @@ class _RCNN(_Static):
 
 
 class _Dense(_Static):
-    """Detectors that classify each anchor level by level, following RetinaNet's `postprocess_detections`."""
+    """Detectors that classify each anchor on each level, following RetinaNet's `postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         plain = self.plain

@@ -1,4 +1,4 @@
-"""Weights as safetensors, with a config.json from which the architecture's library can load them."""
+"""Weights as safetensors, with a config.json that other libraries need to load them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ model.eval()"""
 
 @dataclass(frozen=True)
 class Library:
-    """Library that loads the weights.
+    """Library that can load the weights.
 
-    `code` is Python code that loads them from the current folder. `load` loads them from a given folder and returns the
-    model.
+    `code` is Python code that loads the weights from the current folder. `load` loads them from a given folder and
+    returns the model.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Library:
 
 
 def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Problem | None]:
-    """Write `WEIGHTS` and `CONFIG`; return the library that loads them, or a problem if only Footplate's code can.
+    """Write `WEIGHTS` and `CONFIG`. Returns the library that can load them, or a problem if only Footplate can.
 
-    Raises OSError, and CannotConvert if the weights can't be read back.
+    Raises OSError, and CannotConvert if the written weights can't be read.
     """
     state = {name: tensor.contiguous().clone() for name, tensor in model.module.state_dict().items()}
     paths.write_atomically(folder / WEIGHTS, save(state, {"format": "pt"}))
@@ -74,7 +74,10 @@ def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Pr
 
 
 def library_outputs(library: Library, folder: Path) -> Callable[[Tensor], Tensor]:
-    """Return a function that runs the library's model on a batch. Raises CannotConvert if it can't be loaded."""
+    """Return a function that runs the model loaded by a library on a batch.
+
+    Raises CannotConvert if it can't be loaded.
+    """
     try:
         with suppress_output():
             module = library.load(folder).eval()
@@ -92,7 +95,7 @@ def library_outputs(library: Library, folder: Path) -> Callable[[Tensor], Tensor
 
 
 def _library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
-    """Return the library that can build the model, and its config."""
+    """Return the library that can build the model, and the config for it."""
     job = model.job
     if job.model.name.startswith(TIMM):
         return Library(TIMM_LIBRARY, _timm_code(model), _load_timm), _timm_config(model)
@@ -121,7 +124,7 @@ def _preprocessing_config(model: TrainedModel) -> dict[str, Any]:
 
 
 def _timm_config(model: TrainedModel) -> dict[str, Any]:
-    """Return a config like timm's `save_for_hf`."""
+    """Return a config in the form written by timm's `save_for_hf`."""
     from timm.models._hub import save_config_for_hf
 
     name = model.job.model.name.removeprefix(TIMM)
@@ -182,7 +185,10 @@ def _load_torchvision(folder: Path) -> nn.Module:
 
 
 def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
-    """Return the arguments for torchvision's builder; None for models that it lacks or has only for color images."""
+    """Return the arguments for torchvision's builder, or None if torchvision can't build this model.
+
+    It lacks some models, and supports others only for color images.
+    """
     job, classes = model.job, len(model.classes)
     if model.channels != 3:
         return None

@@ -1,1 +1,1 @@
-"""Evaluation of a model on a split of a dataset, with confidence intervals."""
+"""Evaluate a model on a split of a dataset, with confidence intervals."""

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of metrics (Efron 1979), computed from resamples drawn with replacement.
+"""Bootstrap confidence intervals for metrics (Efron 1979), computed by resampling with replacement.
 
 All metrics and classes are recomputed from the same resamples, using sparse states of the samples, so that two
 evaluations can be compared resample by resample. scipy.stats.bootstrap supports neither.
@@ -18,9 +18,9 @@ from engine.contract.inference.evaluation import Interval
 from engine.tasks.analysis import Values
 
 SEED = 20261124
-"""Seed of all evaluations: for the same number of samples, resample n is always the same, for pairwise comparisons."""
+"""Seed for all evaluations. For the same number of samples, resample n is always the same, which allows comparisons."""
 MAX_RESAMPLES, MIN_RESAMPLES = 1000, 50
-"""Number of resamples if time permits, and smallest number for meaningful percentiles."""
+"""Number of resamples if there is enough time, and smallest number for meaningful percentiles."""
 BUDGET_S = 5.0
 MIN_SAMPLES = 2
 _PERCENTILES = (2.5, 97.5)
@@ -29,9 +29,9 @@ Ints = npt.NDArray[np.int64]
 
 
 class Resampled(NamedTuple):
-    """Metrics of the resamples; NaN marks undefined values.
+    """Metrics of the resamples, with NaN for undefined values.
 
-    Each metric has an array [resamples], and each title of values per class an array [resamples, classes].
+    There is an array [resamples] for each metric, and an array [resamples, classes] for each title of values per class.
     """
 
     resamples: int
@@ -40,13 +40,19 @@ class Resampled(NamedTuple):
 
 
 def weights_of(number: int, samples: int) -> Ints:
-    """Return how often each sample is drawn in the given resample, [samples]."""
+    """Draw a resample, and return the number of times that it contains each sample, [samples].
+
+    `number` identifies the resample.
+    """
     drawn = np.random.default_rng((SEED, number)).integers(0, samples, samples)
     return np.bincount(drawn, minlength=samples)
 
 
 def resample(samples: int, values: Callable[[Ints], Values], on_progress: Callable[[float], object]) -> Resampled:
-    """Compute `values(weights)` for as many resamples as time allows; `on_progress` receives the completed fraction."""
+    """Compute `values(weights)` for as many resamples as time allows.
+
+    `on_progress` receives the completed fraction.
+    """
     results: list[Values] = []
     started = time.monotonic()
     while samples >= MIN_SAMPLES and len(results) < MAX_RESAMPLES:
@@ -85,7 +91,7 @@ def interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interval:
 def intervals_of(
     values: Values, draws: Resampled
 ) -> tuple[dict[str, Interval], dict[str, tuple[Interval | None, ...]]]:
-    """Return the intervals of metrics by id, and of classes by title; values that are not finite are left out."""
+    """Return the intervals of metrics by id, and of classes by title. Values that are not finite are left out."""
     measures = {
         name: interval(value, draws.measures.get(name))
         for name, value in values.measures.items()

@@ -1,4 +1,4 @@
-"""Mapping of a folder's classes to a model's classes by name, without torch."""
+"""Map the classes of a folder to the classes of a model by name. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from engine.data.splits import FileSplit, IdxSplit, Labels, LabelSplit, MaskCode
 UNKNOWN = -1
 """Index of a class that the model does not know."""
 _NO_VALUE = -(1 << 62)
-"""Value that never occurs in masks, for a class that the folder lacks."""
+"""Value that never occurs in masks, for a class that does not exist in the folder."""
 _BY_VALUE = re.compile(r"(?:class|value) (\d+)")
-"""Pattern for names of mask or point classes of which only the value is known."""
+"""Pattern for mask or point classes that are named after their values."""
 _OF_TWO_VALUES = ("background", "foreground")
-"""Names of mask classes if masks have only two values, 0 and another one."""
+"""Names of mask classes if the masks have only two values, 0 and another one."""
 
 
 class _Renumbered(NamedTuple):
@@ -31,9 +31,9 @@ class _Renumbered(NamedTuple):
 
 
 def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[RecognizedDataset, ClassMapping]:
-    """Return the dataset with the model's `classes`, and a report of the mapping.
+    """Return a copy of the dataset that uses the model's `classes`, and a report about the mapping.
 
-    Images, labels, boxes and outlines of unknown classes are left out; their pixels and points get no class.
+    Images, labels, boxes and outlines of unknown classes are left out. Pixels and points of these classes get no class.
     """
     if found.classes == tuple(classes):
         return found, ClassMapping()
@@ -65,9 +65,9 @@ def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[Recog
 
 
 def _by_value(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return `names`, or the model's names of the same values if only values are known of both.
+    """Return `names`. If all names of the folder and the model are based on values, return the model's names instead.
 
-    Values that do not occur in a folder may change the names of the others.
+    This is necessary because the names in a folder also depend on the values that do not occur in it.
     """
     model_names = {int(match[1]): name for name in classes if (match := _BY_VALUE.fullmatch(name))}
     if len(model_names) < len(classes) or not (names == _OF_TWO_VALUES or all(map(_BY_VALUE.fullmatch, names))):
@@ -130,7 +130,7 @@ def _instances(split: InstanceSplit, numbers: Labels, classes: int) -> _Renumber
 
 @dataclass(frozen=True, eq=False)
 class _Relabeled:
-    """Source of instances that replaces each class by `numbers[class]`."""
+    """Source of instances that replaces each class with `numbers[class]`."""
 
     source: Source
     numbers: npt.NDArray[np.int64]

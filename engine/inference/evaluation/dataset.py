@@ -28,9 +28,9 @@ _COLOR_CHANNELS = (1, 3)
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """Samples in a split of `folder`.
+    """Samples for the evaluation of a split of `folder`.
 
-    `parts` holds the samples of each split that is included, in order; `warnings` are for the user.
+    `splits` holds the included splits in order. `warnings` are for the user.
     """
 
     folder: str
@@ -46,7 +46,7 @@ class EvaluationData:
 def open_data(training: Learned | TrainedModel, dataset: str, split: EvaluationSplit | None) -> EvaluationData:
     """Open a split of the folder `dataset`, or of the run's dataset if it is "".
 
-    `split` of None selects a default split (see `EvaluateOrder`). Raises CannotLoad.
+    If `split` is None, a default split is selected (see `EvaluateOrder`). Raises CannotLoad.
     """
     folder = os.path.abspath(os.path.expanduser(dataset or training.job.data.dataset))
     is_own = not dataset or os.path.realpath(folder) == os.path.realpath(os.path.expanduser(training.job.data.dataset))
@@ -68,7 +68,7 @@ def open_data(training: Learned | TrainedModel, dataset: str, split: EvaluationS
 def _open(training: Learned | TrainedModel, folder: str, *, is_own: bool) -> tuple[Splits, ClassMapping]:
     """Open the splits of a folder with the model's classes."""
     job, task = training.job, training.task
-    fixed = task.entry.predicts == "lines"  # whose classes are the same, whatever a folder calls them
+    fixed = task.entry.predicts == "lines"  # their classes are the same, whatever their names in the folder
     kinds = kinds_for(task.entry.id, task.entry.annotations)
     format = job.data.format if is_own or task.entry.file else format_in(folder, job.data.format, kinds)
     if is_own or fixed or task.entry.file:
@@ -97,12 +97,12 @@ def _open(training: Learned | TrainedModel, folder: str, *, is_own: bool) -> tup
         )
     splits = open_recognized(recognized, folder)
     _check_channels(splits, training)
-    plain = job.with_fields(dataset=folder, ignore_value=None)  # pixels of that value are of an unknown class
+    plain = job.with_fields(dataset=folder, ignore_value=None)  # pixels with that value belong to an unknown class
     return task.prepared(plain, splits.with_each(lambda samples: _use_bands(samples, training.preprocessing))), mapping
 
 
 def format_in(folder: str, format: str, kinds: Sequence[str]) -> str:
-    """Return the format that was used for training if the folder has it with one of `kinds`, else ""."""
+    """Return the `format` that was used for training if it also fits the folder with one of `kinds`, otherwise ""."""
     names = dict.fromkeys((format, format.partition(":")[0])) if format else ()
     return next(
         (name for name in names if any({*kinds} & {*each.detection.kinds} for each in find_readings(folder, name))), ""
@@ -110,7 +110,7 @@ def format_in(folder: str, format: str, kinds: Sequence[str]) -> str:
 
 
 def _check_channels(splits: Splits, training: Learned | TrainedModel) -> None:
-    """Raise DatasetError if the model can't process the folder's samples."""
+    """Raise DatasetError if the model can't process the samples in a folder."""
     train = splits.train
     if isinstance(train, SampleSet):
         lacking = [name for name in training.preprocessing.features if name not in train.features]
@@ -129,7 +129,7 @@ def _check_channels(splits: Splits, training: Learned | TrainedModel) -> None:
 
 
 def _use_bands(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> ImageSet | SampleSet:
-    """Configure samples to use the bands, or the point features, of the training."""
+    """Configure samples to use the same bands or point features as the training."""
     if isinstance(samples, SampleSet):
         return samples.with_features(preprocessing.features)
     samples.bands = bands_of(preprocessing)
@@ -169,7 +169,7 @@ def _choose_split(
 
 
 def _mapping_warnings(mapping: ClassMapping) -> Iterator[str]:
-    """Yield warnings about classes that the folder or the model lacks."""
+    """Yield warnings about classes that do not exist in the folder or in the model."""
     if mapping.missing:
         yield f"The folder has no {in_short(mapping.missing)}: the evaluation can't tell how well the model recognizes it."
     if mapping.unknown:

@@ -1,4 +1,4 @@
-"""Evaluation of a run's model, saved atomically in the run's folder."""
+"""Evaluate the model of a run. Results are saved atomically in the run's folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WORK = "engine.inference.evaluation.measure:run"
 
 
 def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
-    """Evaluate a model as ordered, and return the path of the `Evaluation`. Raises CannotLoad."""
+    """Evaluate a model according to `order`, and return the path of the `Evaluation`. Raises CannotLoad."""
     run = RunFolder(order.run)
     training = read_training(run)
     checkpoint = checkpoint_path(run, order.checkpoint)
@@ -84,11 +84,14 @@ def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
 
 @contextmanager
 def _work_folder(run: RunFolder) -> Iterator[Path]:
-    """Create a folder next to the run's evaluations, and delete it at the end unless it was moved. Raises CannotLoad."""
+    """Create a folder next to the run's evaluations, and delete it at the end unless it was moved.
+
+    Raises CannotLoad.
+    """
     try:
         parent = run.path / FOLDER
         paths.make_folder(parent)
-        if parent.is_symlink():  # a link in a copied run folder could lead anywhere
+        if parent.is_symlink():  # a link in a copied run folder could point anywhere
             raise NotADirectoryError(errno.ENOTDIR, "it is a link", str(parent))
         folder = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
     except OSError as error:
@@ -109,7 +112,7 @@ def _unwritable(folder: Path, error: OSError) -> CannotLoad:
 
 
 def _compute(evaluation: Evaluation, training: Learned, joined: Joined, on_progress: OnProgress) -> dict[str, bytes]:
-    """Return the contents of all files except the samples; the evaluation has no id yet."""
+    """Return the contents of all files except the samples. The evaluation does not have an id yet."""
     objective = training.objective()
     analysis = objective.analysis(training.classes)
     analysis.prepare(joined.columns)
@@ -161,7 +164,7 @@ def _resamples(evaluation: Evaluation, draws: Resampled) -> bytes:
 
 
 def _samples(data: EvaluationData, joined: Joined) -> Samples:
-    """Return the results of each sample."""
+    """Return the results for each sample."""
     firsts = np.cumsum([0, *(len(samples) for _, samples in data.splits)])
     split_of = np.searchsorted(firsts, joined.samples, side="right") - 1
     indices = (joined.samples - firsts[split_of]).tolist()

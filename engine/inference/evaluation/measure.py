@@ -34,7 +34,10 @@ _LISTS = ("correct", "true", "predicted", "confidence")
 
 @dataclass
 class WorkerResults:
-    """Results of a worker's samples, identified by their numbers over all splits, in the order of processing."""
+    """Results for the samples of one worker, in the order of processing.
+
+    Samples are identified by their numbers, counted over all splits.
+    """
 
     samples: list[int] = field(default_factory=list)
     losses: list[float] | None = field(default_factory=list)
@@ -44,7 +47,7 @@ class WorkerResults:
     _probabilities: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
     def add(self, samples: Sequence[int], losses: Tensor | None, columns: Columns) -> None:
-        """Add a batch; the caller adds its metric states to `recorders`."""
+        """Add the results for a batch. The caller adds its metric states to `recorders`."""
         self.samples += samples
         if losses is None:
             self.losses = None
@@ -72,7 +75,10 @@ class WorkerResults:
 
 @dataclass(frozen=True)
 class Joined:
-    """Results of all samples in the order of the split; `samples` holds the numbers of those that were not skipped."""
+    """Results for all samples in the order of the split.
+
+    `samples` holds the numbers of samples that were not skipped.
+    """
 
     samples: npt.NDArray[np.int64]
     losses: list[float] | None
@@ -82,7 +88,7 @@ class Joined:
 
 
 def join(paths: Sequence[Path]) -> Joined:
-    """Merge the results of several workers. Raises OSError and DamagedCheckpoint."""
+    """Merge the results from several workers. Raises OSError and DamagedCheckpoint."""
     results: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]
     nonempty = [each for each in results if each["samples"]]
     numbers = np.array([number for each in nonempty for number in each["samples"]], np.int64)
@@ -136,7 +142,7 @@ def _measure(order: EvaluateOrder, model: TrainedModel, share: Share) -> None:
 
 
 class _Measurer:
-    """Collector of a worker's results."""
+    """Collector for the results of one worker."""
 
     def __init__(self, model: TrainedModel, share: Share) -> None:
         self.results = WorkerResults()
@@ -152,7 +158,7 @@ class _Measurer:
 
     @torch.inference_mode()
     def add(self, swept: BatchOutput, samples: ImageSet | SampleSet, first: int) -> None:
-        """Add a batch of `samples`; `first` is the number of the split's first sample over all splits."""
+        """Add a batch of `samples`. `first` is the number of the split's first sample, counted over all splits."""
         outputs, targets = swept.outputs, swept.targets
         if outputs.dim() == 2:  # small, and slow to process one by one on a GPU
             outputs, targets = outputs.cpu(), targets.cpu()
@@ -167,7 +173,7 @@ class _Measurer:
                 self.results.recorders[name].add(metric)
 
     def _scale(self, samples: ImageSet | SampleSet, number: int) -> float:
-        """Return the number of an image's pixels per pixel of the model's input."""
+        """Return the ratio of an image's original size to the size of the model's input."""
         if not self._analysis.scaled or not isinstance(samples, ImageSet):
             return 1.0
         size = upright_size(samples.files[number])
@@ -175,7 +181,7 @@ class _Measurer:
 
 
 def _losses(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor | None:
-    """Return the loss of each sample of a batch, [n]; None if only the model can compute it."""
+    """Return the loss of each sample in a batch, [n], or None if only the model can compute it."""
     if objective.loss_in_model:
         return None
     losses, _ = run_in_parts(

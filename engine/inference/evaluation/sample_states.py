@@ -1,7 +1,7 @@
 """Metric states of single samples, which can be combined for any selection of samples.
 
-In this way, the metrics of any task can be recomputed for resamples: counters are added, rows are concatenated, and
-other state is merged by the metric's `sync`, as if each sample had been on another rank.
+In this way, the metrics of any task can be recomputed for resamples. Counters are added, rows are concatenated, and all
+other state is merged by the metric's `sync`, as if each sample had been on a different rank.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ AnyMetric = TypeVar("AnyMetric", bound=Metric)
 
 
 class Packed(NamedTuple):
-    """States as stored in a file.
+    """States in the form that is stored in a file.
 
-    Counters form a sparse matrix [n, k]. `rows` [r, w] belong to samples according to `row_counts`. `others` holds the
-    other state of each sample, call by call of `sync`.
+    Counters form a sparse matrix [n, k]. The first `row_counts[0]` of the `rows` [r, w] belong to the first sample, and
+    so on. `others` holds the values that each sample passed to `sync`, one for each call.
     """
 
     width: int
@@ -38,7 +38,7 @@ class Packed(NamedTuple):
 
 
 class Recorder:
-    """Collector of a metric's states, sample by sample."""
+    """Recorder for the states of a metric, sample by sample."""
 
     def __init__(self) -> None:
         self._width = 0
@@ -48,7 +48,7 @@ class Recorder:
         self._others: list[list[Any]] = []
 
     def add(self, metric: Metric) -> None:
-        """Add the state of a metric that was updated only with the next sample."""
+        """Add the state of a metric that was updated with the next sample only."""
         counters = metric.counters.detach().cpu().flatten()
         self._width = len(counters)
         nonzero = counters.nonzero().flatten()
@@ -83,7 +83,7 @@ class States:
     """States of a metric for all samples, in order."""
 
     def __init__(self, packed: Sequence[Packed], order: Ints) -> None:
-        """Merge packed states; sample `order[i]` of their concatenation becomes sample i."""
+        """Merge packed states. Sample `order[i]` of their concatenation becomes sample i."""
         matrices = [
             csr_array(
                 (each.values.numpy(), each.indices.numpy(), each.indptr.numpy()), (len(each.row_counts), each.width)
@@ -103,7 +103,7 @@ class States:
         self._others = [others[index] for index in order.tolist()] if others else []
 
     def fill(self, metric: AnyMetric, weights: Ints) -> AnyMetric:
-        """Fill a new metric as if it had been updated with each sample as often as `weights` [n] says."""
+        """Fill a new metric as if it had been updated with each sample as often as its entry in `weights` [n] says."""
         summed = np.asarray(weights @ self._counters, dtype=np.float64)
         metric.counters = torch.from_numpy(summed).view(metric.counters.shape)
         if self._rows is not None:
@@ -115,7 +115,10 @@ class States:
         return metric
 
     def _gather(self, drawn: list[int]) -> Callable[[Any], list[Any]]:
-        """Return a replacement for `sync` that returns the values of the `drawn` samples, call by call as recorded."""
+        """Return a function for `sync` that returns the recorded values of the `drawn` samples.
+
+        Its first call returns the values that were passed in the first call of `sync`, and so on.
+        """
         calls = iter(range(len(self._others[0])))
 
         def gather(_: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Explanation of a run's model on images, by a worker on one device that writes into a folder."""
+"""Explain the model of a run on images, with a worker on one device that writes to a folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ WORKER = "engine.inference.explanation.explain:worker"
 
 
 def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
-    """Explain a model's predictions as ordered, and return the path of an `Explanation`. Raises CannotLoad."""
+    """Explain a model's predictions according to `order`, and return the path of an `Explanation`.
+
+    Raises CannotLoad.
+    """
     found = _problems(order)
     files = [file for path in order.paths for file in _files(path)]
     if not files:
@@ -77,7 +80,7 @@ def worker(spec: WorkerSpec, channel: object) -> int:
 
 
 def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> None:
-    """Explain the order's images one by one, and write the `Explanation` last. Raises CannotLoad."""
+    """Explain the images in an order one by one. The `Explanation` is written last. Raises CannotLoad."""
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     explainer = Explainer(model, order.method)
     classes = [model.classes.index(name) for name in order.classes]
@@ -130,7 +133,7 @@ def _load_example(model: TrainedModel, path: str) -> _Example:
 
 
 def _load_sample(model: TrainedModel, path: str) -> _Example:
-    """Load a sample of a user-defined task, which prepares its inputs itself. Raises UnreadableImage."""
+    """Load a sample of a user-defined task, which prepares the inputs itself. Raises UnreadableImage."""
     splits = model.task.splits(model.job)
     for split in (splits.val, splits.train):
         assert isinstance(split, SampleSet)
@@ -148,7 +151,7 @@ def _load_sample(model: TrainedModel, path: str) -> _Example:
 
 
 class _Writer:
-    """Writer of heat maps into a folder."""
+    """Writer for heat maps in a folder."""
 
     def __init__(self, folder: Path, model: TrainedModel) -> None:
         self.folder = folder
@@ -231,7 +234,10 @@ def _files(path: str) -> Iterator[str]:
 
 
 MAX_SIDE = 1600
-"""Maximum longer side of drawings in pixels; maps are coarse, and large photographs take seconds to write."""
+"""Maximum length of the longer side of drawings in pixels.
+
+Heat maps are coarse, and writing large images takes seconds.
+"""
 _DIMMED = 0.35
 """Brightness of image regions that the model did not receive."""
 _OPACITY = 0.75
@@ -243,13 +249,19 @@ Floats = npt.NDArray[np.float32]
 
 
 def visible_box(view: View, size: tuple[int, int], side: int) -> Box:
-    """Return the region, in pixels, of an image of `size` (height, width) that the model received in its square."""
+    """Return the region of an image that the model received in its square, in pixels.
+
+    `size` is the height and width of the image, and `side` the side of the square.
+    """
     left, top, right, bottom = view.boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
     return left, top, right, bottom
 
 
 def to_rgb(pixels: Bytes) -> Bytes:
-    """Convert an image uint8 [h, w, C] to RGB of at most `MAX_SIDE` pixels, using the first three of many channels."""
+    """Convert an image, uint8 [h, w, C], to RGB with at most `MAX_SIDE` pixels per side.
+
+    Of more than three channels, the first three are used.
+    """
     pixels = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2)
     height, width = pixels.shape[:2]
     scale = MAX_SIDE / max(height, width)
@@ -264,7 +276,7 @@ def to_rgb(pixels: Bytes) -> Bytes:
 def project(
     heat: Tensor, view: View, size: tuple[int, int], drawn: tuple[int, int]
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Project a map [s, s] of the model's square onto its image, which is drawn with the size `drawn`.
+    """Project a map [s, s] over the model's square to its image, which is drawn with the size `drawn`.
 
     Returns the map, float32, and a mask of the pixels that the model received. Values are sampled at pixel centers.
     """
@@ -280,12 +292,12 @@ def project(
 
 
 def raw_map(heat: Floats) -> Bytes:
-    """Convert a map from 0 to 1 to gray levels."""
+    """Convert a map from 0..1 to gray levels."""
     return np.rint(heat * 255).astype(np.uint8)
 
 
 def overlay(image: Bytes, heat: Floats, is_visible: npt.NDArray[np.bool_]) -> Bytes:
-    """Blend a map [h, w] over its image uint8 [h, w, 3], more opaque where it is stronger.
+    """Blend a map [h, w] with its image, uint8 [h, w, 3]. Large values are more opaque.
 
     Regions that the model did not receive are dimmed.
     """
@@ -297,7 +309,7 @@ def overlay(image: Bytes, heat: Floats, is_visible: npt.NDArray[np.bool_]) -> By
 
 
 def side_by_side(images: list[Bytes]) -> Bytes:
-    """Concatenate images of equal height with a white gap."""
+    """Concatenate images of equal height with a white gap between them."""
     gap = np.full((images[0].shape[0], max(2, images[0].shape[1] // 50), 3), 255, np.uint8)
     parts = [piece for image in images for piece in (image, gap)]
     return np.concatenate(parts[:-1], 1)

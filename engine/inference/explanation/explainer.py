@@ -1,4 +1,4 @@
-"""Computation of heat maps for one image after another."""
+"""Compute heat maps for one image after another."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from engine.inference.trained_model import TrainedModel
 from engine.tasks.explanation import Target
 
 PYRAMID = "backbone"
-"""Name of the module that computes feature maps in torchvision's detectors; others name it as their `pyramid`."""
+"""Name of the module that computes feature maps in torchvision's detectors. Other detectors call it `pyramid`."""
 
 
 class Explained(NamedTuple):
-    """Explained target with its heat map [s, s], from 0 to 1, over the model's input."""
+    """Explained target with its heat map [s, s] in 0..1 over the model's input."""
 
     target: Target
     heat: Tensor
 
 
 class Explainer:
-    """Explainer that applies one method to a model; the first image determines its `layer`."""
+    """Explainer that applies one method to a model. The first image determines its `layer`."""
 
     def __init__(self, model: TrainedModel, method: Method) -> None:
         self._model = model
@@ -45,7 +45,7 @@ class Explainer:
     def explain(self, inputs: Tensor, classes: Sequence[int]) -> list[Explained]:
         """Return the maps of one image [1, C, s, s] for `classes`, or for the model's predictions if it is empty.
 
-        Returns [] if the model finds nothing. Raises NoFeatureMap.
+        Returns [] if the model predicts nothing. Raises NoFeatureMap.
         """
         layer = self.layer = self.layer or self._choose(inputs, classes)
         module = self._model.module
@@ -83,7 +83,10 @@ class Explainer:
         return heat(levels, side) if levels else torch.zeros(side, side)
 
     def _by_components(self, output: Any, targets: Sequence[Target], side: int) -> list[Explained]:
-        """Return one map for all classes (Eigen-CAM); that of a pyramid is its coarsest map with enough cells."""
+        """Return one map for all classes (Eigen-CAM).
+
+        For a pyramid, it is computed from the coarsest map with enough cells.
+        """
         levels = maps_of(output, side)
         level = ([each for each in levels if each.shape[1] >= MIN_CELLS] or levels[:1])[-1]
         first = targets[0] if targets else Target("", torch.zeros(()))
@@ -111,15 +114,15 @@ class Explainer:
 def grad_cam(activations: Tensor, gradients: Tensor) -> Tensor:
     """Compute Grad-CAM (Selvaraju et al. 2017, equations 1 and 2) from activations and gradients [C, h, w].
 
-    Channels are weighted by their mean gradient and summed; negative values are dropped. Returns [h, w].
+    Channels are weighted by their mean gradient and summed. Negative values are dropped. Returns [h, w].
     """
     return (gradients.mean((1, 2), keepdim=True) * activations).sum(0).relu()
 
 
 def local_grad_cam(activations: Tensor, gradients: Tensor) -> Tensor:
-    """Compute Grad-CAM with the gradient of each position (Zhao and Chan 2023, ODAM, equation 3, without smoothing).
+    """Compute Grad-CAM with the gradient at each position (Zhao and Chan 2023, ODAM, equation 3, without smoothing).
 
-    Detections need this: with means over the image, one detection highlights all objects of its class.
+    Detections need this. With means over the image, one detection would highlight all objects of its class.
     """
     return (gradients * activations).sum(0).relu()
 
@@ -127,7 +130,7 @@ def local_grad_cam(activations: Tensor, gradients: Tensor) -> Tensor:
 def eigen_cam(activations: Tensor) -> Tensor:
     """Compute Eigen-CAM (Muhammad and Yeasin 2020): project activations [C, h, w] onto their first principal component.
 
-    Its sign is chosen to correlate with the strength of the activations. Returns [h, w].
+    Its sign is chosen so that it correlates with the strength of the activations. Returns [h, w].
     """
     height, width = activations.shape[1:]
     positions = activations.flatten(1).T.double()
@@ -140,7 +143,7 @@ def eigen_cam(activations: Tensor) -> Tensor:
 
 
 def heat(levels: Sequence[Tensor], side: int) -> Tensor:
-    """Resize maps [h, w] to a square of `side` pixels, sum them and scale them to 0..1."""
+    """Resize maps [h, w] to a square with side `side`, sum them, and scale the sum to 0..1."""
     resized = [
         functional.interpolate(level[None, None], (side, side), mode="bilinear", align_corners=False)[0, 0]
         for level in levels

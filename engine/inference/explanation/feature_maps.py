@@ -1,4 +1,4 @@
-"""Choice of a model's layer, and conversion of its activations to maps."""
+"""Choose a layer of a model, and convert its activations to maps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 MIN_CELLS = 4
-"""Smallest number of cells per side of a useful map; a layer with at least this many is preferred."""
+"""Smallest number of cells per side of a useful map. Layers with at least this many cells are preferred."""
 _ENCODERS = ("encoder", "backbone")
 """Names of the feature extractors in segmentation_models_pytorch and torchvision."""
 _ATTENTION = "att"
-"""Part of the names of attention modules, whose tensors may have the shape of a map."""
+"""Part of the names of attention modules. Their tensors may have the shape of a map."""
 
 
 class NoFeatureMap(Exception):  # noqa: N818 - it describes the model
@@ -23,7 +23,7 @@ class NoFeatureMap(Exception):  # noqa: N818 - it describes the model
 
 
 class Layer(NamedTuple):
-    """Name of a layer, and the `grid` (height, width) of its map, or of the finest map of a pyramid."""
+    """Name of a layer, and the `grid` (height, width) of its map, or of the finest map in a pyramid."""
 
     name: str
     grid: tuple[int, int]
@@ -36,9 +36,10 @@ class _Recorded(NamedTuple):
 
 
 def as_map(values: Tensor, side: int) -> Tensor | None:
-    """Convert a layer's output for a square image of `side` pixels to a map [C, h, w]; None if it is not one.
+    """Convert the output of a layer for a square image of `side` pixels to a map [C, h, w].
 
-    Accepts [1, C, s, s], [1, s, s, C] as in Swin, and tokens [1, t + s * s, C] with t leading class tokens.
+    Accepts [1, C, s, s], [1, s, s, C] as in Swin, and tokens [1, t + s * s, C] with t leading class tokens. Returns
+    None for other outputs.
     """
     if values.ndim == 4 and len(values) == 1:
         _, a, b, c = values.shape
@@ -53,7 +54,7 @@ def as_map(values: Tensor, side: int) -> Tensor | None:
 
 
 def tensors_of(output: Any) -> list[Tensor]:
-    """Return the tensors of floating-point numbers in a layer's output of nested mappings and sequences."""
+    """Return the floating-point tensors in the output of a layer, including those in nested mappings and sequences."""
     if isinstance(output, Tensor):
         return [output] if output.is_floating_point() else []
     if isinstance(output, Mapping):
@@ -62,7 +63,7 @@ def tensors_of(output: Any) -> list[Tensor]:
 
 
 def maps_of(output: Any, side: int) -> list[Tensor]:
-    """Return the maps [C, h, w] in a layer's output: one, or all of a pyramid from finest to coarsest."""
+    """Return the maps [C, h, w] in the output of a layer: a single one, or all maps of a pyramid, finest first."""
     levels = [found for each in tensors_of(output) if (found := as_map(each, side)) is not None]
     return sorted(levels, key=lambda level: -level.shape[1])
 
@@ -88,11 +89,11 @@ def recorded(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]
 
 
 def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: Tensor, *, dense: bool) -> Layer:
-    """Choose the layer to explain, from the module's computation for `example` [1, C, s, s].
+    """Choose the layer to explain from the computation of the module for `example` [1, C, s, s].
 
-    `score` maps outputs to a number. For a class of the full image, the last layer before pooling whose map affects the
-    score is chosen. For `dense` outputs, the last layers resemble the output, so the deepest layer is chosen: the end
-    of an encoder, or the last layer with the coarsest map that holds no scores. Raises NoFeatureMap.
+    `score` maps outputs to a number. For a class of the entire image, the last layer before pooling whose map affects
+    the score is chosen. For `dense` outputs, the last layers resemble the output, so the deepest layer is chosen: the
+    end of an encoder, or the last layer with the coarsest map that does not contain scores. Raises NoFeatureMap.
     """
     side = example.shape[-1]
     names = [name for name, _ in module.named_modules() if name and _ATTENTION not in name.lower()]
@@ -115,7 +116,7 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
 
 
 def _deepest(layers: Sequence[_Recorded], scores: int, side: int) -> list[_Recorded]:
-    """Return the layers with the coarsest map of at least `MIN_CELLS` cells, outermost last.
+    """Return the layers with the coarsest map of at least `MIN_CELLS` cells. The outermost layer comes last.
 
     If there is an encoder, only its layers are considered.
     """
@@ -130,7 +131,7 @@ def _deepest(layers: Sequence[_Recorded], scores: int, side: int) -> list[_Recor
 
 
 def _affecting(layers: Sequence[_Recorded], score: Tensor, side: int) -> list[_Recorded]:
-    """Return the layers whose map, not only their class token, affects the score."""
+    """Return the layers whose map affects the score. Layers where only the class token does are left out."""
     known = [each for each in layers if each.output.requires_grad]
     if not known or not score.requires_grad:
         return []

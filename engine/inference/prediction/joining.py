@@ -1,4 +1,4 @@
-"""Creation of the tables and the summary of all samples from the journals."""
+"""Create the tables and the summary of all samples from the journals."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ class Summary:
         return tuple(self.counts[number] for number in range(self._classes))
 
     def written(self) -> Iterator[Written]:
-        """Yield the folders with files of single samples."""
+        """Yield the folders that contain files of single samples."""
         for name, files in self._files.items():
             yield Written(path=FOLDERS[name], format=name, count=len(files))  # type: ignore[arg-type]
 
 
 def join(order: PredictOrder, task: str, classes: tuple[str, ...], done: Done) -> tuple[Summary, list[Written]]:
-    """Write the tables of the order's formats atomically. Raises OSError."""
+    """Write the tables in the requested formats atomically. Raises OSError."""
     out = Path(order.out)
     summary = Summary(len(classes))
     for entry in done.entries():
@@ -125,7 +125,7 @@ def _write_csv(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
 
 
 def _write_coco(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
-    """Write COCO's object detection format (cocodataset.org, "Data format") with scores; categories start from 1."""
+    """Write COCO's object detection format (cocodataset.org, "Data format") with scores. Categories start from 1."""
     stream.write('{"images": [')
     for number, entry in enumerate(_predicted(done), 1):
         image = {"id": number, "file_name": entry.path, "height": entry.height, "width": entry.width}
@@ -153,7 +153,7 @@ def _write_coco(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
 
 
 def _yolo_names(classes: tuple[str, ...]) -> str:
-    """Return the names of the label files' class numbers as YAML."""
+    """Return the names of the class numbers in label files as YAML."""
     import yaml
 
     return str(yaml.safe_dump({"names": dict(enumerate(classes))}, allow_unicode=True, sort_keys=False))

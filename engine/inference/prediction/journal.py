@@ -1,4 +1,7 @@
-"""Journals of completed samples, one per line, from which interrupted work resumes, and the threads that write them."""
+"""Journals of completed samples, one per line, and the threads that write them.
+
+They allow interrupted work to resume.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from engine.system import paths
 from engine.system.files import open_file
 
 WORK_FOLDER = ".footplate"
-"""Folder for journals inside the output folder, until the work is finished."""
+"""Folder for journals inside the output folder. It exists until the work is finished."""
 WRITERS = 2
 """Number of threads that write results."""
 MAX_QUEUED = 3
@@ -37,11 +40,11 @@ class ObjectEntry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Completed sample, or a frame of a video.
+    """Journal entry for a completed sample, or for a frame of a video.
 
-    `sample` is its number, `name` the name of its files without a suffix, and `path` its path in tables. `last` is
-    False for all frames of a video except the last. `skipped` is the reason if there is no result. Otherwise the other
-    fields are as in `PredictedRow`, and `files` are the files written for it, by format.
+    `sample` is the number of the sample, `name` the name of its files without an extension, and `path` its path in
+    tables. `last` is False for all frames of a video except the last. `skipped` is the reason if there is no result.
+    Otherwise the other fields are the same as in `PredictedRow`, and `files` are the files written for it, by format.
     """
 
     sample: int
@@ -65,7 +68,7 @@ _ENTRY = msgspec.json.Decoder(Entry)
 
 
 class Journal:
-    """Journal of one worker, to which any thread appends; `add` returns once the system has stored the entries."""
+    """Journal of one worker. Its methods are thread-safe."""
 
     def __init__(self, folder: Path, start: int, rank: int) -> None:
         self._stream = open(  # noqa: SIM115 - it stays open
@@ -80,7 +83,7 @@ class Journal:
         self._stream.close()
 
     def add(self, *entries: Entry) -> None:
-        """Append entries. Raises OSError."""
+        """Append entries, and return after the operating system has received them. Raises OSError."""
         lines = memoryview(b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries))
         with self._lock:
             while lines:
@@ -102,7 +105,7 @@ class Writers:
         return self
 
     def submit(self, make: Callable[..., Entry], *columns: Any) -> None:
-        """Queue a batch with the entries `map(make, *columns)`; the first column holds its samples.
+        """Queue a batch with the entries `map(make, *columns)`. The first column holds its samples.
 
         Raises the error of an earlier batch.
         """
@@ -129,9 +132,9 @@ class Writers:
 
 
 class Done:
-    """Completed samples in journals, with their entries in order.
+    """Completed samples found in journals, with their entries in order.
 
-    A sample counts as completed if one journal holds its last entry and all others.
+    A sample counts as completed if a single journal contains all of its entries.
     """
 
     def __init__(self, folder: Path, samples: int) -> None:
@@ -157,7 +160,7 @@ class Done:
 
     @property
     def samples(self) -> npt.NDArray[np.bool_]:
-        """Mask of completed samples, bool [samples]."""
+        """Mask of the completed samples, bool [samples]."""
         return self._positions[:, 0] >= 0
 
     def entries(self) -> Iterator[Entry]:
@@ -180,7 +183,7 @@ class Done:
 
 
 def _entry(line: bytes) -> Entry | None:
-    """Decode a line; return None if it is incomplete."""
+    """Decode a line, or return None if it is incomplete."""
     try:
         return _ENTRY.decode(line) if line.endswith(b"\n") else None
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Conversion of instance masks to the formats of COCO and YOLO: packed run lengths and polygons."""
+"""Convert instance masks to the formats of COCO and YOLO: packed run lengths and polygons."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Outlines = tuple[tuple[float, ...], ...]
 
 
 def packed_runs(window: Window, height: int, width: int) -> str:
-    """Encode the pixels in an image of the given size as COCO's compressed RLE, by columns, starting with background.
+    """Encode the pixels of an object as COCO's compressed RLE, column by column, starting with background.
 
-    The text format is that of cocoapi's `rleToString` (maskApi.c).
+    `height` and `width` are those of the image. The text format is that of cocoapi's `rleToString` (maskApi.c).
     """
     tall = len(window.pixels)
     column = np.flatnonzero(np.diff(np.pad(window.pixels.T, ((0, 0), (1, 1))).astype(np.int8).ravel()))
-    # Each row of the padded array has the run ends of a column, which are moved to their position in the image.
+    # Each row of the padded array contains the run ends of one column, which are shifted to image positions.
     which, where = np.divmod(column, tall + 2)
     edges = (window.left + which) * height + window.top + where
     begins, ends = edges[::2], edges[1::2]
@@ -44,7 +44,7 @@ def _packed(counts: list[int]) -> str:
 
 
 def polygons(window: Window) -> Outlines:
-    """Return the outer edge of each connected part along pixel sides, as alternating x and y in image pixels."""
+    """Return the outer boundary of each connected component along pixel edges, as alternating x and y in pixels."""
     from scipy.ndimage import find_objects, label
 
     parts, _ = label(window.pixels)
@@ -57,9 +57,9 @@ def polygons(window: Window) -> Outlines:
 
 
 def _trace(pixels: np.ndarray) -> np.ndarray:
-    """Return the corners of a connected part's outer edge, int64 [k, 2] of x and y, clockwise.
+    """Return the corners of a component's outer boundary, int64 [k, 2] of x and y, clockwise.
 
-    The path keeps the part on its right side. If the part only continues diagonally, the path turns right to follow it.
+    The path has the component on its right side. If it continues only diagonally, the path turns right to follow it.
     """
     padded = np.pad(pixels, 1)
     x, y = int(np.flatnonzero(pixels[0])[0]), 0
@@ -81,7 +81,7 @@ _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 def _is_edge(padded: np.ndarray, x: int, y: int, heading: int) -> bool:
-    """Return True if the pixel right of the edge from corner (x, y) is in the part and the left one is not."""
+    """Return True if the pixel right of the edge from corner (x, y) is in the component and the pixel left of it is not."""
     on_right = ((0, 0), (-1, 0), (-1, -1), (0, -1))[heading]
     on_left = ((0, -1), (0, 0), (-1, 0), (-1, -1))[heading]
     return bool(padded[y + 1 + on_right[1], x + 1 + on_right[0]]) and not bool(

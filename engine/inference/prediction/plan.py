@@ -1,4 +1,4 @@
-"""Work folder of an order, with the input of the workers and the facts that they report."""
+"""Work folder of an order, with input for the workers and the facts that they report."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from engine.system.files import MAX_RESULT_BYTES, open_file, read_file
 
 _PLAN, _MODEL, _STATE = "plan.json", "model.json", "state.json"
 LOCK = "lock"
-"""Name of the lock file of the process that writes into the folder."""
+"""Name of the lock file. The process that writes to the folder holds it."""
 _FILES, _NAMES, _TODO = "files", "names", "todo.npy"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Kind and number of the samples, and how often the work was started, including this start."""
+    """Kind and number of the samples, and the number of times that the work was started, including this time."""
 
     kind: Kind
     samples: int
@@ -31,7 +31,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about the model for the summary, known only to the workers, which load it."""
+    """Facts about the model for the summary, reported by the workers, since only they load the model."""
 
     classes: tuple[str, ...]
     sha256: str
@@ -39,7 +39,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """State that identifies a folder's results: order, checkpoint hash and sources."""
+    """State that identifies the results in a folder: order, checkpoint hash and sources."""
 
     order: PredictOrder
     sha256: str
@@ -47,7 +47,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, order: PredictOrder, sha256: str, sources: Sources) -> State:
-        """Return the state without devices and batch size, which don't change results."""
+        """Return the state. Devices and batch size are left out, since they don't change results."""
         return cls(order=structs.replace(order, devices=(), batch_size=None), sha256=sha256, sources=sources.identity)
 
 
@@ -85,14 +85,14 @@ class PlanFolder:
 
     @property
     def has_model(self) -> bool:
-        """True if a worker has reported the model."""
+        """True if a worker has reported facts about the model."""
         return (self.folder / _MODEL).is_file()
 
     def put_state(self, state: State) -> None:
         paths.write_atomically(self.folder / _STATE, msgspec.json.encode(state))
 
     def state(self) -> State | None:
-        """Return the state; None if the folder is new or its state is unreadable."""
+        """Return the state, or None if the folder is new or its state is unreadable."""
         try:
             return msgspec.json.decode(read_file(self.folder / _STATE, MAX_RESULT_BYTES), type=State)
         except (OSError, msgspec.DecodeError):

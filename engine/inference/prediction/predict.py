@@ -1,4 +1,4 @@
-"""Execution of an order for predictions: validation, work and summary."""
+"""Execute an order for predictions: validate it, do the work and summarize the results."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ MIN_TILE = 16
 
 
 def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
-    """Predict as ordered, and return the path of the `Predicted`. Raises CannotLoad.
+    """Predict according to `order`, and return the path of the `Predicted`. Raises CannotLoad.
 
-    Unfinished work on an equal order is resumed, and finished work is not repeated.
+    Unfinished work on an equal order is resumed. Finished work is not repeated.
     """
     run = Run(order.run)
     checkpoint = checkpoint_path(RunFolder(run.folder), order.checkpoint)
@@ -128,7 +128,7 @@ def _describe(
 
 
 def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, on_progress: OnProgress) -> Done:
-    """Run the workers on unfinished samples, and return all completed ones."""
+    """Run the workers on unfinished samples, and return all completed samples."""
     count = _count(sources, run.job)
     done = Done(folder.folder, count)
     todo = np.flatnonzero(~done.samples)
@@ -203,7 +203,7 @@ def _video_problems(order: PredictOrder, sources: Sources) -> list[Problem]:
 
 
 def _open_folder(out: Path, state: State) -> PlanFolder:
-    """Return the work folder in `out`, created if missing.
+    """Open the work folder in `out`, and create it if it doesn't exist.
 
     Raises CannotLoad if it contains other files or results, and OSError.
     """
@@ -227,7 +227,7 @@ def _open_folder(out: Path, state: State) -> PlanFolder:
 
 
 def _difference(before: State, now: State) -> str:
-    """Describe how two states differ."""
+    """Describe the differences between two states."""
     fields = [
         name
         for name in PredictOrder.__struct_fields__

@@ -1,4 +1,4 @@
-"""Files with pixel results: PNG with a palette or in gray, and TIFF with the georeference of the image."""
+"""Files with results for each pixel: PNG with a palette or in gray, and TIFF with the georeference of the image."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from engine.system import paths
 
 STRIP_ROWS = 256
 _COMPRESSION = 6
-"""zlib's default level."""
+"""Default compression level of zlib."""
 _ASCII = 2
-"""Text type of TIFF 6.0."""
+"""Text type in TIFF 6.0."""
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Call `write` to create a private temporary file, and move the complete file to `path`.
 
-    Raises OSError and the errors of `write`; no files are left behind in that case.
+    Raises OSError and the errors of `write`. No files are left behind in that case.
     """
     paths.make_folder(path.parent)
     descriptor, name = tempfile.mkstemp(prefix=".part-", suffix=path.suffix, dir=path.parent)
@@ -42,7 +42,10 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_png(path: Path, plane: Bytes, colours: Bytes | None) -> None:
-    """Write a plane uint8 [h, w] of indices into `colours` uint8 [256, 3], or of gray levels. Raises OSError."""
+    """Write a plane, uint8 [h, w], as gray levels, or as indices if there are `colours` uint8 [256, 3].
+
+    Raises OSError.
+    """
     image = Image.fromarray(plane)
     if colours is not None:
         image.putpalette(colours.tobytes())

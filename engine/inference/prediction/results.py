@@ -1,4 +1,4 @@
-"""Result files and journal entry of a sample."""
+"""Result files and journal entries of samples."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from engine.tasks.predictions import (
 )
 
 MAX_DRAWN_PIXELS = 1 << 26
-"""Maximum size of an image for an overlay."""
+"""Largest number of pixels in an image for which an overlay is drawn."""
 QUALITY = 90
 """JPEG quality of overlays."""
 _LEVELS = 255
 
 
 class Sample(NamedTuple):
-    """Sample to predict for.
+    """Sample for which a prediction is made.
 
-    `number` and `frame` identify it; `last` is False for all frames of a video except the last. `name` is the name of
-    its files without a suffix, `path` its path in tables, and `file` its source file, if any. `sides` are its height
-    and width, and `image` returns uint8 [h, w, 3] to draw on.
+    `number` and `frame` identify it. `last` is False for all frames of a video except the last. `name` is the name of
+    its files without an extension, `path` its path in tables, and `file` its source file, if any. `sides` are its
+    height and width, and `image` returns uint8 [h, w, 3] to draw on.
     """
 
     number: int
@@ -66,7 +66,7 @@ class Sample(NamedTuple):
 
 
 class Results:
-    """Writer for an order's results, which writes each file atomically; thread-safe."""
+    """Writer for the results of an order. It writes each file atomically and is thread-safe."""
 
     def __init__(
         self, order: PredictOrder, model: TrainedModel, draw: Callable[[Sample, Bytes], str] | None = None
@@ -79,7 +79,7 @@ class Results:
         self._colours = None if self._lines else palette(len(model.classes))
 
     def of_output(self, sample: Sample, output: Tensor, given: Tensor) -> Entry:
-        """Write the results of a sample from the model's output on the CPU for the input `given`. Raises OSError."""
+        """Write the results for a sample from the model's output for the input `given`, on the CPU. Raises OSError."""
         model = self._model
         scores = model.objective.scores(output, model.size)
         if isinstance(scores, PixelScores | LineScores):
@@ -87,7 +87,7 @@ class Results:
         return self.of_prediction(sample, model.prediction(output, given, sample.sides, self._order.threshold))
 
     def of_prediction(self, sample: Sample, found: Prediction) -> Entry:
-        """Write the results of a sample from its complete prediction. Raises OSError."""
+        """Write the results for a sample from its complete prediction. Raises OSError."""
         classes, scores = found.found
         files: dict[str, str] = {}
         entry = self._entry(sample, found.words, classes, scores, files)
@@ -117,7 +117,7 @@ class Results:
         return entry
 
     def of_maps(self, sample: Sample, parts: Iterable[Tensor]) -> Entry:
-        """Write the results of a sample from maps that arrive in chunks from top to bottom (see `placing.bands`).
+        """Write the results for a sample from maps that arrive in chunks from top to bottom (see `placing.bands`).
 
         Raises OSError.
         """
@@ -147,7 +147,7 @@ class Results:
         return self._entry(sample, in_shares(self._model.classes, *found), *found, files)
 
     def _planes(self, maps: Iterable[Tensor], counts: np.ndarray, blank: TiffRows | None) -> Iterator[Bytes]:
-        """Yield rows of the output plane, uint8 [n, w], and count the pixels of each class, or of lines."""
+        """Yield rows of the output plane, uint8 [n, w], and count the pixels of each class, or those on lines."""
         first = 0
         for band in maps:
             if self._lines:
@@ -163,12 +163,12 @@ class Results:
             yield plane
 
     def _blank(self, sample: Sample, place: Georeference | None, stack: ExitStack) -> TiffRows | None:
-        """Return a reader that knows the pixels without data; None if there are none or they can't be determined."""
+        """Return a reader that knows the pixels without data, or None if there are none or they can't be determined."""
         if place is None or place.no_data is None or self._lines:
             return None
         try:
             return stack.enter_context(open_rows(sample.file, self._model.channels, self._model.bands))
-        except Exception:  # it can't be read by rows; damage is reported when it is decoded
+        except Exception:  # it can't be read row by row; decoding reports damage
             return None
 
     def _overlay(self, image: Bytes, plane: Bytes) -> Bytes:
@@ -199,7 +199,10 @@ class Results:
         return tuple(entries)
 
     def _write_yolo(self, sample: Sample, found: Objects) -> str:
-        """Write a line for each object: class, and center and size as fractions of the image, or its outline."""
+        """Write a line for each object: its class and its outline, or the class and the box.
+
+        Boxes are given by their center and size. All coordinates are fractions of the image size.
+        """
         height, width = found.size
         text = StringIO()
         for index, (left, top, right, bottom) in enumerate(found.boxes.astype(np.float64).tolist()):

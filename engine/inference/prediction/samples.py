@@ -21,7 +21,10 @@ from engine.tasks.base import Task
 
 
 class RecordedImages(UnlabeledImages):
-    """Images that record unreadable ones in `failed`, with the reason by their number over all files."""
+    """Images whose unreadable files are recorded in `failed`, with the reason for each number.
+
+    `numbers` are the numbers of the images among all files.
+    """
 
     def __init__(self, files: Sequence[str], model: TrainedModel, numbers: Labels) -> None:
         super().__init__(files, model.preprocessing)
@@ -59,7 +62,7 @@ class RecordedSamples(SampleSet):
 
 
 def open_folder_samples(task: Task, job: Job, folder: str) -> SampleSet:
-    """Return the validation and training samples in sequence. Raises CannotLoad."""
+    """Return the validation samples followed by the training samples. Raises CannotLoad."""
     try:
         splits = task.splits(job.with_fields(dataset=folder))
     except TaskError as error:
@@ -72,7 +75,7 @@ def open_folder_samples(task: Task, job: Job, folder: str) -> SampleSet:
 
 
 class _JoinedSamples(SampleSet):
-    """Samples of several splits in sequence."""
+    """Concatenated samples from several splits."""
 
     def __init__(self, splits: tuple[SampleSet, ...]) -> None:
         self._splits = splits

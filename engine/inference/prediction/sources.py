@@ -1,4 +1,4 @@
-"""Files to predict for, and the names of their results."""
+"""Files for which predictions are made, and the names of their results."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Kind = Literal["images", "clouds", "folder"]
 
 
 class Sources(NamedTuple):
-    """Files, cameras or a folder, and the unique `names` for their results.
+    """Files, cameras or a folder, and unique `names` for their results.
 
-    Names have no suffix, are relative to the folder of a format, and differ not only in case.
+    Names have no extension and are relative to the folder of a format. They are also unique if case is ignored.
     """
 
     kind: Kind
@@ -75,7 +75,7 @@ def _is_image_or_video(name: str) -> bool:
 
 
 def _below(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
-    """Yield the files in a path with their relative names; a file that is given directly may have any suffix."""
+    """Yield the files in a path with their relative names. A file that is given directly may have any extension."""
     if path.startswith(CAMERA):
         yield path, path.replace(":", "-")
         return
@@ -94,16 +94,16 @@ def _below(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[
 
 
 class _Names:
-    """Unique names without suffixes."""
+    """Unique names without extensions."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
         self._known: set[str] = set()
 
     def add(self, name: str) -> None:
-        """Add a name without its suffix; if it is taken, add it with the suffix, or else with a number."""
+        """Add a name without its extension. If it is taken, add it with the extension, or with a number."""
         bare, ending = os.path.splitext(name)
-        if printable(bare) != bare:  # a byte that is not UTF-8 becomes four characters, of at most 255 in a name
+        if printable(bare) != bare:  # a byte that is not UTF-8 becomes four characters, and a name has at most 255
             bare = "/".join(part[:_LONGEST_ESCAPED] for part in printable(bare).split("/"))
         candidate, number = bare, 1
         while candidate.casefold() in self._known:

@@ -69,7 +69,7 @@ def cannot_write(out: Path, error: Exception) -> Problem:
 
 
 class Predictor:
-    """Predictor of one worker, which writes results as ordered."""
+    """Predictor for one worker that writes the requested results."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Predictor:
     def images(self) -> None:
         """Predict for images and videos.
 
-        Workers share resized images batch by batch, images in tiles and videos file by file.
+        Workers share resized images batch by batch, but tiled images and videos file by file.
         """
         files = self._sources.files
         is_video_file = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
@@ -137,7 +137,7 @@ class Predictor:
             self._skip(images.failed)
 
     def _sides(self, images: UnlabeledImages, index: int) -> tuple[int, int]:
-        """Return an image's height and width, or those of the square if it was cropped while decoding."""
+        """Return the height and width of an image, or those of the square if it was cropped while decoding."""
         height, width = images.sides[index].tolist()
         return (height, width) if height else (self._model.size, self._model.size)
 
@@ -159,7 +159,7 @@ class Predictor:
         try:
             with open_rows(file, self._model.channels, self._model.bands) as rows:
                 return max(rows.sides) > self._tile
-        except Exception:  # not a readable TIFF: check the header, and report damage when it is decoded
+        except Exception:  # not a readable TIFF: check only the header; decoding reports damage
             with suppress(Exception), open_image(file) as image:
                 return max(image.size) > self._tile
         return False
@@ -171,7 +171,7 @@ class Predictor:
             try:
                 rows = stack.enter_context(open_rows(file, self._model.channels, self._model.bands))
                 picture = _Rows(rows, file)
-            except Exception:  # not a readable TIFF; damage is reported when it is decoded
+            except Exception:  # not a readable TIFF; decoding reports damage
                 picture = self._decoded(file)
             self._tiled(number, picture)
 
@@ -202,7 +202,10 @@ class Predictor:
         self._journal.add(self._results.of_prediction(self._sample(number, (0, 0)), found))
 
     def _video(self, number: int) -> None:
-        """Predict for the frames of a video or a camera in batches, reading one frame ahead to recognize the last."""
+        """Predict for the frames of a video or a camera in batches.
+
+        One frame is read ahead to recognize the last one.
+        """
         file, name = self._sources.files[number], self._sources.names[number]
         try:
             rate = rate_of(file)
@@ -265,7 +268,7 @@ class Predictor:
 
 
 def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClasses:
-    """Return the class of each point of a file; each point is processed once. Raises UnreadableImage."""
+    """Return the class of each point in a file. Each point is processed once. Raises UnreadableImage."""
     files = model.task.files
     assert files is not None
     samples, count = files.open(file, model.preprocessing, model.job)
@@ -285,7 +288,7 @@ def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClass
 
 
 class _Rows:
-    """TIFF read by rows. Raises UnreadableImage if it is damaged."""
+    """TIFF that is read row by row. Raises UnreadableImage if it is damaged."""
 
     def __init__(self, rows: TiffRows, file: str) -> None:
         self._rows, self._file = rows, file
@@ -299,7 +302,7 @@ class _Rows:
 
 
 def _to_draw_on(file: str) -> Bytes:
-    """Return an image as displayed, uint8 [h, w, 3]."""
+    """Return an image for display, uint8 [h, w, 3]."""
     return np.asarray(read_to_show(file).convert("RGB"))
 
 

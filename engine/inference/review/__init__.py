@@ -1,1 +1,1 @@
-"""Review of a model's mistakes, of probably wrong labels, and of duplicate samples."""
+"""Review a model's mistakes, labels that are probably wrong, and duplicate samples."""

@@ -1,4 +1,4 @@
-"""Search for images that are equal or nearly equal, regardless of file names and formats."""
+"""Find images that are equal or nearly equal, regardless of file names and formats."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.decoding.idx import Bytes
 
 SIDE = 72
-"""Side in pixels of the squares that are compared; a hash is computed from nine by eight parts of them."""
+"""Side in pixels of the squares that are compared. A hash is computed from nine by eight parts of a square."""
 MAX_BITS = 6
-"""Maximum number of differing bits between two hashes; about half of the 64 bits differ in unrelated photographs."""
+"""Maximum number of different bits in the hashes of duplicates.
+
+In unrelated photographs, about half of 64 bits differ.
+"""
 MAX_LEVELS = 8.0
-"""Maximum mean difference in gray levels, needed since small images of the same kind have similar hashes."""
+"""Maximum mean difference in gray levels. It is checked since small images of the same kind have similar hashes."""
 _PARTS = 12
 _BLOCK = 1024
 MAX_IMAGES = 100_000
@@ -25,7 +28,7 @@ MAX_IMAGES = 100_000
 
 
 class Pair(NamedTuple):
-    """Two images by number, and the number of differing bits of their hashes."""
+    """Numbers of two images, and the number of different bits in their hashes."""
 
     first: int
     second: int
@@ -33,7 +36,10 @@ class Pair(NamedTuple):
 
 
 class Prints(NamedTuple):
-    """Fingerprints of images: hashes `bits` bool [n, 64], thumbnails uint8 [n, 12 * 12], and readable images [n]."""
+    """Fingerprints of images.
+
+    There are hashes `bits` bool [n, 64], thumbnails uint8 [n, 12 * 12], and a mask of readable images [n].
+    """
 
     bits: npt.NDArray[np.bool_]
     small: Bytes
@@ -43,7 +49,7 @@ class Prints(NamedTuple):
 def compute_prints(
     splits: Sequence[ImageSet], channels: int, threads: int, on_progress: Callable[[int], object]
 ) -> Prints:
-    """Compute the fingerprints of all images of the splits in sequence."""
+    """Compute the fingerprints of all images in the splits, in order."""
     locations = [(samples, index) for samples in splits for index in range(len(samples))]
     prints = Prints(
         np.zeros((len(locations), 64), bool),
@@ -70,7 +76,7 @@ def compute_prints(
 def difference_hash(levels: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
     """Return the dHash of a gray image [72, 72] (Krawetz 2013, Kind of Like That), bool [64].
 
-    The image is divided into eight rows of nine parts; each bit is True if a part is brighter than its left neighbor.
+    The image is divided into eight rows of nine parts. Each bit is True if a part is brighter than its left neighbor.
     """
     return (np.diff(_shrink(levels, 8, 9), axis=1) > 0).ravel()
 

@@ -1,4 +1,4 @@
-"""Search for probably wrong labels by confident learning (Northcutt et al. 2021).
+"""Find labels that are probably wrong by confident learning (Northcutt et al. 2021).
 
 The paper is Confident Learning: Estimating Uncertainty in Dataset Labels. The probabilities must come from models that
 were not trained on the samples, since a model memorizes the wrong labels in its training data.
@@ -16,10 +16,11 @@ Bools = npt.NDArray[np.bool_]
 
 
 def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
-    """Estimate how many of the n samples with each label have each true class, [K, K] (section 3.1).
+    """Estimate the number of samples with each label and each true class, [K, K] (section 3.1).
 
-    A sample counts for its most likely class among those whose probability is at least the mean for samples with that
-    label. Rows sum to the label counts. `probabilities` are [n, K], `labels` [n].
+    A sample is counted for its most likely class among the confident ones. A class is confident if its probability is
+    at least its mean over the samples with that label. Rows sum to the label counts. `probabilities` are [n, K],
+    `labels` [n].
     """
     classes = probabilities.shape[1]
     counts = np.bincount(labels, minlength=classes)
@@ -29,7 +30,7 @@ def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.flo
     likeliest = np.where(confident, probabilities, -1.0).argmax(1)
     joint = np.zeros((classes, classes))
     np.add.at(joint, (labels[sure], likeliest[sure]), 1)
-    joint += np.diag((joint.sum(1) == 0).astype(float))  # a label without a confident sample is taken for right
+    joint += np.diag((joint.sum(1) == 0).astype(float))  # a label without a confident sample is considered correct
     return joint / joint.sum(1, keepdims=True) * counts[:, None]
 
 
@@ -40,10 +41,10 @@ def expected_errors(probabilities: Probabilities, labels: Labels) -> float:
 
 
 def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
-    """Return a mask [n] of probably wrong labels (section 3.2, "Prune by Noise Rate").
+    """Return a mask [n] of labels that are probably wrong (section 3.2, "Prune by Noise Rate").
 
-    For each label and each other class, as many samples are marked as the joint counts, starting with those in which
-    the other class leads most.
+    For each label and each other class, the joint distribution gives the number of samples to mark. Those with the
+    largest lead of the other class are marked first.
     """
     joint = np.rint(joint_of(probabilities, labels)).astype(int)
     wrong = np.zeros(len(labels), bool)
@@ -57,7 +58,10 @@ def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
 
 
 def margins(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
-    """Return the lead of each label over the most likely other class, [n]; the lower, the more probably it is wrong."""
+    """Return the lead of each label's probability over the most likely other class, [n].
+
+    The lower it is, the more likely the label is wrong.
+    """
     rows = np.arange(len(labels))
     others = probabilities.astype(np.float64)
     given = others[rows, labels].copy()

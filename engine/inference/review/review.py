@@ -1,4 +1,4 @@
-"""Review of the samples of a run's evaluations."""
+"""Review the samples in the evaluations of a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_PAIRS = 10_000
 
 
 def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
-    """Review evaluations as ordered, and return the path of a `Review`. Raises CannotLoad."""
+    """Review evaluations according to `order`, and return the path of a `Review`. Raises CannotLoad."""
     run = RunFolder(order.run)
     on_progress(Progress(fraction=0.0, what="Reading the evaluation"))
     of = collect(run, order.evaluations)
@@ -79,7 +79,7 @@ def _check_classes(order: ReviewOrder, classes: Sequence[str]) -> None:
 
 
 def _origin(of: Reviewed) -> str:
-    """Describe which samples the predictions cover, and which models made them."""
+    """Describe the samples that the predictions cover, and the models that made them."""
     splits = sorted({sample.split for sample in of.samples})
     if len(of.evaluations) > 1:
         runs = len({each.evaluation.run for each in of.evaluations})
@@ -94,7 +94,7 @@ def _origin(of: Reviewed) -> str:
 
 
 def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[ReviewedSample]:
-    """Return the order's samples by descending loss, or by ascending correctness if there are no losses."""
+    """Return the selected samples by descending loss, or by ascending correctness if there are no losses."""
     chosen = [
         sample
         for sample in samples
@@ -111,7 +111,7 @@ def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[Review
 
 
 def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
-    """Return the probably wrong labels of held-out samples, most probable first, and their estimated number."""
+    """Return the labels of held-out samples that are probably wrong, most likely first, and their estimated number."""
     if of.probabilities is None or of.true is None:
         of.missing.append("Wrong labels are looked for where samples have classes, which this task's don't.")
         return [], 0
@@ -134,7 +134,7 @@ def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
         labels = np.array([numbers[0] for numbers in true], np.int64)
         expected = expected_errors(probabilities, labels)
         found += _issues(samples, probabilities, labels, classes)
-    else:  # each label for itself, as a question with two answers
+    else:  # each label separately, as a binary classification
         for number, name in enumerate(classes):
             either = np.stack([1 - probabilities[:, number], probabilities[:, number]], 1)
             labels = np.array([number in numbers for numbers in true], np.int64)
@@ -166,7 +166,7 @@ def _issues(
 
 
 def _duplicates(run: RunFolder, of: Reviewed, on_progress: OnProgress) -> list[DuplicatePair]:
-    """Return pairs of duplicates: those across splits first, then those with different labels."""
+    """Return pairs of duplicates. Pairs across splits come first, then pairs with different labels."""
     if of.data is None:
         return []
     known = read_training(run)

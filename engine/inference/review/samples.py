@@ -1,4 +1,4 @@
-"""Samples of evaluations with their predictions and files."""
+"""Samples in evaluations with their predictions and files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from engine.runs.folder import RunFolder
 
 @dataclass
 class Reviewed:
-    """Samples of several evaluations in sequence.
+    """Concatenated samples from several evaluations.
 
-    `held_out` [n] marks samples the model was not trained on; `probabilities` [n, C] is None for tasks without classes.
-    `data` is the dataset of the first evaluation, or None if it can't be opened, which is added to `missing`.
+    `held_out` [n] marks samples that the model was not trained on. `probabilities` [n, C] is None for tasks without
+    classes. `data` is the dataset of the first evaluation, or None if it can't be opened. The reason is added to
+    `missing`.
     """
 
     evaluations: list[KeptEvaluation]
@@ -39,7 +40,7 @@ class Reviewed:
 
 
 def collect(run: RunFolder, folders: Sequence[str]) -> Reviewed:
-    """Collect the samples of the evaluations in `folders`, or of the run's latest. Raises CannotLoad."""
+    """Collect the samples from the evaluations in `folders`, or from the run's latest evaluation. Raises CannotLoad."""
     saved = _read_evaluations(run, folders)
     first = saved[0].evaluation
     for each in saved[1:]:
@@ -95,7 +96,7 @@ def _dataset_of(saved: KeptEvaluation) -> str:
 
 
 def _open_samples(saved: KeptEvaluation, missing: list[str]) -> EvaluationData | None:
-    """Open the samples of an evaluation; if that fails, add the reason to `missing` and return None."""
+    """Open the samples of an evaluation. On failure, add the reason to `missing` and return None."""
     evaluation = saved.evaluation
     try:
         return open_data(read_training(_run_of(saved)), evaluation.dataset, evaluation.split)
@@ -130,7 +131,10 @@ def _review_rows(saved: KeptEvaluation, data: EvaluationData | None, missing: li
 
 
 def file_of(samples: ImageSet | SampleSet | None, index: int, path: str) -> str | None:
-    """Return a sample's file for display: "" if it has none, None if the dataset has changed at this index."""
+    """Return the file of a sample for display, or "" if it has none.
+
+    Returns None if the dataset has changed at this index.
+    """
     if samples is None or index >= len(samples) or samples.path(index) != path:
         return None
     files: Sequence[str] = getattr(samples, "files", ())

@@ -1,1 +1,1 @@
-"""Drawings of an evaluation's samples."""
+"""Draw the samples in an evaluation."""

@@ -1,4 +1,4 @@
-"""Drawing of an evaluation's samples with their annotations and predictions, by a worker on one device."""
+"""Draw the samples in an evaluation with their annotations and predictions, with a worker on one device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BATCH_SIZE = 4
 
 
 def show(order: ShowOrder, on_progress: OnProgress) -> Path:
-    """Draw the ordered samples, and return the path of a `Shown`. Raises CannotLoad."""
+    """Draw the requested samples, and return the path of a `Shown`. Raises CannotLoad."""
     checkpoint_path(RunFolder(order.run), order.checkpoint)
     saved, samples = _read_evaluation(order)
     lacking = [number for number in order.samples if not 0 <= number < len(samples.paths)]
