@@ -81,7 +81,10 @@ _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 def _is_edge(padded: np.ndarray, x: int, y: int, heading: int) -> bool:
-    """Return True if the pixel right of the edge from corner (x, y) is in the component and the pixel left of it is not."""
+    """Return True if an edge from corner (x, y) has the component on its right side and not on its left side.
+
+    `heading` is the direction of the edge, an index into `_STEPS`.
+    """
     on_right = ((0, 0), (-1, 0), (-1, -1), (0, -1))[heading]
     on_left = ((0, -1), (0, 0), (-1, 0), (-1, -1))[heading]
     return bool(padded[y + 1 + on_right[1], x + 1 + on_right[0]]) and not bool(
