@@ -1,4 +1,4 @@
-"""Listening socket of a supervisor: a Unix socket in the user's runtime folder, else loopback TCP with a token."""
+"""Listening socket of a supervisor: a Unix socket in the user's runtime folder, or loopback TCP with a token."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from engine.system import paths
 
 BACKLOG = 128
-"""Number of connections that may wait to be accepted."""
+"""Maximum number of connections waiting to be accepted."""
 _MAX_PATH_BYTES = 100
-"""Longest path of a Unix socket: macOS allows 103 bytes, Linux 107."""
+"""Maximum length of a Unix socket's path: macOS allows 103 bytes, Linux 107."""
 
 
 class Endpoint:
-    """Listening, non-blocking socket. `text` is its address in `supervisor.json`."""
+    """Listening, non-blocking socket, with its address in `supervisor.json` as `text`."""
 
     def __init__(self, listener: socket.socket, text: str, *, path: Path | None = None, token: str = "") -> None:
         listener.setblocking(False)
@@ -30,16 +30,16 @@ class Endpoint:
         self._inode = path.lstat().st_ino if path is not None else 0
 
     def admits(self, peer: socket.socket) -> bool:
-        """Return True unless the system reports that another user's process is at the other end."""
+        """Return False if the system reports that the peer is a process of another user."""
         if self._path is None or not hasattr(socket, "SO_PEERCRED"):
-            return True  # the token or the mode of the folder decides
+            return True  # the token or the folder's mode protects the socket
         size = struct.calcsize("3i")
         _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
         return bool(uid == os.getuid())
 
     @property
     def is_reachable(self) -> bool:
-        """Return False if the socket's file is missing, as after a logout, or belongs to another endpoint."""
+        """True if clients can reach the socket; False if its file was removed, as after a logout, or replaced."""
         if self._path is None:
             return True
         try:
@@ -55,7 +55,7 @@ class Endpoint:
 
 
 def open_endpoint(run_folder: Path, *, tcp: bool = False) -> Endpoint:
-    """Listen for clients of the run; with `tcp`, on loopback even if Unix sockets are available."""
+    """Listen for clients of the run; with `tcp`, use loopback TCP even if Unix sockets are available."""
     if not tcp and hasattr(socket, "AF_UNIX"):
         path = paths.runtime_folder() / socket_name(run_folder)
         if len(os.fsencode(path)) < _MAX_PATH_BYTES:
@@ -64,13 +64,13 @@ def open_endpoint(run_folder: Path, *, tcp: bool = False) -> Endpoint:
 
 
 def socket_name(run_folder: Path) -> str:
-    """Return a short file name that is unique even for runs with the same id in two homes."""
+    """Return a short file name for the run's socket, unique even among runs with the same id in other homes."""
     digest = hashlib.blake2b(os.fsencode(run_folder.absolute()), digest_size=4).hexdigest()
     return f"{run_folder.name[-24:]}-{digest}.sock"
 
 
 def remove_stale_sockets() -> None:
-    """Remove the sockets of supervisors that were killed."""
+    """Remove the sockets of killed supervisors."""
     if not hasattr(socket, "AF_UNIX"):
         return
     for path in paths.runtime_folder().glob("*.sock"):
@@ -78,7 +78,7 @@ def remove_stale_sockets() -> None:
             if stat.S_ISSOCK(path.lstat().st_mode) and not _accepts(path):
                 path.unlink()
         except OSError:
-            continue  # its supervisor has just removed it
+            continue  # removed by its supervisor in the meantime
 
 
 def _accepts(path: Path) -> bool:
@@ -94,7 +94,10 @@ def _accepts(path: Path) -> bool:
 
 
 def _listen_on_unix(path: Path) -> Endpoint:
-    """Listen under a temporary name first, since a socket at `path` that refuses connections counts as stale."""
+    """Create a Unix socket at `path`.
+
+    It starts to listen under a temporary name, because a socket at `path` that refuses connections counts as stale.
+    """
     part = path.with_suffix(".part")
     part.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)

@@ -1,4 +1,4 @@
-"""Versions and facts about the host, for the record of a run, determined without importing the packages."""
+"""Facts about the host and package versions for a run's log, determined without importing the packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = ("footplate", "torch", "torchvision")
 
 
 def describe(snapshot: Snapshot | None) -> dict[str, str]:
-    """Return the known versions and facts by name; `snapshot` contributes the driver's version."""
+    """Return the known facts and versions by name; the driver's version comes from `snapshot`."""
     facts = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -33,13 +33,16 @@ def describe(snapshot: Snapshot | None) -> dict[str, str]:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use, given its affinity and the quotas of its control groups."""
+    """Return the number of cores for this process, limited by its CPU affinity and the quotas of its control groups."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([cores, *map(math.ceil, _quotas())]))
 
 
 def _quotas() -> Iterator[float]:
-    """Yield the CPU quotas, in cores, of this process's control groups: "Control Group v2", cpu.max, and v1's cpu.cfs_*."""
+    """Yield the CPU quotas of this process's control groups in cores.
+
+    Sources: "Control Group v2", cpu.max; cpu.cfs_* of version 1.
+    """
     try:
         groups = [line.split(":", 2) for line in (_PROC / "self/cgroup").read_text().splitlines()]
     except OSError:
@@ -48,7 +51,7 @@ def _quotas() -> Iterator[float]:
         if controllers and "cpu" not in controllers.split(","):
             continue
         root = _CGROUPS / "cpu" if controllers else _CGROUPS
-        # In a container, the host's name of a group may be missing below the mounted root.
+        # In a container, the path of a group may not exist under the mounted root.
         for folder in {root, *(root / parent for parent in (Path(group.strip("/")), *Path(group.strip("/")).parents))}:
             with contextlib.suppress(OSError, ValueError):
                 if controllers:
@@ -60,12 +63,12 @@ def _quotas() -> Iterator[float]:
 
 
 def _title(gpu: Gpu) -> str:
-    """Return the GPU's name with its index, since most machines have several of a kind."""
+    """Return the GPU's name and index, since most machines have several GPUs of a kind."""
     return gpu.name if gpu.cuda_index is None else f"{gpu.name} (GPU {gpu.cuda_index})"
 
 
 def run_devices(devices: tuple[str, ...], world_size: int, snapshot: Snapshot | None) -> tuple[RunDevice, ...]:
-    """Return each device of a run once, with its name and ranks."""
+    """Return a description of each device in the run, with its name and its ranks."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus} if snapshot is not None else {}
     result = []
     for device in dict.fromkeys(devices):

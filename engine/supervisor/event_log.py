@@ -1,7 +1,7 @@
-"""Writer of a run's `events.jsonl`, the only one, which numbers and dates each line.
+"""Writer of a run's `events.jsonl`, which numbers events and adds their times.
 
-A full or missing disk stops nothing: lines that can't be written wait in memory, in order, and the file and the memory
-are read as one stream.
+The supervisor is its only writer. A full or missing disk does not stop the run: events that can't be written wait in memory,
+and readers see the file and the memory as a single stream.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from engine.system import paths
 from engine.system.files import MAX_DAMAGED_BYTES, complete_lines
 
 MEMORY_LIMIT_BYTES = 32 << 20
-"""Number of unwritten bytes above which step metrics and device samples are dropped before they get a number."""
+"""Size of the waiting lines in bytes above which step metrics and device samples are dropped; they get no number."""
 RECENT_BYTES = 1 << 20
-"""Bytes at the end of the stream that stay in memory, for clients that keep up."""
+"""Number of bytes at the end of the stream that stay in memory for clients that keep up."""
 RETRY_S = 1.0
-"""Seconds between attempts to write, and between checks of the file."""
+"""Seconds between retries of writing, and between checks of the file."""
 INDEX_EVERY = 1024
-"""Number of lines between two entries of the index."""
+"""Number of lines per entry of the index."""
 
 _READ_BYTES = 1 << 16
 _NUMBER = re.compile(rb'\{"type":"\w+","n":(\d{1,15}),')
-"""Pattern for the beginning of an encoded line with its number; a number with more digits is damaged."""
+"""Pattern for the start of an encoded line with its number; numbers with more digits are damaged."""
 _GOES_ON = "Training continues, and events are kept in memory. Free some space on the disk of the run folder."
 _DELETED = (
     "The run's log was deleted or moved during training, so the run stops. To train again, start a new run, or put the "
@@ -40,14 +40,14 @@ _CHANGED = (
 )
 
 
-class DamagedLog(ValueError):  # noqa: N818 - it is the file's fault
-    """Error: a log holds more than a torn line after its last complete one, so no run has written it."""
+class DamagedLog(ValueError):  # noqa: N818 - describes the file
+    """Error for a log that no run can have written: more than one incomplete line follows its last complete one."""
 
 
 class EventLog:
-    """Log of numbered events in the file at `path`, following those of earlier executions.
+    """Log of numbered events in the file at `path`, which may contain events of earlier executions.
 
-    Offsets count the bytes of the stream: the lines in the file, then those that wait to be written.
+    Offsets count the bytes of the stream, which consists of the lines in the file and those that wait to be written.
 
     Raises:
         DamagedLog: The file was not written by a run.
@@ -60,39 +60,39 @@ class EventLog:
         self._written = 0
         self._recent = bytearray()
         self.recent_offset = 0
-        """Offset of the first line that is still in memory."""
+        """Offset of the first line in memory."""
         self._indexed_numbers = array("Q")
         self._indexed_offsets = array("Q")
         self._line_count = 0
         self._lost_count = 0
         self._is_finished = False
-        """True after `RunFinished`, which stays the last line of an execution."""
+        """True after `RunFinished`, the last event of an execution."""
         self._fault: str | None = None
         self._fault_since = 0.0
         self._retry_at = 0.0
         self._check_at = 0.0
         self.damage = ""
-        """Description of a change by another program, "" without one."""
+        """Description of a change to the file by another program, or ""."""
         self.next_n = 1
         self._index_file()
 
     @property
     def end(self) -> int:
-        """Offset after the last line."""
+        """Offset of the end of the stream."""
         return self.recent_offset + len(self._recent)
 
     @property
     def fault(self) -> str | None:
-        """Reason why the file can't be written at the moment."""
+        """Reason why the file currently can't be written, or None."""
         return self._fault
 
     def append(self, event: AnyEvent) -> bool:
-        """Write `event` with the next number and the time. Return False if it had to be dropped."""
+        """Add `event` with the next number and the current time. Return False if it was dropped for lack of memory."""
         if self.end - self._written > self._memory_limit and isinstance(event, DROPPABLE):
             self._lost_count += 1
             return False
         if isinstance(event, RunFinished):
-            self.retry(at_once=True)  # its warnings must come before the end
+            self.retry(at_once=True)  # add its warnings before the last event
         self._is_finished = isinstance(event, RunFinished)
         self._add(event)
         if self._fault is not None:
@@ -104,7 +104,7 @@ class EventLog:
         return True
 
     def copy(self, lines: bytes) -> None:
-        """Append complete lines of another log unchanged, with their numbers."""
+        """Append complete lines from another log unchanged, with their numbers."""
         for line in lines.splitlines(keepends=True):
             number = _number(line)
             self._index_line(self.next_n if number is None else number, self.end)
@@ -112,7 +112,7 @@ class EventLog:
         self._write()
 
     def retry(self, *, at_once: bool = False) -> None:
-        """Write the lines in memory if a retry is due, and log events about the fault."""
+        """Try to write the waiting lines if a retry is due, and after success log how long they waited."""
         if self._fault is None or (not at_once and time.monotonic() < self._retry_at):
             return
         count = self._recent.count(b"\n", self._written - self.recent_offset)
@@ -135,9 +135,9 @@ class EventLog:
         self._write()
 
     def check_file(self) -> Warned | None:
-        """Return a warning, once, if another program deleted, replaced or truncated the file.
+        """Return a warning if another program has deleted, replaced or truncated the file, but only once.
 
-        Check only once a second.
+        Calls within a second of the last check return None.
         """
         now = time.monotonic()
         if self._fd is None or self.damage or now < self._check_at:
@@ -150,14 +150,14 @@ class EventLog:
         except FileNotFoundError:
             is_intact, code = False, "log_deleted"
         except OSError:
-            return None  # a network disk may be away for a moment
+            return None  # a network disk may be unreachable for a moment
         if is_intact:
             return None
         self.damage = _DELETED if code == "log_deleted" else _CHANGED
         return Warned(code=code, message=self.damage)
 
     def read(self, offset: int, size: int = _READ_BYTES) -> bytes:
-        """Return complete lines starting at `offset`, about `size` bytes but at least one line; b"" at the end."""
+        """Return complete lines from `offset` on, about `size` bytes but at least one line; b"" at the end."""
         while True:
             data = self._read_bytes(offset, size)
             length = data.rfind(b"\n") + 1
@@ -166,9 +166,9 @@ class EventLog:
             size *= 4
 
     def offset_of(self, n: int) -> int:
-        """Return the offset of line `n`, or the end if it is not written.
+        """Return the offset of the line with number `n`, or the end if there is none yet.
 
-        For a damaged line, that of the last lower number.
+        If that line is damaged, return the offset of the last line with a lower number.
         """
         if n >= self.next_n:
             return self.end
@@ -186,7 +186,7 @@ class EventLog:
         return found
 
     def close(self) -> None:
-        """Write the lines in memory if possible, and flush the file to the disk."""
+        """Write the waiting lines if possible, and flush the file to the disk."""
         self.retry(at_once=True)
         if self._fd is not None:
             fd, self._fd = self._fd, None
@@ -212,7 +212,7 @@ class EventLog:
             self._retry_at = self._fault_since + RETRY_S
             print(f"The log can't be written: {error}", flush=True)
         surplus = min(len(self._recent) - RECENT_BYTES, self._written - self.recent_offset)
-        if surplus > RECENT_BYTES:  # in large steps, since each moves what remains
+        if surplus > RECENT_BYTES:  # rarely, since it moves the remaining bytes
             length = self._recent.rfind(b"\n", 0, surplus) + 1
             del self._recent[:length]
             self.recent_offset += length
@@ -224,9 +224,9 @@ class EventLog:
         return self._fd
 
     def _index_line(self, number: int, offset: int) -> None:
-        """Count the line at `offset`.
+        """Add the line at `offset` to the index if its turn has come.
 
-        Indexed numbers increase; earlier ones that aren't lower belong to damaged lines.
+        Numbers in the index increase. An entry with a number that is not lower belongs to a damaged line, and is removed.
         """
         self.next_n = number + 1
         while self._indexed_numbers and self._indexed_numbers[-1] >= number:
@@ -238,7 +238,7 @@ class EventLog:
         self._line_count += 1
 
     def _index_file(self) -> None:
-        """Index the lines of earlier executions, cut off a torn last line, and continue after the last valid number."""
+        """Index the lines of earlier executions, remove an incomplete last line, and continue after the last valid number."""
         try:
             fd = self._open()
             offset = count = 0
@@ -259,16 +259,13 @@ class EventLog:
             self._fault_since = time.monotonic()
 
     def _read_bytes(self, offset: int, size: int) -> bytes:
-        """Return up to `size` bytes of the stream.
-
-        Before its end, fewer are returned only if the file was truncated.
-        """
+        """Return `size` bytes of the stream from `offset` on, or fewer at its end or if the file was truncated."""
         data = b""
         if offset < self.recent_offset:
             if self._fd is None:
                 return b""
             expected = min(size, self.recent_offset - offset)
-            os.lseek(self._fd, offset, os.SEEK_SET)  # O_APPEND: writes don't depend on the position
+            os.lseek(self._fd, offset, os.SEEK_SET)  # with O_APPEND, writing ignores the position
             data = os.read(self._fd, expected)
             if len(data) < expected:
                 return data
@@ -277,6 +274,6 @@ class EventLog:
 
 
 def _number(line: bytes) -> int | None:
-    """Return the number of an encoded line, None if it is damaged."""
+    """Return the number of an encoded line, or None if the line is damaged."""
     match = _NUMBER.match(line)
     return int(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""Start of one execution of a run in a given folder."""
+"""Start of an execution of a run in a given folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REFUSED = 2
 def supervise(
     folder: Path, *, tcp: bool = False, modules: tuple[str, ...] | None = None, distribute: Distribute | None = None
 ) -> int:
-    """Run the job of `folder` as its next execution, unless another process runs it; see `Supervisor`."""
+    """Run the job in `folder` as its next execution, unless another process is running it; see `Supervisor`."""
     stdio.make_forgiving()
     faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGHUP"):
@@ -46,12 +46,11 @@ def supervise(
 
 
 def _acquire(run: RunFolder) -> bool:
-    """Lock the run for this process, since two writers would ruin its log.
+    """Lock the run for this process, because a log must have a single writer.
 
-    Return False if another process has the lock.
-
-    The lock on the folder lasts as long as this process. On file systems without locks, `supervisor.json` is used
-    instead. If the supervisor of the previous execution has logged its end, this waits for its exit.
+    Returns False if another process has the lock. The lock on the folder lasts as long as this process. On file systems without
+    locks, `supervisor.json` is used instead. If the supervisor of the previous execution has already logged its end, this waits
+    for its exit.
     """
     descriptor = os.open(run.path, os.O_RDONLY) if sys.platform != "win32" else -1
     deadline = time.monotonic() + EXIT_S
@@ -63,7 +62,7 @@ def _acquire(run: RunFolder) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a folder. Return True even if the system or the file system has no such locks."""
+    """Try to lock a folder; return True if that succeeds, or if the system or the file system has no such locks."""
     if sys.platform != "win32":
         import fcntl
 
@@ -82,7 +81,7 @@ def _is_supervised(run: RunFolder) -> bool:
 
 
 def log_failed_start(run: RunFolder, cause: str) -> None:
-    """Log an execution that failed before its supervisor started."""
+    """Log an execution that has failed before its supervisor could start."""
     log = EventLog(run.events_file)
     log.append(Failed(cause=cause))
     log.append(RunFinished(outcome="failed", execution=last_execution(run) + 1, cause=cause))

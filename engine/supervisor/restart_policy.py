@@ -1,4 +1,4 @@
-"""Specs for the workers of each attempt, and the decision if another attempt follows a failure."""
+"""Worker specs for each attempt, and decisions about restarts after failures."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from engine.supervisor.environment import usable_cores
 from engine.system import paths
 
 ROLL_BACKS = 10
-"""Number of consecutive rollbacks, without a new checkpoint in between, after a loss that is NaN or infinite.
+"""Maximum number of consecutive rollbacks (without a new checkpoint) after losses that are NaN or infinite.
 
 PaLM's training (Chowdhery et al. 2022, section 5.1) needed about 20 in total.
 """
 
 
 class RestartPolicy:
-    """Restart decisions for one execution. `job` is the job of the next attempt; some failures change it."""
+    """Policy for restarts in one execution; `job` is the job of the next attempt, which some failures change."""
 
     def __init__(self, run: RunFolder, job: Job) -> None:
         self.job = job
@@ -43,7 +43,7 @@ class RestartPolicy:
         self._saved_step = -1
 
     def worker_specs(self) -> list[WorkerSpec]:
-        """Return the specs of the next attempt by rank, which resumes from the newest checkpoint.
+        """Create the worker specs for the next attempt, which resumes from the newest checkpoint.
 
         Raises:
             PermissionError: The rendezvous file can't be created.
@@ -70,17 +70,17 @@ class RestartPolicy:
             self._rendezvous.unlink(missing_ok=True)
 
     def set_loader_workers(self, count: int) -> None:
-        """Use `count` loader workers in later attempts as well."""
+        """Set the number of loader workers for later attempts."""
         self.job = self.job.with_fields(loader_workers=count)
 
     def on_checkpoint(self, event: CheckpointSaved) -> None:
-        """Reset the count of failures if the checkpoint is of a later step, since the run has made progress."""
+        """Reset the count of failures if the checkpoint shows progress, since it is from a later step."""
         if event.kind == "last" and event.step > self._saved_step:
             self._saved_step = event.step
             self._failures_in_a_row.clear()
 
     def decide(self, failed: Failed) -> Restarting | Failed:
-        """Return `Restarting` if another attempt follows, else the failure that ends the run."""
+        """Decide if the run restarts after `failed`: return `Restarting`, or the failure that ends the run."""
         count = self._failures_in_a_row[failed.kind]
         next_job: Job | None = None
         match failed.kind:
@@ -104,7 +104,7 @@ class RestartPolicy:
         return self._restarting(failed, count, limit, next_job)
 
     def _restarting(self, failed: Failed, count: int, limit: int, next_job: Job | None) -> Restarting:
-        """Switch to `next_job`, if there is one, and return the event of restart number `count` + 1."""
+        """Switch to `next_job`, if any, and create the event for restart number `count` + 1."""
         self._failures_in_a_row[failed.kind] += 1
         devices = self.job.parallel.devices
         changes = self._switch_to(next_job) if next_job is not None else {}
@@ -121,7 +121,7 @@ class RestartPolicy:
         )
 
     def _without_gpus(self, failed: Failed) -> Restarting | Failed:
-        """Continue without the lost GPUs if the job says so; else return the failure, with the changes to resume it."""
+        """Restart without the lost GPUs if the job allows it; else return the failure with a command that resumes without them."""
         devices = tuple(device for device in self.job.parallel.devices if device not in failed.devices)
         fewer = _job_on(self.job, devices)
         if isinstance(fewer, str):
@@ -140,7 +140,7 @@ class RestartPolicy:
         return msgspec.structs.replace(failed, cause=cause, changes=changes)
 
     def job_without(self, machine: str) -> Job | str:
-        """Return the job without a machine's devices, or the reason to wait for it; "" if the user chose to wait."""
+        """Return the job without a machine's devices, or the reason why the run must wait; "" if the user chose to wait."""
         if self.job.faults.on_lost_device == "wait":
             return ""
         return _job_on(self.job, tuple(device for device in self.job.parallel.devices if host_of(device) != machine))
@@ -149,7 +149,7 @@ class RestartPolicy:
         return host_of(self.job.parallel.devices[rank or 0])
 
     def _switch_to(self, job: Job) -> dict[str, int | str]:
-        """Use `job` from now on, also in later executions. Return the changed fields."""
+        """Use `job` from now on, also in later executions, and return the changed fields."""
         before, self.job = self.job, job
         self.world_size = world_size(job)
         try:
@@ -160,13 +160,13 @@ class RestartPolicy:
 
 
 def world_size(job: Job) -> int:
-    """Return the number of worker processes: one per device, or one that drives them all."""
+    """Return the number of worker processes: one per device, or a single one for all devices."""
     strategy = load_catalogue().strategy(job.resolved_strategy)
     return len(job.parallel.devices) if strategy is None or strategy.process_per_device else 1
 
 
 def _changes(before: Job, job: Job) -> dict[str, int | str]:
-    """Return the fields, except the devices, in which `job` differs."""
+    """Return the fields with different values in `job`, except the devices."""
     changed = (name for name in FIELDS if name != "devices" and job.value(name) != before.value(name))
     changes = {name: job.value(name) for name in changed}
     if job.resolved_strategy != before.resolved_strategy:
@@ -175,7 +175,7 @@ def _changes(before: Job, job: Job) -> dict[str, int | str]:
 
 
 def _with_attempts(failed: Failed, restarts: int) -> Failed:
-    """Add the number of unsuccessful restarts to the cause."""
+    """Add the number of unsuccessful restarts to the failure's cause."""
     if not restarts:
         return failed
     times = "once" if restarts == 1 else f"{restarts} times"
@@ -184,7 +184,7 @@ def _with_attempts(failed: Failed, restarts: int) -> Failed:
 
 
 def _oom_fallbacks(job: Job) -> list[Job]:
-    """Return variants of the job with smaller and smaller micro-batches and the same global batch."""
+    """Return variants of the job with ever smaller micro-batches and the same global batch."""
     catalogue = load_catalogue()
     strategy, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)
     fallbacks: list[Job] = []
@@ -195,7 +195,7 @@ def _oom_fallbacks(job: Job) -> list[Job]:
 
 
 def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
-    """Return the job with twice as many micro-batches, or the next valid number."""
+    """Return the job with twice as many micro-batches, or the closest valid number; None if there is none."""
     field, count = "accumulation", job.training.accumulation
     if strategy.schedules:
         field, count = "microbatches", layout(job, strategy).microbatches or 1
@@ -208,10 +208,10 @@ def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry |
 
 
 def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
-    """Return the job on some of its devices, or the reason why that is impossible, in a sentence.
+    """Return the job on the remaining `devices`, or a sentence with the reason why that is impossible.
 
-    Accumulation is increased so that a device has no more images in memory at a time than before. With a single
-    remaining device, a strategy that only divides the batch is replaced.
+    Accumulation is increased so that each device has at most as many images in memory as before. If a single device remains, a
+    strategy that only divides the batch is replaced.
     """
     catalogue = load_catalogue()
     before, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)
@@ -235,7 +235,7 @@ def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
 
 
 def _batch_shards(job: Job, strategy: StrategyEntry) -> int:
-    """Return the number of device groups among which a batch is divided."""
+    """Return the number of parts into which the strategy divides a batch."""
     if strategy.replicates and (strategy.cuts_model or strategy.splits_layers):
         return job.parallel.replicas
     return len(job.parallel.devices) if strategy.splits_batch else 1

@@ -1,4 +1,4 @@
-"""States of an execution, and the table of transitions between them."""
+"""States of an execution, and the table of their transitions."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from enum import Enum, auto
 
 
 class RunState(Enum):
-    """State of one execution of a run, from its supervisor's start to its end."""
+    """State of an execution, from the start of its supervisor to its end."""
 
-    IDENTIFYING = auto()  # `RunStarted` isn't logged: the names of the GPUs are pending
-    QUEUED = auto()  # the start gate is closed: weights, queue, GPU check or imports are pending
-    TRAINING = auto()  # workers run
-    RESTARTING = auto()  # the workers of a failed attempt end; another attempt follows
-    FAILING = auto()  # the workers end after a failure that ends the run
-    ENDING = auto()  # the workers end because a user or a signal asked for it
-    RELEASING = auto()  # no worker is left; GPUs release their memory
-    FINISHED = auto()  # only `RunFinished` remains to be logged
+    IDENTIFYING = auto()  # `RunStarted` has not been logged, because the names of the GPUs are pending
+    QUEUED = auto()  # the start gate is closed: weights, queue slot, GPU check or imports are pending
+    TRAINING = auto()  # workers are running
+    RESTARTING = auto()  # the workers of a failed attempt are exiting; another attempt follows
+    FAILING = auto()  # workers are exiting after a failure that ends the run
+    ENDING = auto()  # workers are exiting at the request of a user or a signal
+    RELEASING = auto()  # all workers have exited; GPUs are releasing their memory
+    FINISHED = auto()  # `RunFinished` is the only event that is still logged
 
 
 class Trigger(Enum):
@@ -51,11 +51,11 @@ TRANSITIONS: dict[tuple[RunState, Trigger], RunState] = {
     (_S.ENDING, _T.WORKERS_GONE): _S.RELEASING,
     (_S.RELEASING, _T.MEMORY_RELEASED): _S.FINISHED,
 }
-"""Next state by state and trigger. Any other pair is a bug, and ends the run as a failure of Footplate."""
+"""Next state by state and trigger; any other pair is a bug and makes the run fail."""
 
 HAS_WORKERS = frozenset((_S.TRAINING, _S.RESTARTING, _S.FAILING, _S.ENDING))
-"""States that end when the last worker has exited. In `FAILING` and `ENDING`, none may have been started."""
+"""States that end when the last worker has exited; in `FAILING` and `ENDING`, there may be no workers."""
 BEFORE_END = frozenset((_S.IDENTIFYING, _S.QUEUED, *HAS_WORKERS))
-"""States in which stop and pause have an effect."""
+"""States with an effect of stop and pause commands."""
 USES_GATE = frozenset((_S.IDENTIFYING, _S.QUEUED, _S.TRAINING, _S.RESTARTING, _S.FAILING))
-"""States in which the queue slot is acquired or renewed."""
+"""States that acquire or renew the queue slot."""

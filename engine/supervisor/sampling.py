@@ -1,4 +1,4 @@
-"""Samples of the run's devices, once a second, and a check that its GPUs have released their memory."""
+"""Sampling of a run's devices once a second, and a check that its GPUs have released their memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ INTERVAL_S = 1.0
 RESTART_S = 10.0
 """Seconds before a sampler that has exited is restarted."""
 FREED_SLACK_BYTES = 64 << 20
-"""Additional memory, compared with before the run, that doesn't count as held by the run."""
+"""Maximum increase of used memory, compared with before the run, for a GPU that counts as free."""
 
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class Sampler:
-    """Child process ``python -m engine.gpus`` that passes samples of `devices` to `on_samples`."""
+    """Sampler that runs ``python -m engine.gpus`` as a child process and passes samples of `devices` to `on_samples`."""
 
     def __init__(
         self,
@@ -37,19 +37,19 @@ class Sampler:
         self._memory_before: dict[str, int] = {}
         self._worker_pids: set[int] = set()
         self._pids_seen_on: set[str] = set()
-        """GPUs whose process list has shown a worker."""
+        """UUIDs of GPUs for which NVML has listed a worker."""
         self.latest: Snapshot | None = None
         self.latest_at = 0.0
 
     def start(self, delay_s: float = 0.0) -> None:
-        """Start the child after `delay_s`, in `tick`. Does nothing if it is running or about to start."""
+        """Schedule the start of the child in `tick` after `delay_s`, unless it is running or already scheduled."""
         if self._child is not None or self._start_at is not None:
             return
         self._start_at = time.monotonic() + delay_s
         self.tick()
 
     def drop(self, devices: Container[str]) -> None:
-        """Expect nothing more of these devices, which are lost."""
+        """Ignore lost devices from now on."""
         self._devices = tuple(device for device in self._devices if device not in devices)
 
     def tick(self) -> None:
@@ -58,15 +58,14 @@ class Sampler:
             self._start()
 
     def set_worker_pids(self, pids: set[int]) -> None:
-        """Set the processes whose memory counts as the run's."""
+        """Set the process ids of the run's workers."""
         self._worker_pids = pids
 
     def is_memory_free(self, since: float) -> bool:
-        """Return True if a snapshot after `since` (monotonic) shows that the run occupies no GPU memory.
+        """Return True if a snapshot after time `since` (monotonic) shows that the run occupies no GPU memory.
 
-        Also returns True if the run used none. A GPU is free if its used memory is back to the amount before the run,
-        or if NVML no longer lists the workers that it listed before. In a container NVML lists pids of the host, which
-        are unknown here.
+        Also returns True for a run without GPUs. A GPU is free if its used memory is down to the amount before the run, or if NVML
+        no longer lists workers that it listed before. In a container, NVML lists process ids of the host, which are unknown here.
         """
         gpus = [device for device in self._devices if is_gpu(device)]
         if not gpus:
@@ -85,7 +84,7 @@ class Sampler:
     def _is_free(self, gpu: Gpu) -> bool:
         if gpu.lost:
             return False
-        # Memory first: the sampler reads it every time, but the processes only every other second.
+        # Check memory first: each snapshot measures it, but lists processes only every other second.
         before, used = self._memory_before.get(gpu.uuid), gpu.memory_used_bytes
         if before is not None and used is not None and used <= before + FREED_SLACK_BYTES:
             return True
@@ -109,7 +108,7 @@ class Sampler:
         self._start_at = time.monotonic() + RESTART_S
 
     def add(self, snapshot: Snapshot) -> None:
-        """Process a snapshot of the child."""
+        """Store a snapshot from the child and pass samples on."""
         self.latest, self.latest_at = snapshot, time.monotonic()
         for gpu in snapshot.gpus:
             if gpu.memory_used_bytes is not None and not self._worker_pids:
@@ -122,7 +121,7 @@ class Sampler:
 
 
 def samples_of(snapshot: Snapshot, devices: tuple[str, ...]) -> tuple[DeviceSample, ...]:
-    """Return a sample for each of `devices` that the snapshot contains."""
+    """Convert a snapshot into a sample for each of `devices` that it contains."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     samples = []
     for device in devices:

@@ -1,8 +1,8 @@
-"""Server of one run's event stream. Each client reads the log at its own pace, and none can delay the others.
+"""Server for the event stream of one run; each client reads at its own pace, without delaying others.
 
-A client has an offset in the log and one bounded buffer, so that a slow client costs no memory. Clients that keep up
-are served from the log's memory. A client that falls far behind gets no step metrics and device samples until it has
-caught up.
+A client has an offset in the log and one bounded buffer, so that a slow client needs no more memory. Clients that keep up
+are served from the log's memory. A client that falls far behind gets no step metrics and device samples until it has caught
+up.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from engine.supervisor.endpoint import BACKLOG, Endpoint
 from engine.supervisor.event_log import EventLog
 
 MAX_CLIENTS = 64
-"""Maximum number of clients that read events. A stalled one is disconnected to make room for another."""
+"""Maximum number of clients that read events; a stalled one is disconnected to make room for another."""
 STALLED_S = 5.0
-"""Seconds after which a client that reads nothing, although events are pending, has stalled."""
+"""Seconds after which a client counts as stalled if it reads none of the pending events."""
 MAX_CONTROLS = 16
-"""Maximum number of clients that only send commands. The oldest one is disconnected to make room for another."""
+"""Maximum number of clients that only send commands; the oldest one is disconnected to make room for another."""
 MAX_UNAUTHENTICATED = 256
-"""Maximum number of connections without a hello. The oldest one is disconnected to make room for another."""
+"""Maximum number of connections without a hello; the oldest one is disconnected to make room for another."""
 HELLO_S = 10.0
 """Seconds for a client to send its hello."""
 NO_FILE_S = 1.0
-"""Seconds without accepting connections after the system has run out of file descriptors."""
+"""Seconds until connections are accepted again after the system has run out of file descriptors."""
 GOODBYE_S = 2.0
-"""Seconds for a client that is being disconnected to read the reason."""
+"""Seconds for a disconnected client to read the reason."""
 THIN_BYTES = 256 << 10
-"""Backlog of a client in bytes above which it gets no more events that may be dropped."""
+"""Number of unsent bytes above which a client gets no more droppable events."""
 
 _CHUNK_BYTES = 1 << 16
 _NO_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _ROUNDS = 8
-"""Number of buffers that a client may read before it is the others' turn."""
+"""Maximum number of buffers for one client before other clients are served."""
 _DROPPABLE = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind in DROPPABLE)
 
 
 class Client:
-    """Connection of a client. `cursor` is its offset in the log, None before its hello."""
+    """Connection to a client; `cursor` is its offset in the log, or None before its hello."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -75,12 +75,12 @@ class Client:
         self.last_read_at = time.monotonic()
 
     def stalled_s(self) -> float:
-        """Return the seconds for which it has read nothing although something was pending."""
+        """Return for how many seconds the client has read nothing although data was pending."""
         return time.monotonic() - self.last_read_at if self.is_writing and not self.is_leaving else 0.0
 
 
 class Server:
-    """Server at `endpoint`, driven by the loop of `selector`, which passes the commands of clients to `on_command`."""
+    """Server at `endpoint`, driven by the loop of `selector`; `on_command` is called with commands of clients."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Server:
         selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def listen(self, endpoint: Endpoint) -> None:
-        """Listen at another endpoint, keeping the existing connections."""
+        """Listen at another endpoint; existing connections are kept."""
         self._resume_accepting()
         self._selector.unregister(self.endpoint.listener)
         self.endpoint.close()
@@ -109,13 +109,13 @@ class Server:
         self._selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def refuse_clients(self, reason: str) -> None:
-        """Disconnect all clients for `reason` and refuse new ones; "" admits them again."""
+        """Disconnect all clients and refuse new ones with this `reason`; "" accepts them again."""
         for client in list(self._clients) if reason else ():
             self._dismiss(client, reason)
         self._refusal = reason
 
     def tick(self) -> None:
-        """Send new events to clients that are ready, and disconnect those that exceed a deadline."""
+        """Send new events to clients that are ready, and disconnect clients that exceed a time limit."""
         now = time.monotonic()
         if self._accept_again_at is not None and now > self._accept_again_at:
             self._resume_accepting()
@@ -130,7 +130,7 @@ class Server:
 
     @property
     def is_drained(self) -> bool:
-        """True once everything has been sent to every client."""
+        """True if all clients have been sent everything."""
         return not any(client.buffer or self._is_behind(client) for client in self._clients)
 
     def close(self) -> None:
@@ -146,12 +146,12 @@ class Server:
             self._selector.register(self.endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self, _mask: int) -> None:
-        """Accept all waiting connections, so that a client that connects repeatedly doesn't keep the others out."""
+        """Accept all waiting connections, so that a client that connects repeatedly can't block others."""
         for _ in range(BACKLOG):
             try:
                 connection, _ = self.endpoint.listener.accept()
             except OSError as error:
-                if error.errno in _NO_FILE:  # those that wait would wake this loop at once, again and again
+                if error.errno in _NO_FILE:  # waiting connections would wake this loop all the time
                     self._selector.unregister(self.endpoint.listener)
                     self._accept_again_at = time.monotonic() + NO_FILE_S
                 return
@@ -225,7 +225,7 @@ class Server:
         self._send_pending(client)
 
     def _make_room(self, *, commands_only: bool) -> bool:
-        """Disconnect a client of the same kind if there are too many. Return False if none can be disconnected."""
+        """Disconnect a client of the same kind if there are too many; return False if none can be disconnected."""
         clients = [
             client
             for client in self._clients
@@ -243,10 +243,10 @@ class Server:
         return True
 
     def _dismiss(self, client: Client, reason: str) -> None:
-        """Disconnect a client: drop its pending lines and send the reason."""
+        """Disconnect a client: discard its pending lines and send the reason."""
         if client.is_leaving or client not in self._clients:
             return
-        # The first line in the buffer may be partly sent: it has to be completed.
+        # The first line in the buffer may be sent in part, and must be completed.
         del client.buffer[client.buffer.find(b"\n") + 1 :]
         client.buffer += ENCODE.encode(Goodbye(reason=reason[:500])) + b"\n"
         client.is_leaving = True
@@ -254,7 +254,7 @@ class Server:
         self._send_pending(client)
 
     def _send_pending(self, client: Client) -> None:
-        """Send without blocking, up to `_ROUNDS` buffers."""
+        """Send up to `_ROUNDS` buffers without blocking."""
         try:
             for _ in range(_ROUNDS):
                 if not client.buffer and not self._fill_buffer(client):
@@ -278,7 +278,7 @@ class Server:
         return client.cursor < self._log.end
 
     def _fill_buffer(self, client: Client) -> bool:
-        """Read the next lines for the client. Return False if there are none."""
+        """Fill the client's buffer with the next lines; return False if there are none."""
         while self._is_behind(client):
             assert client.cursor is not None
             try:
@@ -306,7 +306,7 @@ class Server:
             self._selector.modify(client.connection, mask, self._selector.get_key(client.connection).data)
 
     def _shut_down_writing(self, client: Client) -> None:
-        """Close the connection for writing first, since closing it with unread input would discard the goodbye."""
+        """Close the connection for writing only; closing it with unread input would discard the last message."""
         try:
             client.connection.shutdown(socket.SHUT_WR)
         except OSError:
@@ -322,5 +322,5 @@ class Server:
 
 
 def _passes_filter(line: bytes, *, is_thin: bool) -> bool:
-    """Return False for damaged lines longer than a frame and, with `is_thin`, for events that may be dropped."""
+    """Return False for damaged lines that exceed a frame and, if `is_thin`, for droppable events."""
     return len(line) < MAX_FRAME_BYTES and not (is_thin and line.startswith(_DROPPABLE))

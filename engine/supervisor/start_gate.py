@@ -1,4 +1,4 @@
-"""Conditions for starting a run's workers: weights, a queue slot, usable GPUs, and modules that workers fork with."""
+"""Conditions for the start of a run's workers: weights, queue slot, usable GPUs, and imported modules."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from engine.system.format import exit_words
 POLL_S = 0.5
 """Seconds between checks of the queue."""
 GPU_CHECK_S = 3.0
-"""Seconds within which the GPUs must become usable: NVML must wake them, and lists ended processes for a while."""
+"""Seconds for GPUs to become usable: NVML must wake them, and lists exited processes for a while."""
 CPU_SAMPLER_DELAY_S = 2.0
-"""Delay of the sampler in a run on the CPU, where it would compete with the first steps."""
+"""Delay of the sampler's start in runs on the CPU, where it would slow the first steps."""
 
 
 class StartGate:
     """Gate that holds a run until its weights, queue slot, GPUs and imports are ready, in this order.
 
-    Call `step` often, also after `is_open`, since the slot must be renewed. `failure` is the reason why the workers can
-    never start. A waiting run has not imported PyTorch and, if possible, runs no sampler.
+    Call `step` often, even if `is_open`, because the slot must be renewed. `failure` is set if the workers can never start. To
+    save resources, a waiting run does not import PyTorch and, if possible, does not run the sampler.
     """
 
     def __init__(
         self, run: RunFolder, job: Job, sampler: Sampler, selector: selectors.BaseSelector, modules: Sequence[str]
     ) -> None:
         self.failure: Failed | None = None
-        self._job = job.with_fields(start="at_once")  # with its slot, it waits for nobody
+        self._job = job.with_fields(start="at_once")  # a run that has its slot waits for no other run
         self._sampler = sampler
         self._selector = selector
         self._modules = modules
@@ -59,7 +59,7 @@ class StartGate:
         self._needs_sampler = self._on_gpus and job.faults.wait_for_others
         self._imports: ImportThread | None = None
         if self._on_gpus:
-            sampler.start()  # which knows their names
+            sampler.start()  # it reports the GPUs' names
 
     @property
     def has_slot(self) -> bool:
@@ -78,7 +78,7 @@ class StartGate:
         return events
 
     def step(self, *, are_devices_named: bool) -> None:
-        """Poll the queue and the GPUs. Once the devices are named, waiting in the queue needs no sampler."""
+        """Poll the queue and the GPUs. If `are_devices_named`, the sampler is stopped while the run waits in the queue."""
         if self._weights.fault:
             self.failure = Failed(cause=self._weights.fault, field="pretrained")
         if self.failure is not None or not self._weights.is_done:
@@ -91,7 +91,7 @@ class StartGate:
             self._poll_queue(are_devices_named=are_devices_named)
 
     def cancel(self) -> None:
-        """Stop the download of weights. The devices stay reserved until `close`."""
+        """Stop the download of weights, but keep the devices reserved until `close`."""
         self._weights.close()
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class StartGate:
             self._sampler.close()
 
     def _check_gpus(self, *, is_late: bool) -> None:
-        """Continue as soon as the GPUs have no problem; fail if they still have one when it `is_late`."""
+        """Pass the check if the GPUs have no problem; fail if they still have one when `is_late` is True."""
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"
         problems = gpu_problems(self._job, snapshot, installed_torch(), os.environ)
@@ -126,7 +126,7 @@ class StartGate:
             self.failure = Failed(cause=" ".join(map(str, problems)))
 
     def _prepare(self) -> None:
-        """Start the sampler and the imports, now that the devices are reserved."""
+        """Start the sampler and the imports, once the devices are reserved."""
         self._slot_since = time.monotonic()
         if self._has_waited:
             self._events.append(PhaseChanged(phase="starting"))
@@ -148,9 +148,9 @@ class StartGate:
 
 
 class WeightsFetch:
-    """Child process that downloads or verifies the pretrained weights of `job`.
+    """Child process that downloads or verifies the pretrained weights for `job`.
 
-    `is_done` is True from the start if the run needs no weights. `fault` is the reason why the run can't start.
+    `is_done` is True from the start if the run needs no weights. `fault` is the reason if the run can't start.
     """
 
     def __init__(
@@ -163,12 +163,12 @@ class WeightsFetch:
         is_resumed = job.checkpoints.resume_from or checkpoint_of(run)
         is_needed = job.model.pretrained and not job.model.weights_file and not is_resumed
         weights = weights_of(job, load_catalogue()) if is_needed else None
-        self.is_done = weights is None  # the worker reports a model without known weights
+        self.is_done = weights is None  # the worker reports an error if the model has no known weights
         if weights is not None:
             self._start(weights)
 
     def close(self) -> None:
-        """Stop the download; the child removes the incomplete file."""
+        """Stop the download; the child deletes the incomplete file."""
         if self._child is not None:
             self._child.close()
             self._child = None

@@ -1,4 +1,4 @@
-"""Supervision of one execution: its workers, log, clients and devices, from the first event to the last."""
+"""Supervision of one execution, with its workers, log, clients and devices."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ from engine.supervisor.start_gate import GPU_CHECK_S, StartGate
 from engine.system import linux, paths
 
 SNAPSHOT_S = 3.0
-"""Seconds that a run on GPUs waits at its start for their names."""
+"""Seconds that a run on GPUs waits for their names at its start."""
 FREE_S = 10.0
-"""Seconds for the GPUs to report their memory as free."""
+"""Seconds for GPUs to release their memory."""
 DRAIN_S = 3.0
 """Seconds for clients to read the last events."""
 LISTEN_RETRY_S = 1.0
-"""Seconds between attempts to listen again after the socket was removed."""
+"""Seconds between attempts to open a new socket after the old one was removed."""
 FOLLOWING_S = 3.0
-"""Seconds to wait for the loss of a machine that may have caused a failure on another."""
+"""Seconds to wait after a failure on one machine, which the loss of another machine may have caused."""
 NODES = "engine.machines.nodes:Nodes"
-"""Class that runs the workers of several machines, given by name because its module imports this one."""
+"""Class for workers on several machines, given by name because its module imports this one."""
 
 Distribute = Callable[[list[WorkerSpec]], list[WorkerSpec]]
-"""Function that passes specs of workers in other processes on, and returns the specs of workers to start here."""
+"""Function that distributes worker specs to other processes, and returns the specs of workers to start here."""
 
 _TICK_S = 0.5
 _SHORT_TICK_S = 0.02
@@ -83,15 +83,15 @@ class Nodes(Protocol):
 
 
 class Supervisor:
-    """Supervisor of one execution of `job` in the folder of `run`; call `run_to_end`.
+    """Supervisor for one execution of `job` in the folder of `run`; call `run_to_end`.
 
     Args:
-        worker: Function that each rank runs, as MODULE:NAME.
-        modules: Modules to import before workers are forked, by default those that the job's workers need.
-        fork: Fork the workers instead of starting new interpreters.
-        tcp: Listen on loopback even if Unix sockets exist.
+        worker: Function to run on each rank, as MODULE:NAME.
+        modules: Modules to import before workers are forked; by default, those that the job's workers need.
+        fork: True to fork workers instead of starting new interpreters.
+        tcp: True to listen on loopback TCP even if Unix sockets are available.
         limits: Seconds after which a rank counts as hanging.
-        distribute: Start some workers elsewhere, as under torchrun. Such a run isn't restarted after a failure.
+        distribute: Function that starts some workers elsewhere, as under torchrun. Such runs don't restart after failures.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Supervisor:
         self._state_since = self._began = time.monotonic()
         self._requested_outcome: Literal["paused", "stopped"] | None = None
         self._failure: Failed | None = None
-        """The failure that ends the run."""
+        """Failure that ends the run."""
         self._attempt = 0
         self._listen_at = 0.0
 
@@ -142,7 +142,7 @@ class Supervisor:
                 self._history.add(event)
 
     def run_to_end(self) -> int:
-        """Run the job. Return 1 if it failed or its last state isn't on disk, else 0."""
+        """Run the job; return 1 if it has failed or its last state is not on disk, else 0."""
         outcome: Outcome = "failed"
         finding: Verdict | None = None
         try:
@@ -200,7 +200,7 @@ class Supervisor:
                 self._end("stopped", "")
 
     def _listen_again_if_removed(self) -> None:
-        """Open another socket if the runtime folder was cleared, as when its user logs out."""
+        """Open another socket if the old one was removed, as when the user logs out."""
         if self._server.endpoint.is_reachable or time.monotonic() < self._listen_at:
             return
         try:
@@ -211,7 +211,7 @@ class Supervisor:
             print(f"Clients can't find this run: {error}", flush=True)
 
     def _advance(self) -> None:
-        """Make the transitions that are due."""
+        """Perform all transitions that are due."""
         if self._state is RunState.IDENTIFYING:
             is_pending = self._on_gpus and self._sampler.latest is None
             if not is_pending or time.monotonic() > self._state_since + SNAPSHOT_S:
@@ -236,7 +236,7 @@ class Supervisor:
         self._server.tick()
 
     def _identify(self) -> None:
-        """Log the start, with the names of the devices that are known."""
+        """Log the start, with the names of the known devices."""
         world_size = self._restart_policy.world_size
         self._record(
             RunStarted(
@@ -304,7 +304,7 @@ class Supervisor:
         self._sampler.set_worker_pids({worker.pid for worker in self._group.workers})
 
     def _close_nodes(self) -> None:
-        """Stop everything on the other machines."""
+        """Stop all processes on other machines."""
         if self._nodes is not None:
             self._nodes.close()
             self._nodes = None
@@ -312,7 +312,7 @@ class Supervisor:
     # Events and commands
 
     def _record(self, event: AnyEvent) -> None:
-        """Log an event, from where clients read it, and update everything that depends on it."""
+        """Add an event to the log, which clients read, and update everything that depends on it."""
         self._history.add(event)
         self._log.append(event)
         self._notices.on_event(event)
@@ -325,7 +325,7 @@ class Supervisor:
         self._record(event)
 
     def _on_failure(self, failed: Failed) -> Failed | Restarting:
-        """Decide whether the run is restarted."""
+        """Decide if the run restarts after a failure."""
         can_restart = self._requested_outcome is None and self._distribute is None
         decision = self._restart_policy.decide(failed) if can_restart else failed
         if isinstance(decision, Restarting):
@@ -336,13 +336,13 @@ class Supervisor:
         return decision
 
     def _awaits_gpu_check(self) -> bool:
-        """Return True before a restart, until a snapshot since the failure shows which GPUs are left."""
+        """Return True before a restart until a new snapshot shows which GPUs remain."""
         if self._state is not RunState.RESTARTING or not self._on_gpus or self._is_distributed:
             return False
         return self._sampler.latest_at <= self._state_since and time.monotonic() < self._state_since + GPU_CHECK_S
 
     def _drop_lost_gpus(self) -> None:
-        """Before a restart, continue without GPUs that are lost, or fail, since the workers would only fail again."""
+        """Remove lost GPUs from the job before a restart, or end the run, because its workers would only fail again."""
         if not self._on_gpus or self._is_distributed:
             return
         lost = lost_gpus(self._restart_policy.job.parallel.devices, self._sampler.latest)
@@ -357,7 +357,7 @@ class Supervisor:
         self._record(decision)
 
     def _on_stuck_workers(self) -> None:
-        """Fail instead of restarting or completing if a worker survives SIGKILL, since its GPU is unusable."""
+        """End the run as failed if a worker survives SIGKILL, because its GPU is then unusable."""
         ranks = ", ".join(map(str, sorted(self._group.stuck)))
         cause = f"Rank {ranks} can't be killed: it hangs in a call of the GPU's driver. Restart the machine."
         self._failure = Failed(cause=cause, rank=min(self._group.stuck))
@@ -404,14 +404,14 @@ class Supervisor:
         self._record(Warned(code="not_saved_elsewhere", message=message))
 
     def _end(self, outcome: Literal["paused", "stopped"], command: str) -> None:
-        """Stop the workers in an orderly way, or immediately if called again.
+        """Ask the workers to stop, or kill them if this is called again.
 
-        A run that is stopping can't be paused any more.
+        A run that is stopping can't be paused.
         """
         if self._state not in BEFORE_END:
             return
         if self._state is RunState.IDENTIFYING:
-            self._identify()  # the log begins with the start, however early this comes
+            self._identify()  # the log must begin with the start
         if command:
             self._record(CommandReceived(command=command))
         previous = self._requested_outcome
@@ -428,7 +428,7 @@ class Supervisor:
     # End
 
     def _await_free_memory(self) -> None:
-        """Log how long the devices took to become free, or that they aren't free after `FREE_S`."""
+        """Log the time until the devices were free, or that they are still in use after `FREE_S`."""
         is_free = not self._group.workers or self._sampler.is_memory_free(self._state_since)
         if is_free or time.monotonic() > self._state_since + FREE_S:
             seconds = time.monotonic() - (self._group.ending_since or self._state_since)
@@ -436,7 +436,7 @@ class Supervisor:
             self._move(Trigger.MEMORY_RELEASED)
 
     def _outcome(self) -> tuple[Outcome, str]:
-        """Return the outcome and its cause."""
+        """Return the outcome of the run and its cause, or ""."""
         if self._failure is not None:
             return "failed", self._failure.cause
         if self._group.unsaved:
@@ -452,7 +452,7 @@ class Supervisor:
         return outcome, ""
 
     def _finish(self, outcome: Outcome, cause: str) -> None:
-        """Log the end, give clients time to read it, and close everything."""
+        """Log the end, give clients time to read it, and close all connections."""
         self._state = RunState.FINISHED
         self._close_nodes()
         self._start_gate.close()
@@ -480,7 +480,7 @@ class Supervisor:
             for key, mask in ready:
                 key.data(mask)
             self._server.tick()
-            if not ready and self._server.is_drained:  # a client that has just connected gets the end, too
+            if not ready and self._server.is_drained:  # new clients receive the end, too
                 break
         self._notices.close()
         self._server.close()

@@ -1,1 +1,1 @@
-"""Notifications for the user about the progress and end of runs."""
+"""Notifications to the user about the progress and the end of runs."""

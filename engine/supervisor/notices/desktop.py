@@ -1,7 +1,7 @@
-"""Desktop notifications through programs of the system, without a library or window.
+"""Desktop notifications through command-line programs of the system, without a library or window.
 
-Linux uses `notify-send` (libnotify), else `gdbus` (GLib); both follow the Desktop Notifications Specification. macOS
-uses `osascript`, and Windows PowerShell. The last two are untested.
+On Linux, they use `notify-send` (libnotify), or else `gdbus` (GLib); both follow the Desktop Notifications Specification.
+macOS uses `osascript`, and Windows uses PowerShell; these two are untested.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.runs.notices import has_session_bus
 from engine.system.children import run_child
 
 TIMEOUT_S = 10.0
-"""Seconds that showing a notification may take: `notify-send` waits half a minute for a service that hangs."""
+"""Timeout for showing a notification: `notify-send` waits half a minute for a service that hangs."""
 
 _NAME = "org.freedesktop.Notifications"
 _PATH = "/org/freedesktop/Notifications"
@@ -40,7 +40,7 @@ Program = Literal["notify-send", "gdbus", "osascript", "powershell"]
 
 
 def find_program() -> Program | None:
-    """Return the program that shows notifications; None without a desktop or such a program."""
+    """Return the program for notifications, or None without a desktop or such a program."""
     if sys.platform == "darwin":
         return "osascript" if shutil.which("osascript") else None
     if sys.platform == "win32":
@@ -53,11 +53,11 @@ def find_program() -> Program | None:
 
 
 def command(program: Program, title: str, text: str) -> list[str]:
-    """Return the command line that shows a notification. Neither text is read as an option, markup or script."""
+    """Return the command line for a notification; its texts can't be interpreted as options, markup or script."""
     body = escape(text, quote=False)  # the specification allows markup in the text
     match program:
         case "notify-send":
-            escaped = body.replace("\\", "\\\\")  # it interprets escapes such as \n
+            escaped = body.replace("\\", "\\\\")  # gdbus interprets escapes such as \n
             return ["notify-send", "--app-name=Footplate", "--icon=footplate", "--", title, escaped]
         case "gdbus":
             # JSON strings are valid in GVariant's text format.
@@ -74,7 +74,7 @@ def command(program: Program, title: str, text: str) -> list[str]:
 
 
 def show(program: Program, title: str, text: str) -> str:
-    """Show a notification within `TIMEOUT_S`. Return the problem in a sentence, or ""."""
+    """Show a notification within `TIMEOUT_S`; return a sentence about the problem, or ""."""
     try:
         variables = {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text}
         done = run_child(command(program, title, text), timeout_s=TIMEOUT_S, env=os.environ | variables)

@@ -1,13 +1,12 @@
-"""Notifications about a run for its user, on the desktop and through a command, whether or not a window is open.
+"""Notifications about a run, sent to the desktop and to the user's command even if no window is open.
 
-The user's settings are described in `engine.runs.notices`. Each notification is sent by a separate process (`sending`)
-in a separate session, so that it can't delay the run. A process that is still sending when the supervisor exits
-continues without it. A problem with the user's command becomes a warning in the run's log, or after `RunFinished` a
-line in supervisor.log.
+`engine.runs.notices` describes the user's settings. A separate process (`sending`) in a session of its own sends each
+notification, so that it can't delay the run. If this process is still sending when the supervisor exits, it continues
+alone. Problems with the user's command are logged as warnings or, after `RunFinished`, written to supervisor.log.
 
-A run stalls if it makes no progress (no step, validation, checkpoint or new phase) for `STALL_S` after a warning of
-`watchdog`, or in training for `STALL_S` or `STALL_STEPS` usual steps, whichever is longer. Each stall is reported once.
-A run that was killed together with its supervisor can't report it.
+A run stalls if it makes no progress (step, validation, checkpoint or new phase) for `STALL_S` after a warning of
+`watchdog`. While training, it also stalls without progress for `STALL_S` or the time of `STALL_STEPS` steps, whichever is
+longer. Each stall is reported once. A run that was killed together with its supervisor can't report it.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ STALL_STEPS = 20.0
 
 _POLL_S = 0.5
 _NEWEST_WEIGHT = 0.1
-"""Weight of the newest step in the moving average of step time."""
+"""Weight of the newest step in the moving average of the time per step."""
 _MAX_TEXT_CHARS = 400
 _MAX_VARIABLE_CHARS = 4000
-"""Longest value in the command's environment, whose size the system limits."""
+"""Maximum length of a value in the command's environment, whose size the system limits."""
 _PROGRESS = (StepMetrics, Validation, CheckpointSaved, EpochStarted, Planned, PhaseChanged, Restarting, Waiting)
 _TITLES: dict[NoticeKind, str] = {
     "ended": "has finished",
@@ -63,10 +62,10 @@ _TITLES: dict[NoticeKind, str] = {
 
 
 class Notices:
-    """Notifications about one execution of `run`, given its events.
+    """Sender of notifications about one execution of `run`.
 
-    Call `tick` often, and `close` after `RunFinished`. No method waits, raises an exception or starts a thread. `warn`
-    logs problems with the notifications themselves.
+    Pass all events to `on_event`, call `tick` often, and call `close` after `RunFinished`. No method waits, raises an exception or
+    starts a thread. `warn` is called to log problems with notifications.
     """
 
     def __init__(
@@ -91,10 +90,10 @@ class Notices:
         self._is_over = False
         self._reported_problems: set[str] = set()
         self.senders: list[subprocess.Popen[bytes]] = []
-        """Processes that are sending a notification."""
+        """Running processes that send a notification."""
 
     def on_event(self, event: AnyEvent) -> None:
-        """Record progress, and notify the user of an event if its kind matters."""
+        """Record progress, and send a notification if the event requires one."""
         if isinstance(event, _PROGRESS):
             self._progress_at, self._watchdog_warning, self._is_stall_reported = self._clock(), "", False
         match event:
@@ -125,7 +124,7 @@ class Notices:
                 self._is_over = True
 
     def tick(self) -> None:
-        """Check if the run stalls, and collect the results of notifications."""
+        """Check if the run has stalled, and collect the results of sent notifications."""
         now = self._clock()
         if now >= self._poll_at:
             self._poll_at = now + _POLL_S
@@ -133,7 +132,7 @@ class Notices:
             self._collect_results()
 
     def close(self) -> None:
-        """Stop waiting for the results of notifications that are being sent."""
+        """Stop waiting for the results of notifications; their processes continue."""
         self._is_over = True
         self._collect_results()
         for process in self.senders:
@@ -159,7 +158,7 @@ class Notices:
         return float("inf")
 
     def _result(self, event: RunFinished) -> str:
-        """Return the best metrics and the duration as text."""
+        """Describe the best metrics and the duration."""
         values = [
             measure_words(self._job.task, name, value, described=self._metrics) for name, value in event.best.items()
         ]
@@ -170,7 +169,7 @@ class Notices:
     def _notify(
         self, kind: NoticeKind, text: str, *, outcome: str = "", cause: str = "", best: dict[str, float] | None = None
     ) -> None:
-        """Send a notification if the user wants it. `outcome`, `cause` and `best` are for the command."""
+        """Send a notification if the settings request it; `outcome`, `cause` and `best` are passed to the user's command."""
         seconds = self._clock() - self._began
         settings = self._load_settings()
         if not settings.wants(kind, seconds):
@@ -204,7 +203,7 @@ class Notices:
         )
 
     def _name(self) -> str:
-        """Return the run's name as the list of runs shows it."""
+        """Return the name of the run in the run list."""
         given = read_notes(self._run.path).name
         name = self._job.name if given is None else given
         return name or f"{Path(self._job.data.dataset).name} · {self._run.run_id[-4:]}"
@@ -216,7 +215,7 @@ class Notices:
         return settings
 
     def _send(self, notice: Notice) -> None:
-        """Start the process that sends a notification. The message fits into a pipe, so that writing can't block."""
+        """Start a process that sends a notification; the message fits into a pipe, so writing it can't block."""
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", SENDER],
@@ -234,7 +233,7 @@ class Notices:
             self._report_problem(f"A notification could not be sent: {error}.")
 
     def _collect_results(self) -> None:
-        """Report the problems of senders that have exited."""
+        """Report problems of sending processes that have exited."""
         for process in [process for process in self.senders if process.poll() is not None]:
             self.senders.remove(process)
             assert process.stdout is not None
@@ -251,7 +250,7 @@ class Notices:
                 print(result.desktop_problem, flush=True)
 
     def _report_problem(self, problem: str) -> None:
-        """Log a problem once; nothing may follow `RunFinished` in the run's log."""
+        """Log a problem once. After `RunFinished`, it is printed, because nothing may follow in the run's log."""
         if problem in self._reported_problems:
             return
         self._reported_problems.add(problem)
@@ -262,6 +261,6 @@ class Notices:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line, cut to a length that a desktop shows."""
+    """Return the first line, shortened for display on the desktop."""
     line = text.strip().partition("\n")[0]
     return line if len(line) <= _MAX_TEXT_CHARS else f"{line[: _MAX_TEXT_CHARS - 1]}…"

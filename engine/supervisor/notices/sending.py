@@ -1,8 +1,8 @@
 """``python -m engine.supervisor.notices.sending``: send one notification and print the result.
 
-It reads a `Notice` from standard input and writes a `NoticeSent` line. Because it is a separate process and session, a
-hanging desktop or command can't delay a run, and the notification can outlive the supervisor, which often exits
-directly afterwards.
+It reads a `Notice` from standard input and prints a `NoticeSent`. It runs in a process and session of its own, so that a
+hanging desktop or command can't delay the run, and so that it can outlive the supervisor, which often exits directly
+afterwards.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ NO_DESKTOP = (
     "(libglib2.0-bin) is installed, or nobody is logged in to a desktop."
 )
 _OUTPUT_BYTES = 2000
-"""Bytes at the end of a command's output that are reported."""
+"""Maximum number of bytes of a command's output that are reported, from its end."""
 
 
 class TermHandler:
-    """Handler of SIGTERM that exits the process, but between `defer` and `allow` only when `allow` is called."""
+    """Handler that exits the process on SIGTERM; between `defer` and `allow`, the exit is delayed until `allow`."""
 
     def __init__(self) -> None:
         self._is_deferred = self._is_requested = False
@@ -54,7 +54,7 @@ class TermHandler:
 
 
 def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | None = None) -> NoticeSent:
-    """Show the notification, then run the command, even if showing failed."""
+    """Show the notification and run the command, even if showing has failed."""
     result = NoticeSent()
     if notice.desktop:
         program = desktop.find_program()
@@ -64,14 +64,14 @@ def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | No
 
 
 def _run(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHandler) -> NoticeSent:
-    """Run the command, and add its outcome to `result`."""
+    """Run the user's command, and store its outcome in `result`."""
     began = time.monotonic()
-    # Not a pipe, which a process in the background may keep open.
+    # Use a file, because a background process may keep a pipe open.
     with tempfile.TemporaryFile() as output:
-        on_term.defer()  # a command that is just being started would survive
+        on_term.defer()  # a command that is being started would survive this process
         try:
             process = _start(notice, output)
-        except (OSError, ValueError) as error:  # no shell; a NUL in the command
+        except (OSError, ValueError) as error:  # there is no shell, or the command contains NUL
             on_term.allow()
             problem = f"The notification command could not be started: {error}."
             return msgspec.structs.replace(result, command_problem=problem)
@@ -109,7 +109,7 @@ def _start(notice: Notice, output: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _problem(code: int | None, output: str, timeout_s: float) -> str:
-    """Describe a command that failed or, with `code` None, was killed after `timeout_s`."""
+    """Describe a command that has failed, or was killed after `timeout_s` if `code` is None."""
     if code == 0:
         return ""
     last = f"Its last line: {output.splitlines()[-1]}" if output else "It printed nothing."
