@@ -58,7 +58,8 @@ def has_infiniband() -> bool:
 def bind_collectives(address: str, *, infiniband: bool = True) -> None:
     """Bind gloo and NCCL to the interface with this `address`, unless the user's environment sets another.
 
-    Without `infiniband`, NCCL does not use InfiniBand: all machines must use the same kind of connection. Raises ValueError.
+    Without `infiniband`, NCCL does not use InfiniBand: all machines must use the same kind of connection. Raises
+    ValueError.
     """
     interface = interface_of(address)
     defaults = {

@@ -38,7 +38,7 @@ _SCRATCH_PREFIX = "node-"
 
 
 def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, Path]:
-    """Return the local files that a machine needs for resuming, by their path there: the checkpoint and, for rank 0, best.pt."""
+    """Return the files that a machine needs for resuming (checkpoint; best.pt for rank 0), by their path there."""
     if not job.checkpoints.resume_from:
         return {}
     best = {BEST: run.path / BEST} if has_rank_0 and (run.path / BEST).exists() else {}
@@ -62,8 +62,8 @@ class _Transfer:
 class FileTransfers:
     """Transfers between the supervisor and one machine, in a thread and through a separate connection.
 
-    `command` starts the other end (`exchange`), where a node must be running; its standard error is appended to `log`. `poll`
-    calls the callbacks. `keep` older checkpoints are kept next to last.pt.
+    `command` starts the other end (`exchange`), where a node must be running; its standard error is appended to `log`.
+    `poll` calls the callbacks. `keep` older checkpoints are kept next to last.pt.
     """
 
     def __init__(self, run: RunFolder, command: Sequence[str], log: Path, keep: int) -> None:
@@ -212,8 +212,8 @@ def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> s
 class NodeFiles:
     """Run folder on the machine of a node.
 
-    It belongs to this process; if a node of an earlier attempt still uses it, that node is killed. If `order.run_folder` is set,
-    it is the original folder on a shared file system, and nothing is transferred.
+    It belongs to this process; if a node of an earlier attempt still uses it, that node is killed. If
+    `order.run_folder` is set, it is the original folder on a shared file system, and nothing is transferred.
     """
 
     def __init__(self, order: NodeOrder) -> None:
@@ -236,7 +236,7 @@ class NodeFiles:
         return self.folder / RESUME if self._is_copy else Path(path)
 
     def worker_files(self, rank: int, last_bytes: int) -> dict[str, bytes]:
-        """Return the end of a worker's log and traceback, by file name; return {} if they are in the original run folder."""
+        """Return the end of a worker's log and traceback by name, or {} if the original run folder has them."""
         found = {}
         for name in worker_files(rank) if self._is_copy else ():
             with suppress(OSError):
@@ -290,7 +290,7 @@ def worker_files(rank: int) -> tuple[str, str]:
 
 
 def _take_over(folder: Path) -> None:
-    """Lock the folder for the lifetime of this process, after killing the node of an earlier attempt that has locked it.
+    """Lock the folder for the lifetime of this process, after killing an earlier attempt's node that has locked it.
 
     Raises:
         TimeoutError: That node did not exit.

@@ -1,9 +1,9 @@
 """``python -m engine.machines.follower HOST RUN``: follow a run on another machine through ssh.
 
-It writes the run's events to a local copy of its folder (see `mirror_folder`), and takes the place of the supervisor there:
-windows and commands read this log and connect as to any run, and their commands are forwarded. While the other machine is
-unreachable, clients are notified and the connection is retried. The follower exits when its standard input is closed; the
-run continues.
+It writes the run's events to a local copy of its folder (see `mirror_folder`), and takes the place of the supervisor
+there: windows and commands read this log and connect as to any run, and their commands are forwarded. While the other
+machine is unreachable, clients are notified and the connection is retried. The follower exits when its standard input
+is closed; the run continues.
 """
 
 from __future__ import annotations

@@ -135,8 +135,8 @@ class _Peer:
 def unreachable(checked: Sequence[CheckedHost]) -> list[Problem]:
     """Test the connections between all machines, and return a problem for each failure.
 
-    Each machine in turn acts as the first machine of a run, and all others connect to it. They sum numbers over gloo and, if
-    all have GPUs, over NCCL.
+    Each machine in turn acts as the first machine of a run, and all others connect to it. They sum numbers over gloo
+    and, if all have GPUs, over NCCL.
     """
     able = [each for each in checked if each.facts is not None and each.facts.address]
     infiniband = all(each.facts.infiniband for each in able if each.facts)

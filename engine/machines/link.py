@@ -56,9 +56,10 @@ def remote_command(host: Host, *arguments: str) -> list[str]:
 class NodeLink:
     """Supervisor's end of a connection, which runs a command and exchanges frames with it.
 
-    `on_message` is called with each message. `on_end` is called once after the last message: with the reason if a message was
-    invalid, else with "". The command's standard error is appended to `log`; for ssh, its size is limited. A thread sends
-    messages and heartbeats, so that machines do not give up on a supervisor that is busy for a long time. Raises OSError.
+    `on_message` is called with each message. `on_end` is called once after the last message: with the reason if a
+    message was invalid, else with "". The command's standard error is appended to `log`; for ssh, its size is limited.
+    A thread sends messages and heartbeats, so that machines do not give up on a supervisor that is busy for a long
+    time. Raises OSError.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class NodeLink:
         return time.monotonic() - self._received_at
 
     def silence_reason(self, title: str) -> str:
-        """Return an explanation if the machine called `title` has been silent for so long that it counts as lost, else ""."""
+        """Return an explanation if the machine `title` has been silent for so long that it counts as lost, else ""."""
         limit_s = LOST_S if self.has_answered else START_S
         if self.silent_s > limit_s:
             self._receive()  # read what has arrived while this process was busy

@@ -203,8 +203,8 @@ class _Node:
     def _reserve_devices(self, order: NodeOrder) -> str:
         """Wait in this machine's queue for the devices; return a reason if the run can't have them, or "".
 
-        If the machine is the supervisor's, or a SLURM node with access to the original run folder, the devices are already reserved.
-        The waiting time is limited, since two runs may wait for each other's devices.
+        If the machine is the supervisor's, or a SLURM node with access to the original run folder, the devices are
+        already reserved. The waiting time is limited, since two runs may wait for each other's devices.
         """
         assert self._files is not None
         if order.run_folder:
@@ -250,7 +250,7 @@ class _Node:
                 self._kill(message)
 
     def _kill(self, message: KillWorker) -> None:
-        """Signal a worker; if it has not started yet, kill all workers, because it may be waiting for a lost machine."""
+        """Signal a worker; if it has not started, kill all workers, because it may be waiting for a lost machine."""
         if self._workers is not None and self._workers.kill(message.rank, hard=message.hard):
             return
         self._is_cancelled = True

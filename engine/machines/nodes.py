@@ -126,9 +126,9 @@ class Node:
 class Nodes:
     """Machines of one attempt, in the job's order.
 
-    Call `poll` often. Once all machines are connected to each other, their workers join `group`. `attempt` counts from 0. In
-    later attempts, the run waits for an unreachable machine, unless `job_without` returns a job that does without it; otherwise
-    `job_without` returns the reason.
+    Call `poll` often. Once all machines are connected to each other, their workers join `group`. `attempt` counts from
+    0. In later attempts, the run waits for an unreachable machine, unless `job_without` returns a job that does without
+    it; otherwise `job_without` returns the reason.
     """
 
     def __init__(

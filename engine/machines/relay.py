@@ -91,7 +91,7 @@ class _Relay:
         os._exit(0)
 
     def _open_log(self, request: LogRequest) -> None:
-        """Open the log at the position where the follower's copy ends, or at its start if the copy is of another log."""
+        """Open the log at the end of the follower's copy, or at its start if the copy belongs to another log."""
         with suppress(OSError):
             self._log = open_file(self._run.events_file)
             digest = hashlib.sha256(self._log.read(request.offset))

@@ -1,8 +1,8 @@
 """``footplate node --slurm FOLDER``: supervise a run in the batch step of a SLURM job, on the job's first node.
 
 The run's local devices are those of this node; srun connects it to the other nodes (see `nodes`). When SLURM warns with
-SIGUSR1 that the job's time is running out, the run is paused, which saves a checkpoint, and the job is requeued. When SLURM
-starts the job again, the run continues.
+SIGUSR1 that the job's time is running out, the run is paused, which saves a checkpoint, and the job is requeued. When
+SLURM starts the job again, the run continues.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 JOB is a job file, or a job as JSON (see `footplate torchrun`). The process of rank 0 is also the run's supervisor: it
 creates the run folder, writes the event log and serves the window. On each other machine, the first process creates a
-folder. Specs for the other ranks on its machine are passed in files in the user's runtime folder. Their names contain the
-process id of torchrun's agent, the parent of all these processes.
+folder. Specs for the other ranks on its machine are passed in files in the user's runtime folder. Their names contain
+the process id of torchrun's agent, the parent of all these processes.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ class Channel:
     ) -> Path | None:
         """Receive an offered file next to `target`, flush it to the disk, and return its temporary path.
 
-        An interrupted copy of the same content is continued. Returns None if the received content does not match the digest. Files
-        that are too large for the disk are refused.
+        An interrupted copy of the same content is continued. Returns None if the received content does not match the
+        digest. Files that are too large for the disk are refused.
 
         Raises:
             ConnectionLost: The connection was lost; the partial copy is kept.
@@ -160,8 +160,8 @@ def remove_partial(target: Path) -> None:
 def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bool = False) -> int:
     """Serve the files of a folder over standard input and output until these are closed; return the exit code.
 
-    If the folder is `writable`, offered files are stored there. If one of the files in `copies` has the same content, a link to
-    it is created instead.
+    If the folder is `writable`, offered files are stored there. If one of the files in `copies` has the same content, a
+    link to it is created instead.
     """
     channel = Channel(0, os.dup(1))
     os.dup2(2, 1)

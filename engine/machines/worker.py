@@ -24,7 +24,8 @@ class WorkerHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def run(node_socket: str) -> int:
     """Train as the rank in the environment variable RANK, and return 0.
 
-    If training fails, the supervisor is notified, and the process exits at once, because torch would report the failure again.
+    If training fails, the supervisor is notified, and the process exits at once, because torch would report the failure
+    again.
     """
     linux.die_with_parent(os.getppid())
     os.setpgid(0, 0)

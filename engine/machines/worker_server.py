@@ -24,7 +24,7 @@ _HELLO = msgspec.json.Decoder(WorkerHello)
 
 
 class WorkerServer:
-    """Server on a socket in `folder` that gives each worker its spec and forwards its messages; only this user can connect."""
+    """Server on a private socket in `folder` that gives each worker its spec and forwards its messages."""
 
     def __init__(self, specs: Sequence[WorkerSpec], forward: Callable[[FromWorker], None], folder: Path) -> None:
         self._specs = {spec.rank: spec for spec in specs}

@@ -15,8 +15,9 @@ from engine.torch_compat import lerp_all
 class Averages:
     """Moving averages of this rank's `weights`, which may include buffers: `decay * average + (1 - decay) * weight`.
 
-    Since they start with the current weights, a constant decay would give these too much influence in a short run. The decay
-    therefore increases as `decay * (1 - exp(-step / ramp))`, as in YOLOv5's ModelEMA. With a `ramp` of 0, it is constant.
+    Since they start with the current weights, a constant decay would give these too much influence in a short run. The
+    decay therefore increases as `decay * (1 - exp(-step / ramp))`, as in YOLOv5's ModelEMA. With a `ramp` of 0, it is
+    constant.
     """
 
     def __init__(self, weights: Sequence[Tensor], decay: float, ramp: int = 0) -> None:

@@ -25,9 +25,9 @@ class _Space(NamedTuple):
 def copy_to_host(state: _State) -> _State:
     """Copy `state`, nested dicts with tensors, to the CPU.
 
-    Tensors on a GPU are copied asynchronously into pinned memory: synchronize with the GPU before reading them. They share
-    blocks of memory, because PyTorch rounds each allocation of pinned memory up to a power of two and never frees it. Each
-    tensor has a storage of its own, so that torch.save does not write the entire block.
+    Tensors on a GPU are copied asynchronously into pinned memory: synchronize with the GPU before reading them. They
+    share blocks of memory, because PyTorch rounds each allocation of pinned memory up to a power of two and never frees
+    it. Each tensor has a storage of its own, so that torch.save does not write the entire block.
     """
     copies: dict[int, Tensor] = {}
     found = list(_tensors(state))
@@ -76,8 +76,8 @@ def _packed_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 def pack(sizes: Sequence[int]) -> tuple[list[int], list[_Space]]:
     """Assign tensors of these `sizes` in bytes to blocks, and return the blocks' sizes and the tensors' positions.
 
-    The largest tensor comes first, and each goes into the first block with enough room. The size of a block is a power of two.
-    A new block is at most as large as all remaining tensors, unless its first tensor needs more.
+    The largest tensor comes first, and each goes into the first block with enough room. The size of a block is a power
+    of two. A new block is at most as large as all remaining tensors, unless its first tensor needs more.
     """
     blocks: list[int] = []
     used: list[int] = []

@@ -16,9 +16,9 @@ from engine.torch_compat import begin_scaling, note_unscaled, scale_of, unscale_
 class AgreedScaler(GradScaler):
     """GradScaler that skips a step on all ranks if gradients overflow on any rank.
 
-    `sum_over_shards` (`Strategy.sum_over_shards`) adds up the overflows. Ranks take part even if they have no gradients or
-    never scale a loss, like the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same for a
-    single process group.
+    `sum_over_shards` (`Strategy.sum_over_shards`) adds up the overflows. Ranks take part even if they have no gradients
+    or never scale a loss, like the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same
+    for a single process group.
     """
 
     def __init__(self, device: torch.device, sum_over_shards: Callable[[Tensor], Tensor], *, enabled: bool) -> None:

@@ -41,16 +41,16 @@ Groups = Mapping[str, Group]
 class OptimizerStep:
     """Optimizer step that turns losses into updates of this rank's parameters.
 
-    A step consists of `zero_grad`, `backward` for each part of the batch, and `step`. A pipeline calls `scale` instead of
-    `backward`, because its schedule runs the backward passes. All strategies perform the same updates: parameters are grouped
-    by name, gradients are clipped by the norm of all gradients on all ranks, and the schedule depends only on the number of
-    steps. With fp16, the loss is scaled, and a step is skipped if gradients overflow on any rank.
+    A step consists of `zero_grad`, `backward` for each part of the batch, and `step`. A pipeline calls `scale` instead
+    of `backward`, because its schedule runs the backward passes. All strategies perform the same updates: parameters
+    are grouped by name, gradients are clipped by the norm of all gradients on all ranks, and the schedule depends only
+    on the number of steps. With fp16, the loss is scaled, and a step is skipped if gradients overflow on any rank.
 
-    If the job skips steps that are not finite, the loss and the norm of the gradients must be finite on all ranks before each
-    update. With fp16, the scaler checks the gradients instead.
+    If the job skips steps that are not finite, the loss and the norm of the gradients must be finite on all ranks
+    before each update. With fp16, the scaler checks the gradients instead.
 
-    If parameters are DTensors, as under FSDP, the optimizer updates their local shards as plain tensors. This avoids DTensor's
-    dispatch, and allows the fused optimizer under all strategies.
+    If parameters are DTensors, as under FSDP, the optimizer updates their local shards as plain tensors. This avoids
+    DTensor's dispatch, and allows the fused optimizer under all strategies.
 
     Args:
         parameters: Parameters with their names in the plain model.
@@ -274,8 +274,8 @@ class OptimizerStep:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a `state_dict` that may come from other ranks; names of other ranks' parameters are ignored.
 
-        Hyperparameters are those of the job. Averages that are missing in `state` start with the current weights, so load the
-        model's state first. Ranks with shards call it together.
+        Hyperparameters are those of the job. Averages that are missing in `state` start with the current weights, so
+        load the model's state first. Ranks with shards call it together.
         """
         self._follow_shards()
         held = {
@@ -349,9 +349,9 @@ def _optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
     }
     optimizer = make[job.optimizer.name]()
     if job.optimizer.name == "sgd" and job.optimizer.momentum and (job.precision.name == "fp16" or job.unfreezes):
-        # torch's fused SGD (2.15) allocates the momentum in its first step. If an overflow skips that step, it later reads
-        # uninitialized memory. It also fails if only some parameters have momentum, as after unfreezing a backbone. A
-        # momentum of 0 avoids both and results in the same first step.
+        # torch's fused SGD (2.15) allocates the momentum in its first step. If an overflow skips that step, it later
+        # reads uninitialized memory. It also fails if only some parameters have momentum, as after unfreezing a
+        # backbone. A momentum of 0 avoids both and results in the same first step.
         for tensor, _ in grouped:
             optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
     return optimizer
@@ -367,8 +367,8 @@ def _lamb(groups: list[dict[str, Any]], rate: float, betas: tuple[float, float],
 def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRScheduler | None:
     """Create the learning rate schedule, which advances at every step.
 
-    It computes the learning rate only from the number of steps, so that a resumed run may have more epochs than the one before.
-    (torch's CosineAnnealingLR computes it from the previous learning rate.)
+    It computes the learning rate only from the number of steps, so that a resumed run may have more epochs than the one
+    before. (torch's CosineAnnealingLR computes it from the previous learning rate.)
     """
     steps = job.training.epochs * steps_per_epoch
     if job.schedule.name == "onecycle":  # it includes a warm-up

@@ -20,9 +20,9 @@ torchvision.
 def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     """Return the group of each parameter of the plain `model`, by name.
 
-    Norms, biases and tokens (parameters with fewer than two dimensions or the name of a token) have no weight decay unless the
-    job requests it. The learning rate of each layer is `layer_decay` times that of the next one (Clark et al. 2020, ELECTRA;
-    Bao et al. 2022, BEiT). For the head, it is multiplied by `head_rate`.
+    Norms, biases and tokens (parameters with fewer than two dimensions or the name of a token) have no weight decay
+    unless the job requests it. The learning rate of each layer is `layer_decay` times that of the next one (Clark et
+    al. 2020, ELECTRA; Bao et al. 2022, BEiT). For the head, it is multiplied by `head_rate`.
     """
     depths, head = _depths(model), tuple(f"{name}." for name in heads_of(model))
     last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
@@ -39,8 +39,8 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
 def _depths(model: nn.Module) -> dict[str, int]:
     """Return the number of layers before each parameter, in the order of the model's definition.
 
-    A layer is a block or, in models without blocks, a module with weights. Parameters between blocks belong to the block
-    before them.
+    A layer is a block or, in models without blocks, a module with weights. Parameters between blocks belong to the
+    block before them.
     """
     layers = [f"{name}." for name, _ in blocks(model)] or [
         f"{name}." for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))

@@ -1,8 +1,8 @@
 """Division of a model's segments among the ranks of a pipeline, which minimizes the time of the slowest rank.
 
-Segments are numbered from 0. A stage consists of the segments from `start` up to, but not including, `end`. A division is
-given by the ends of all stages except the last. The functions here are pure arithmetic on functions that return the cost of
-a stage.
+Segments are numbered from 0. A stage consists of the segments from `start` up to, but not including, `end`. A division
+is given by the ends of all stages except the last. The functions here are pure arithmetic on functions that return the
+cost of a stage.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class SegmentCosts(NamedTuple):
 class Division(NamedTuple):
     """Division of segments; comparing divisions finds the better one, which is smaller.
 
-    `excess` is the largest fraction by which a rank exceeds its memory limit, or 0 if all fit. `seconds` is the time of the
-    slowest rank, summed over the phases.
+    `excess` is the largest fraction by which a rank exceeds its memory limit, or 0 if all fit. `seconds` is the time of
+    the slowest rank, summed over the phases.
     """
 
     excess: float
@@ -63,10 +63,11 @@ class Division(NamedTuple):
 def divide(costs: SegmentCosts) -> Division:
     """Find the best division; if none fits into memory, the result has a positive `excess`.
 
-    With one stage per rank and no phases, dynamic programming over the stages finds the optimum. Otherwise, all divisions are
-    tried if there are at most `ALL_TRIED`. If there are more, the result is a local optimum under moves of a cut or a stage. The
-    local search starts from the best few divisions on a coarse grid, from the one that minimizes the time of the slowest stage,
-    and from the one that minimizes the memory of the largest stage. There must be at least as many segments as stages.
+    With one stage per rank and no phases, dynamic programming over the stages finds the optimum. Otherwise, all
+    divisions are tried if there are at most `ALL_TRIED`. If there are more, the result is a local optimum under moves
+    of a cut or a stage. The local search starts from the best few divisions on a coarse grid, from the one that
+    minimizes the time of the slowest stage, and from the one that minimizes the memory of the largest stage. There must
+    be at least as many segments as stages.
     """
     stages = len(costs.stage_ranks)
     if len(set(costs.stage_ranks)) == stages and not costs.phases:
@@ -131,8 +132,8 @@ def _fullest_least(costs: SegmentCosts) -> Ends:
 def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
     """Minimize the cost of the most expensive stage; return None if every division has infinite cost.
 
-    Among equal divisions, the result has a low total cost. `minimum` is a lower bound of `cost` that grows with every further
-    segment. Divisions into nearly equal stages are searched first, because there are only few.
+    Among equal divisions, the result has a low total cost. `minimum` is a lower bound of `cost` that grows with every
+    further segment. Divisions into nearly equal stages are searched first, because there are only few.
     """
     even = sum(minimum(stage, 0, segments) for stage in range(stages)) / stages**2
     tries = (

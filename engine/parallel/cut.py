@@ -47,9 +47,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Memory for the state of the parameters, and for the activations of all microbatches in flight."""
     over_memory: bool
     sent_bytes: int
-    """Size of the activations that are sent to the next stage per microbatch, and of the returned gradients; 0 for the last
-    stage.
-    """
+    """Size of the activations for the next stage per microbatch, and of the returned gradients; 0 at the end."""
 
 
 class _Ledger:
@@ -106,7 +104,7 @@ class _Ledger:
         return len(self.cut.segments)
 
     def _received(self, stage: int, start: int) -> int:
-        """Return the bytes that `stage` receives if it starts at `start`; 0 if the stage before it is on the same rank."""
+        """Return the bytes sent to `stage` if it starts at `start`; 0 if the stage before it is on the same rank."""
         ranks = self.cut.stage_ranks
         stays = start == 0 or stage == 0 or stage >= len(ranks) or ranks[stage - 1] == ranks[stage]
         return 0 if stays else self.cut.segments[start - 1].output_bytes
@@ -151,9 +149,9 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
 def best_cuts(cut: Cut) -> tuple[str, ...]:
     """Find the split points that minimize the time of the slowest rank, within the memory of every device.
 
-    If the cut is `phased`, the slowest forward and the slowest backward passes are added up. The current cuts of `cut` are
-    ignored. The docstring of `balancing.divide` explains when the result is the optimum. Raises CannotCut if there are too few
-    split points, or if no cut fits into memory; the text then contains the numbers.
+    If the cut is `phased`, the slowest forward and the slowest backward passes are added up. The current cuts of `cut`
+    are ignored. The docstring of `balancing.divide` explains when the result is the optimum. Raises CannotCut if there
+    are too few split points, or if no cut fits into memory; the text then contains the numbers.
     """
     needed, points = len(cut.stage_ranks) - 1, len(cut.segments) - 1
     if points < needed:

@@ -19,8 +19,9 @@ ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
 class Layout(NamedTuple):
     """Layout of a job's ranks.
 
-    Rank `replica * group + group_rank` is at index `group_rank` of its replica. `stage_ranks[s]` is the group rank of stage s; it
-    is empty for strategies without stages. `microbatches` is None if the batch can't be divided into microbatches.
+    Rank `replica * group + group_rank` is at index `group_rank` of its replica. `stage_ranks[s]` is the group rank of
+    stage s; it is empty for strategies without stages. `microbatches` is None if the batch can't be divided into
+    microbatches.
     """
 
     replicas: int
@@ -58,8 +59,8 @@ def layout(job: Job, strategy: StrategyEntry) -> Layout:
 class ParallelDims(NamedTuple):
     """Size of each dimension of the mesh, or coordinates of one rank.
 
-    Ranks that differ in `replicate` or `shard` process different parts of every batch. Ranks that differ only in `pipeline` or
-    `tensor` process the same part.
+    Ranks that differ in `replicate` or `shard` process different parts of every batch. Ranks that differ only in
+    `pipeline` or `tensor` process the same part.
     """
 
     replicate: int = 1
@@ -106,8 +107,8 @@ def fits(schedule: str, microbatches: int, devices: int) -> bool:
 def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | None:
     """Choose the number of microbatches if the job does not set it; return None if no number fits.
 
-    It is the divisor of the batch size that fits the schedule and is closest to four per device. (For GPipe and 1F1B, the idle
-    fraction is (devices - 1) / (microbatches + devices - 1), after Huang et al. 2019.)
+    It is the divisor of the batch size that fits the schedule and is closest to four per device. (For GPipe and 1F1B,
+    the idle fraction is (devices - 1) / (microbatches + devices - 1), after Huang et al. 2019.)
     """
     small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
     divisors = {divisor for n in small for divisor in (n, batch_size // n) if fits(schedule, divisor, devices)}
@@ -117,8 +118,9 @@ def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | N
 def bubble(job: Job, strategy: StrategyEntry) -> float:
     """Return the theoretical ratio of idle time to computing time in a pipeline.
 
-    With p devices and m microbatches, it is (p - 1) / m for GPipe and 1F1B (Huang et al. 2019). If stages are interleaved, it is
-    divided by the stages per device (Narayanan et al. 2021). Zero-bubble schedules reach 0 at best (Qi et al. 2023).
+    With p devices and m microbatches, it is (p - 1) / m for GPipe and 1F1B (Huang et al. 2019). If stages are
+    interleaved, it is divided by the stages per device (Narayanan et al. 2021). Zero-bubble schedules reach 0 at best
+    (Qi et al. 2023).
     """
     arrangement = layout(job, strategy)
     if not strategy.schedules or not arrangement.microbatches or job.parallel.pipeline_schedule in ZERO_BUBBLE:

@@ -30,9 +30,9 @@ def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) ->
 def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> int:
     """Return the maximum for one stage of interleaved 1F1B with `rounds` stages per device.
 
-    A device first executes `warmup` forward passes, then forward and backward passes in turn. It processes `together` microbatches
-    on one of its stages before it goes to the next stage, from the first to the last in forward passes, and from the last to the
-    first in backward passes.
+    A device first executes `warmup` forward passes, then forward and backward passes in turn. It processes `together`
+    microbatches on one of its stages before it goes to the next stage, from the first to the last in forward passes,
+    and from the last to the first in backward passes.
     """
     rank, chunk = stage % devices, stage // devices
     together = microbatches // max(1, microbatches // devices)

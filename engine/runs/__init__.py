@@ -1,1 +1,1 @@
-"""Run folders, and starting, finding, resuming and stopping runs, for the window, the terminal and the supervisor."""
+"""Runs on disk, and functions that find, start, resume and stop them, for window, terminal and supervisor."""

@@ -1,4 +1,4 @@
-"""Client connection to a run's supervisor, which receives events from any number on and sends commands."""
+"""Connection of a client to a run's supervisor, which receives events and sends commands."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from engine.system.decode_errors import NOT_DECODED
 
 CONNECT_S = 2.0
 ANSWER_S = 5.0
-"""Timeout for an answer in seconds; supervisors answer immediately, whatever their workers do."""
+"""Timeout for an answer in seconds; supervisors answer immediately, even if their workers hang."""
 _MIN_CONNECT_S = 0.05
-"""Minimum timeout in seconds for connecting two sockets."""
+"""Minimum timeout in seconds for establishing a connection."""
 _CHUNK = 1 << 18
 _RETRY_S = 0.01
 _GOODBYE = b'{"type":"goodbye"'
@@ -34,20 +34,21 @@ _GOODBYE = b'{"type":"goodbye"'
 ServerMessage = Welcome | Goodbye | AnyEvent
 
 
-class NotRunning(ConnectionError):  # noqa: N818  (it is a state of things more than an error)
-    """Error: no supervisor is running. The text explains the reason to the user."""
+class NotRunning(ConnectionError):  # noqa: N818 - describes the state
+    """Error for a run without a running supervisor; its text gives the reason to the user."""
 
 
 class NotAnswering(ConnectionError):  # noqa: N818
-    """Error: the supervisor is alive but stopped, or refuses this client. The text explains the reason to the user."""
+    """Error for a supervisor that is suspended or refuses this client; its text gives the reason to the user."""
 
 
 class RunConnection:
-    """Non-blocking connection to the supervisor of `run`, which sends the events from number `from_n` on.
+    """Non-blocking connection to the supervisor of `run`, which sends events from number `from_n` on.
 
-    `fileno` is readable when `receive` has messages. `closed` is True once the other end has closed the connection, and
-    `reason` comes from its `Goodbye`. A gap in the numbers means that step metrics or device samples were dropped for a
-    slow reader; they are in the run's file. Connecting takes at most `timeout_s`. Raises NotRunning and NotAnswering.
+    `fileno` becomes readable when `receive` has messages. When the other end closes the connection, `closed` becomes
+    True, and `reason` has the reason from its `Goodbye`. Gaps in the numbers are step metrics or device samples that
+    were dropped for a slow client; they are in the log file. Connecting takes at most `timeout_s`. Raises NotRunning
+    and NotAnswering.
     """
 
     def __init__(self, run: RunFolder, from_n: int = 1, *, timeout_s: float = CONNECT_S) -> None:
@@ -76,7 +77,7 @@ class RunConnection:
         return self._socket.fileno()
 
     def receive_lines(self) -> list[bytes]:
-        """Return the lines that have arrived, in the same form as in the run's file."""
+        """Return the lines that have arrived, as they are in the log file."""
         if self.closed:
             return []
         try:
@@ -99,7 +100,7 @@ class RunConnection:
         return lines
 
     def receive(self) -> list[ServerMessage]:
-        """Return the messages that have arrived; those that can't be decoded are left out."""
+        """Return the messages that have arrived, without those that can't be decoded."""
         messages: list[ServerMessage] = []
         for line in self.receive_lines():
             try:
@@ -110,7 +111,7 @@ class RunConnection:
         return messages
 
     def send(self, message: Command) -> None:
-        """Send a command. Raises OSError if the supervisor has ended."""
+        """Send a command. Raises OSError if the supervisor has exited."""
         self._socket.sendall(ENCODE.encode(message) + b"\n")
 
     def close(self) -> None:
@@ -127,9 +128,9 @@ class RunConnection:
 
 
 def send(run: RunFolder, *commands: Command) -> Welcome | None:
-    """Send commands to the supervisor of `run` and return its answer; None if it does not answer within `ANSWER_S`.
+    """Send commands to the supervisor of `run`, and return its answer, or None after `ANSWER_S` without one.
 
-    The connection is not counted among the readers. Raises NotRunning and NotAnswering.
+    The connection does not count as a reader. Raises NotRunning and NotAnswering.
     """
     with RunConnection(run, COMMANDS_ONLY) as connection:
         try:
@@ -149,7 +150,7 @@ def send(run: RunFolder, *commands: Command) -> Welcome | None:
 
 
 def silent(run: RunFolder, how: str = f"has not answered for {ANSWER_S:.0f} s") -> str:
-    """Describe a supervisor that is alive but unresponsive."""
+    """Describe a supervisor that is alive but does not respond; `how` describes this as a clause."""
     supervisor = run.supervisor()
     pid = supervisor.pid if supervisor is not None else 0
     return f"The supervisor of {run.run_id} (pid {pid}) {how}. If it was stopped, `kill -CONT {pid}` resumes it."

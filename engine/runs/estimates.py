@@ -1,4 +1,4 @@
-"""Estimates of a job's time and memory from past runs of the same model on the same kind of devices."""
+"""Estimates of a job's time and memory, based on past runs of the same model on the same kind of devices."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from engine.contract.job import Job
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 
 MAX_PAST_RUNS = 8
-"""Number of past runs of a model that are read at most, the newest first."""
+"""Maximum number of past runs of a model that are read, from the newest on."""
 _FORWARD_FRACTION = 1 / 3
-"""Time of a forward pass as a fraction of a training step, whose backward pass takes twice as long."""
+"""Time of a forward pass as a fraction of a training step; the backward pass takes twice as long."""
 
 
 class PastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of a run.
+    """Measurements of a past run.
 
     Attributes:
         job: Job with its devices.
         device_kinds: Name of each device, without its number.
         image_size: Side of the images in pixels.
-        images_per_second: Median over the training, all devices together.
-        validated_per_second: Images per second of the validations; None without any.
-        memory_bytes: Largest increase of a device's used memory during the run; None if it wasn't measured.
+        images_per_second: Median over the training, for all devices together.
+        validated_per_second: Images per second in validations; None if there were none.
+        memory_bytes: Largest increase of a device's used memory during the run; None if it was not measured.
     """
 
     run_id: str
@@ -41,15 +41,15 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """Estimate for a job.
+    """Estimated time and memory of a job.
 
     Attributes:
         seconds: Time of training and validation; None if unknown.
         memory_bytes: Peak memory per device; None if unknown.
-        is_upper_bound: The memory is that of a run with another batch size, so that the job needs at most this much.
-        is_computed: The memory was computed from the model's layers instead of measured in a run.
-        run_id: Past run that the time is based on; "" without a time.
-        is_scaled: That run had another number of devices or another image size.
+        is_upper_bound: True if the memory comes from a run with a larger batch size, so that the job may need less.
+        is_computed: True if the memory was computed from the model's layers instead of measured in a run.
+        run_id: Past run on which the time is based; "" without a time.
+        is_scaled: True if that run had another number of devices or another image size.
     """
 
     seconds: float | None
@@ -61,7 +61,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_past_run(run: RunFolder) -> PastRun | None:
-    """Read the measurements of a run; None if it hasn't trained."""
+    """Read the measurements of a run; return None if it has not trained."""
     started: RunStarted | None = None
     planned: Planned | None = None
     speeds: list[float] = []
@@ -69,7 +69,7 @@ def read_past_run(run: RunFolder) -> PastRun | None:
     used: dict[str, list[int]] = {}
     for event in run.events():
         if isinstance(event, RunStarted):
-            started, speeds, used = event, [], {}  # a later execution may have other devices
+            started, speeds, used = event, [], {}  # start over, because a later execution may have other devices
         elif isinstance(event, Planned):
             planned = event
         elif isinstance(event, StepMetrics):
@@ -95,12 +95,12 @@ def read_past_run(run: RunFolder) -> PastRun | None:
 
 
 def kind_of(name: str) -> str:
-    """Return the name of a device without the number that runs add to it: "RTX 6000 (GPU 1)" is an "RTX 6000"."""
+    """Return a device's name without the number that logs add to it: "RTX 6000" for "RTX 6000 (GPU 1)"."""
     return name.partition(" (GPU ")[0]
 
 
 def past_runs(job: Job, runs: Iterable[RunSummary], known: dict[str, PastRun | None]) -> list[PastRun]:
-    """Read the newest runs of the job's model; `known` caches the runs that were read, by id."""
+    """Read the newest runs of the job's model; `known` caches the runs by id."""
     found: list[PastRun] = []
     for summary in runs:
         if summary.model != job.model.name:
@@ -122,22 +122,22 @@ def estimate(
 ) -> Estimate | None:
     """Estimate the time and memory of a job.
 
-    Speed is taken to be proportional to the number of devices and to the inverse of the number of pixels.
+    The speed is assumed to be proportional to the number of devices and inversely proportional to the number of pixels.
 
     Args:
         job: Job with its devices.
         image_size: Side of the job's images in pixels.
         device_kinds: Name of each of its devices.
-        images: Numbers of training and of validation images.
-        past: Runs of the same model, the newest first.
+        images: Numbers of training and validation images.
+        past: Runs of the same model, newest first.
 
     Returns:
-        The estimate; None if no run of the same model trained on the same kind of devices.
+        The estimate, or None if no run of the model has trained on the same kind of devices.
     """
     alike = [each for each in past if _is_alike(each, job, device_kinds)]
     if not alike:
         return None
-    base = max(alike, key=lambda each: _closeness(each, job, image_size))  # of equally close ones, the first
+    base = max(alike, key=lambda each: _closeness(each, job, image_size))  # the first of equally close runs
     ratio = len(device_kinds) / len(base.device_kinds) * (base.image_size / image_size) ** 2
     validated_per_second = base.validated_per_second or base.images_per_second / _FORWARD_FRACTION
     epoch_s = images[0] / (ratio * base.images_per_second) + images[1] / (ratio * validated_per_second)
@@ -152,11 +152,11 @@ def estimate(
 
 
 def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
-    """Estimate the remaining seconds of a training run from its past speed. Returns None if they are unknown.
+    """Estimate the remaining seconds of a training run from its past speed; return None if they are unknown.
 
     Args:
-        run: The run.
-        now: Seconds since the epoch, by default the current time.
+        run: Run that is training.
+        now: Seconds since the epoch; by default the current time.
     """
     planned, step = run.planned(), run.summary().step
     if planned is None or step is None or step <= planned.from_step:
@@ -173,7 +173,7 @@ def _is_alike(past: PastRun, job: Job, device_kinds: Sequence[str]) -> bool:
 
 
 def _closeness(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
-    """Compare what affects the speed, the most important first."""
+    """Return which of the factors that affect the speed are equal, the most important factor first."""
     theirs = past.job
     return (
         past.image_size == image_size,
@@ -185,10 +185,10 @@ def _closeness(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
 
 
 def _memory(job: Job, image_size: int, alike: Sequence[PastRun]) -> tuple[int | None, bool]:
-    """Return the memory per device, and True if it is an upper bound.
+    """Return the memory per device, or None, and True if it is an upper bound.
 
-    Only runs with the same image size, precision, strategy and optimizer count. A part of the memory doesn't depend on the
-    batch size, so memory grows at most in proportion to it.
+    Only runs with the same image size, precision, strategy and optimizer are used. Since a part of the memory does not
+    depend on the batch size, memory grows at most in proportion to it.
     """
     comparable = {
         _batch_per_device(each.job): each.memory_bytes

@@ -1,4 +1,4 @@
-"""Evaluations stored in the folder `evaluations` of a run, and their comparison with those of another run."""
+"""Evaluations in the folder `evaluations` of a run, and comparisons between them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ FOLDER = "evaluations"
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
-class DamagedEvaluation(ValueError):  # noqa: N818 - it is the file's fault
-    """Error: a file of an evaluation is missing or invalid, as the text explains."""
+class DamagedEvaluation(ValueError):  # noqa: N818 - describes the file
+    """Error for a missing or invalid file of an evaluation; its text gives the details."""
 
 
 class KeptEvaluation(NamedTuple):
@@ -47,7 +47,7 @@ class KeptEvaluation(NamedTuple):
 
     @property
     def probabilities_file(self) -> Path:
-        """File of the label probabilities (.npy); only label tasks have it."""
+        """Path of the label probabilities (.npy), which exist only for tasks with labels."""
         return self.folder / PROBABILITIES_FILE
 
     def samples(self) -> Samples:
@@ -55,7 +55,7 @@ class KeptEvaluation(NamedTuple):
         return _decoded(self.folder / SAMPLES_FILE, Samples)
 
     def curves(self) -> Curves:
-        """Read the curves, which are empty for a task without curves. Raises DamagedEvaluation."""
+        """Read the curves; the result is empty for tasks without curves. Raises DamagedEvaluation."""
         file = self.folder / CURVES_FILE
         return _decoded(file, Curves) if file.exists() else Curves()
 
@@ -74,9 +74,9 @@ def read_evaluation(folder: Path) -> KeptEvaluation:
 
 
 def evaluations_of(run_folder: Path) -> list[KeptEvaluation]:
-    """Read the evaluations of a run, newest first; damaged ones are left out."""
+    """Read all undamaged evaluations of a run, newest first."""
     found = []
-    for file in (run_folder / FOLDER).glob(f"[!.]*/{EVALUATION_FILE}"):  # one in the making begins with a dot
+    for file in (run_folder / FOLDER).glob(f"[!.]*/{EVALUATION_FILE}"):  # unfinished ones start with a dot
         try:
             found.append(read_evaluation(file.parent))
         except DamagedEvaluation:
@@ -97,15 +97,15 @@ def _damaged(file: Path, error: Exception) -> DamagedEvaluation:
 
 
 _MIN_DRAWS = 25
-"""Minimum number of resamples for an interval."""
+"""Minimum number of resamples for a confidence interval."""
 
 
-class NotComparable(ValueError):  # noqa: N818 - it says why
-    """Error: two evaluations can't be compared. The text gives the reason and the remedy."""
+class NotComparable(ValueError):  # noqa: N818 - describes the evaluations
+    """Error for evaluations that can't be compared; its text gives the reason and the remedy."""
 
 
 def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
-    """Compare two evaluations of the same split of a folder. Raises NotComparable, DamagedEvaluation."""
+    """Compare two evaluations on the same split of the same dataset. Raises NotComparable, DamagedEvaluation."""
     one, other = first.evaluation, second.evaluation
     for name, what in (("task", "tasks"), ("dataset", "folders"), ("split", "splits")):
         values = getattr(one, name), getattr(other, name)
@@ -137,7 +137,7 @@ def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
 
 
 def mcnemar_test(only_first: int, only_second: int) -> McNemar:
-    """Compute McNemar's exact test, given the numbers of samples that only one of the models predicts correctly."""
+    """Compute McNemar's exact test from the numbers of samples that only one of the two models got right."""
     count, fewer = only_first + only_second, min(only_first, only_second)
     logs = (_log_probability(count, number) for number in range(fewer + 1))
     return McNemar(only_first=only_first, only_second=only_second, p=min(1.0, 2 * sum(map(math.exp, logs))))
@@ -149,7 +149,7 @@ def _log_probability(count: int, number: int) -> float:
 
 
 def _interval(value: float, first: Sequence[float | None], second: Sequence[float | None]) -> Interval:
-    """Return `value` with the 95 % percentile interval of the differences between paired resamples."""
+    """Return `value` with a 95 % percentile interval, from the differences between paired resamples."""
     draws = [
         after - before for before, after in zip(first, second, strict=False) if before is not None and after is not None
     ]
@@ -160,7 +160,7 @@ def _interval(value: float, first: Sequence[float | None], second: Sequence[floa
 
 
 def _keys(samples: Samples) -> list[tuple[str, int]]:
-    """Return a unique key for each sample: its path, and its number among the samples with that path."""
+    """Return a unique key for each sample: its path, and a counter for samples with equal paths."""
     counts: Counter[str] = Counter()
     keys = []
     for path in samples.paths:
@@ -170,7 +170,7 @@ def _keys(samples: Samples) -> list[tuple[str, int]]:
 
 
 def _only(samples: Samples, others: Samples) -> tuple[str, ...]:
-    """Return the paths of samples that are completely correct in `samples` but not in `others`."""
+    """Return the paths of samples that are completely correct in `samples`, but not in `others`."""
     right, of_others = _right(samples), _right(others)
     return tuple(key[0] for key, is_right in right.items() if is_right and of_others.get(key) is False)
 

@@ -1,8 +1,8 @@
-"""Export of a run, or of a problem report, without private data: job, log, notes, evaluations, and process output.
+"""Export of a run or of a problem report, without private data.
 
-Paths in the user's home begin with ~. Images, converted models, and reviews (which contain names of the dataset's
-files) are left out, and so are checkpoints unless requested, and supervisor.json, which may contain a key to the
-supervisor.
+An export contains job, log, notes, evaluations, and the output of processes. Paths in the user's home start with ~. It
+leaves out images, converted models, reviews (they contain names of dataset files), supervisor.json (it may contain a
+key to the supervisor) and, unless requested, checkpoints.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _TEXTS = (".toml", ".json", ".jsonl", ".log")
 _BLOCK_BYTES = 1 << 20
 
 
-class ExportRefused(Exception):  # noqa: N818  (it says why)
-    """Error: nothing was written. The text gives the reason and the remedy."""
+class ExportRefused(Exception):  # noqa: N818 - describes the outcome
+    """Error for an export that was not written; its text gives the reason and the remedy."""
 
 
 def check_target(target: Path, *, replace: bool = False) -> None:
-    """Check that `target` can be written, as far as this can be known before. Raises ExportRefused.
+    """Check in advance if `target` can be written. Raises ExportRefused.
 
     An existing file is refused unless `replace` is True.
     """
@@ -49,9 +49,9 @@ def check_target(target: Path, *, replace: bool = False) -> None:
 
 
 def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, checkpoints: bool = False) -> list[str]:
-    """Export the run to the new folder `target`, with `texts` as additional files by name.
+    """Export the run to a new folder `target`, with additional `texts` by file name; return the names of all files.
 
-    Returns the names of all files. The folder is created completely or not at all. Raises ExportRefused.
+    The folder is created completely or not at all. Raises ExportRefused.
     """
     check_target(target)
     temporary = _temporary(target)
@@ -76,7 +76,7 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
 def export_zip(
     run: RunFolder, target: Path, texts: Mapping[str, str], *, checkpoints: bool = False, replace: bool = False
 ) -> list[str]:
-    """Export the run to a zip file with a folder named after the run; see `export_folder`.
+    """Export the run to a zip file that contains a folder with the run's name; see `export_folder`.
 
     An existing file is replaced only with `replace`.
     """
@@ -87,7 +87,7 @@ def export_zip(
             for path in _files(run, checkpoints):
                 name = f"{run.run_id}/{path.relative_to(run.path).as_posix()}"
                 about = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
-                # Weights don't get smaller.
+                # Weights can't be compressed.
                 about.compress_type = zipfile.ZIP_DEFLATED if path.suffix in _TEXTS else zipfile.ZIP_STORED
                 with open_file(path) as source, archive.open(about, "w", force_zip64=True) as stream:
                     _copy(source, stream, path)
@@ -104,7 +104,7 @@ def export_zip(
 
 
 def without_home(text: bytes) -> bytes:
-    """Replace the user's home by ~ at the beginning of paths."""
+    """Replace the user's home folder by ~ in paths."""
     homes = {str(Path.home()), os.path.realpath(Path.home())} - {os.sep}
     if not homes:
         return text
@@ -114,7 +114,7 @@ def without_home(text: bytes) -> bytes:
 
 def _files(run: RunFolder, checkpoints: bool) -> Iterator[Path]:
     for path in sorted(run.path.iterdir()):
-        # A link may point anywhere.
+        # Skip symbolic links, which may point to any file.
         if path.suffix in _TEXTS and path.is_file() and not path.is_symlink() and path != run.supervisor_file:
             yield path
     for path in sorted(run.path.glob(f"{FOLDER}/[!.]*/{EVALUATION_FILE}")):
@@ -129,7 +129,9 @@ def _copy(source: IO[bytes], stream: IO[bytes], path: Path) -> None:
         shutil.copyfileobj(source, stream, _BLOCK_BYTES)
         return
     while block := source.read(_BLOCK_BYTES):
-        stream.write(without_home(block + source.readline(MAX_LINE_BYTES)))  # so that no path is cut in two
+        stream.write(
+            without_home(block + source.readline(MAX_LINE_BYTES))
+        )  # up to the end of a line, so that no path is split
 
 
 def _temporary(target: Path) -> Path:
@@ -145,12 +147,12 @@ def _refusal(target: Path, error: OSError) -> ExportRefused:
 
 MAX_RUNS = 3
 MAX_LOG_BYTES = 256 << 10
-"""Number of bytes that are exported from the end of each log."""
+"""Maximum number of bytes that are exported from the end of each log."""
 _REPORTED = (Warned, Failed, RunFinished)
 
 
 def problem_report(doctor: str) -> dict[str, str]:
-    """Return the texts of a report by file name; `doctor` is the output of `footplate doctor`."""
+    """Collect the texts of a problem report by file name; `doctor` is the output of `footplate doctor`."""
     runs = {f"run-{number}": RunFolder(paths.runs_folder() / name) for number, name in enumerate(_newest(), 1)}
     redactor = Redactor(_secrets(runs))
     texts = {"doctor.txt": doctor}
@@ -164,7 +166,7 @@ def problem_report(doctor: str) -> dict[str, str]:
 
 
 def write_report(texts: dict[str, str], target: Path) -> None:
-    """Write a report as a zip file, atomically. Raises ExportRefused."""
+    """Write a report to a zip file, atomically. Raises ExportRefused."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
@@ -182,7 +184,7 @@ def _newest() -> list[str]:
 
 
 def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
-    """Yield the names of all runs, datasets, models and classes, each with its replacement."""
+    """Yield private names (of runs, datasets, models and classes) with their replacements."""
     aliases = {run.run_id: alias for alias, run in runs.items()}
     with suppress(OSError):
         for run_id in run_names():
@@ -204,7 +206,7 @@ def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
 
 
 def _reported(run: RunFolder) -> str:
-    """Return the warnings and errors at the end of a run's event log, and its environment, as JSON lines."""
+    """Return the environment of a run, and the warnings and errors at the end of its log, as JSON lines."""
     lines = []
     for line in _end(run.events_file).splitlines():
         with suppress(*NOT_DECODED):
@@ -217,7 +219,7 @@ def _reported(run: RunFolder) -> str:
 
 
 def _end(file: Path) -> str:
-    """Return the last complete lines of a log; "" if it is missing or a link."""
+    """Return the last complete lines of a log; "" if it is missing or a symbolic link."""
     try:
         if file.is_symlink():
             return ""

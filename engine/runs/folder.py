@@ -1,14 +1,14 @@
-"""Run folders, and what can be read from them.
+"""Run folders, and functions that read them.
 
-job.toml           the job, as resolved
-notes.json         the user's name, tags and notes (see `notes`)
-supervisor.json    the supervisor's process and endpoint (`SupervisorFile`)
+job.toml           job, as resolved
+notes.json         name, tags and notes from the user (see `notes`)
+supervisor.json    process and endpoint of the supervisor (`SupervisorFile`)
 events.jsonl       all events of the run (see `events`)
 worker-<rank>.log  output of the rank's process
 supervisor.log     output of the supervisor's process
-slurm.json         its SLURM job, if it has one (see `slurm_job`), with slurm.sh and slurm.log
+slurm.json         SLURM job of the run, if any (see `slurm_job`), with slurm.sh and slurm.log
 checkpoints/       last.pt, best.pt, and older ones (epoch-2-step-345.pt)
-evaluations/       evaluations of its models (see `evaluations`)
+evaluations/       evaluations of the run's models (see `evaluations`)
 """
 
 from __future__ import annotations
@@ -54,28 +54,28 @@ from engine.system.plain_text import shortened
 State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
 
 ENDED: tuple[State, ...] = ("completed", "paused", "stopped", "failed", "unsaved", "interrupted")
-"""States of a run without a supervisor; all of them except "completed" can be resumed."""
+"""States of a run without a supervisor; in all of them except "completed", it can be resumed."""
 
 OLDER_CHECKPOINT = re.compile(r"epoch-(?P<epoch>\d+)-step-(?P<step>\d+)\.pt")
-"""Pattern for names of checkpoints older than last.pt."""
+"""Pattern of the names of checkpoints older than last.pt."""
 
 START_GRACE_S = 30.0
-"""Seconds for which a new run without a supervisor counts as starting rather than interrupted."""
+"""Seconds during which a new run without a supervisor counts as starting, not as interrupted."""
 
 
-class UnreadableJob(ValueError):  # noqa: N818 - it is the file's fault
-    """Error: the run's job can't be read, for the reason in the text."""
+class UnreadableJob(ValueError):  # noqa: N818 - describes the job
+    """Error for a run whose job can't be read; its text gives the reason."""
 
 
 _END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
-"""Numbers of bytes from the end of a log that are read for its last event, and for an unfinished run's progress."""
+"""Number of bytes that are read from the end of a log to find its last event, and the progress of an unfinished run."""
 
 
 class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Process of a run's supervisor.
 
     `start_time` is the result of `process_start`, which distinguishes the process from a later one with the same pid.
-    `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`.
+    `endpoint` is "unix:PATH", or "tcp:PORT:TOKEN" for loopback. `execution` is the number in `RunStarted`.
     """
 
     pid: Annotated[int, msgspec.Meta(gt=0)]
@@ -88,11 +88,10 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Row of the run list.
+    """Summary of a run for the run list.
 
-    `phase`, `epoch` and `step` are the progress of an unfinished run, as far as the end of its log shows it.
-    `set_aside` is True if the user has dismissed its interruption. `slurm` is the state of its SLURM job in words, ""
-    without a job.
+    `phase`, `epoch` and `step` are the progress of an unfinished run, if the end of its log contains it. `set_aside` is
+    True if the user has dismissed the interruption of the run. `slurm` describes the state of its SLURM job, or is "".
     """
 
     run_id: str
@@ -120,13 +119,13 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def process_start(pid: int) -> float:
-    """Return a process's start time, usable only to distinguish processes with the same pid.
+    """Return a process's start time, for the sole purpose of distinguishing processes with the same pid.
 
-    On Linux, the wall-clock start time changes whenever the clock is set (proc(5): `starttime`, and `btime` of
-    /proc/stat). This function returns the seconds since boot plus a much larger number for the boot. Raises
-    psutil.Error if there is no such process.
+    The result is the seconds since boot plus a much larger number for the boot. On Linux, the start time in wall-clock
+    time would change whenever the clock is set (proc(5): `starttime`, and `btime` of /proc/stat). Raises psutil.Error
+    if there is no such process.
     """
-    import psutil  # which takes a while to import
+    import psutil  # slow to import
 
     process = psutil.Process(pid)
     if sys.platform != "linux":
@@ -144,7 +143,7 @@ _LONGER_THAN_A_BOOT_S = float(1 << 31)
 
 @cache
 def _boot() -> int:
-    """Return a number for the current boot, one of 4,096, so that start times keep hundredths of seconds."""
+    """Return a number for the current boot; it is below 4,096, so that start times keep hundredths of seconds."""
     try:
         return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:3], 16)
     except (OSError, ValueError):
@@ -152,12 +151,12 @@ def _boot() -> int:
 
 
 def started_before_this_boot(start_time: float) -> bool:
-    """Return True if a process with this `process_start` ran before the last boot; False if unknown."""
+    """Return True if a process with this start time (`process_start`) ran before the last boot; False if unknown."""
     return sys.platform == "linux" and int(start_time // _LONGER_THAN_A_BOOT_S) != _boot()
 
 
 def process_alive(pid: int, start_time: float) -> bool:
-    """Return True if a process with this pid and start time is running and isn't a zombie."""
+    """Return True if a process with this pid and start time is running and is not a zombie."""
     import psutil
 
     try:
@@ -167,7 +166,7 @@ def process_alive(pid: int, start_time: float) -> bool:
 
 
 class RunFolder:
-    """Folder of a run. Nothing is cached: every property reads the disk."""
+    """Folder of a run; nothing is cached, so that every access reads the disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -201,7 +200,7 @@ class RunFolder:
     def _readable_job(self) -> Job:
         job, problems = load_job(self.job_file)
         if job is None:
-            open_file(self.job_file).close()  # raises OSError where it is gone, or not ours to read
+            open_file(self.job_file).close()  # raises OSError if the file is missing or unreadable
             raise UnreadableJob(problems[0].message.removesuffix("."))
         return job
 
@@ -220,12 +219,12 @@ class RunFolder:
         os.replace(temporary, self.supervisor_file)
 
     def events(self) -> Iterator[AnyEvent]:
-        """Yield the events on disk in order; a torn last line and invalid events are left out."""
+        """Yield all events on disk in order, except invalid ones and an incomplete last line."""
         with suppress(OSError), open_file(self.events_file) as stream:
             yield from filter(None, map(_decoded, complete_lines(stream)))
 
     def planned(self) -> Planned | None:
-        """Return the plan of the last execution that started to train; None if the log has no plan."""
+        """Return the plan of the last execution that has started to train, or None."""
         mark, found = b'{"type":"planned"', None
         with suppress(OSError), open_file(self.events_file) as stream:
             for line in complete_lines(stream):
@@ -239,7 +238,7 @@ class RunFolder:
         return next(_backwards(_tail(self.events_file, _END_BYTES)), None)
 
     def state(self) -> State:
-        """Return the current state, from the log and the process table; it is never stored."""
+        """Determine the current state from the log and the process table; it is not stored anywhere."""
         last = self.last_event()
         supervisor = self.supervisor()
         slurm = read_slurm(self.path)
@@ -256,7 +255,7 @@ class RunFolder:
             return "starting" if slurm.is_active else "stopped" if slurm.state == "CANCELLED" else "interrupted"
         if supervisor is None and self._age_s() < START_GRACE_S:
             return "starting"
-        # The last event may have been written since it was read.
+        # The supervisor may have written its last event in the meantime.
         last = self.last_event()
         return last.outcome if isinstance(last, RunFinished) else "interrupted"
 
@@ -269,14 +268,14 @@ class RunFolder:
     def summary(self) -> RunSummary:
         """Summarize the run. Raises UnreadableJob, OSError.
 
-        Only the first and last events are read, since logs may be long. The metrics of an unfinished run are those of
+        Since logs may be long, only their first and last events are read. The metrics of an unfinished run are those of
         its last validation.
         """
         beginning, last = self._beginning(), self.last_event()
         first = beginning[0] if beginning is not None else None
         finished = last if isinstance(last, RunFinished) else None
         once = finished is not None and finished.execution == 1 and first is not None
-        # A resumed run may have another job, which is in its folder and takes longer to read.
+        # Only a resumed run needs to read the job from its folder, which takes longer.
         job = first.job if once and first is not None else self._readable_job()
         started = first.time if first is not None else self.job_file.stat().st_mtime
         slurm = read_slurm(self.path)
@@ -311,8 +310,7 @@ class RunFolder:
     def worked_s(self, now: float | None = None) -> float:
         """Return the total duration of all executions in seconds, without their time in the queue.
 
-        Time between executions does not count. The current execution lasts until `now`, or by default until its last
-        event.
+        The current execution lasts until `now`, or until its last event if `now` is None.
         """
         return self._worked_s(self._beginning(), self.last_event(), now)
 
@@ -328,10 +326,7 @@ class RunFolder:
         return latest.worked_s + max(0.0, (last.time if now is None else now) - start)
 
     def _beginning(self) -> tuple[RunStarted, float] | None:
-        """Return the first event, and the time when the first execution left the queue (`_left_queue`).
-
-        Returns None without events.
-        """
+        """Return the first event, and the time at which the first execution left the queue; None without events."""
         try:
             with open_file(self.events_file) as stream:
                 lines = complete_lines(stream)
@@ -343,7 +338,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class _Progress:
-    """Progress of a run at the end of its log; unknown values are empty."""
+    """Progress at the end of a run's log; unknown values are empty."""
 
     phase: str = ""
     epoch: int | None = None
@@ -365,7 +360,7 @@ def _progress(tail: bytes) -> _Progress:
 
 
 def _tail(file: Path, count: int) -> bytes:
-    """Return at most the last `count` bytes of a file, or b"" if it can't be read."""
+    """Return the last `count` bytes of a file, or b"" if it can't be read."""
     try:
         return read_end(file, count)
     except OSError:
@@ -373,7 +368,7 @@ def _tail(file: Path, count: int) -> bytes:
 
 
 def _backwards(tail: bytes) -> Iterator[AnyEvent]:
-    """Yield the events at the end of a log, the last first; a torn last line and invalid events are left out."""
+    """Yield the events at the end of a log, newest first, without invalid ones and an incomplete last line."""
     end = tail.rfind(b"\n")
     while end >= 0:
         start = tail.rfind(b"\n", 0, end)
@@ -387,7 +382,7 @@ _Kind = TypeVar("_Kind", bound=Event)
 
 
 def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
-    """Return the last event of one kind at the end of a log, searched by its tag, which the encoder writes first."""
+    """Return the last event of a type at the end of a log, found by its tag at the start of a line."""
     start = tail.rfind(_tag(kind))
     end = tail.find(b"\n", start)
     event = _decoded(tail[start:end]) if 0 <= start < end else None
@@ -395,16 +390,16 @@ def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
 
 
 def _tag(kind: type[Event]) -> bytes:
-    """Return the bytes with which each event of one kind begins in a log."""
+    """Return the first bytes of each encoded event of a type."""
     return b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
 
 
 def _left_queue(started: RunStarted, lines: Iterable[bytes]) -> float:
-    """Return the time when an execution left the queue: its start if it didn't wait, infinity while it waits.
+    """Return the time at which an execution left the queue: its start if it did not wait, infinity while it waits.
 
     Args:
         started: First event of the execution.
-        lines: Events after it.
+        lines: Encoded events after it.
     """
     time_s = started.time
     for line in lines:
@@ -414,7 +409,7 @@ def _left_queue(started: RunStarted, lines: Iterable[bytes]) -> float:
         elif event is not None and time_s == math.inf:
             return event.time
         elif not isinstance(event, PhaseChanged | Fetching | None):
-            break  # it trains, and didn't wait
+            break  # it is training and did not wait
     return time_s
 
 
@@ -426,16 +421,16 @@ def _decoded(line: bytes) -> AnyEvent | None:
 
 
 def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> RunFolder:
-    """Create the private folder of a new run and write its job. Raises OSError.
+    """Create the folder of a new run, readable for this user only, and write its job. Raises OSError.
 
-    `beside` writes additional files before the job, so that they exist as soon as the folder counts as a run.
+    `beside` is called to write other files before the job, since the folder counts as a run as soon as it has a job.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", Path(job.model.name).stem.lower()).strip("-") or "run"
     paths.make_home()
     runs = paths.private_folder(paths.runs_folder())
     while True:
         folder = runs / f"{time.strftime('%Y%m%d-%H%M%S')}-{stem[:40]}-{os.urandom(2).hex()}"
-        with suppress(FileExistsError):  # another of the same second has drawn the same
+        with suppress(FileExistsError):  # another run of the same second has the same random name
             folder.mkdir(mode=0o700)
             break
     run = RunFolder(folder)
@@ -447,14 +442,14 @@ def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> R
 
 
 def list_runs(most: int | None = None) -> list[RunFolder]:
-    """Return all runs, or the `most` newest, the newest first."""
+    """Return all runs or the `most` newest ones, newest first."""
     root = paths.runs_folder()
     found = (RunFolder(root / name) for name in run_names() if os.path.isfile(f"{root}/{name}/job.toml"))
     return list(islice(found, most))
 
 
 def older_checkpoints(folder: Path) -> dict[int, Path]:
-    """Return the checkpoints older than last.pt by step, in ascending order; {} if `folder` can't be read."""
+    """Return the paths of checkpoints older than last.pt, by step in ascending order; {} if `folder` can't be read."""
     try:
         found = [(match, path) for path in folder.iterdir() if (match := OLDER_CHECKPOINT.fullmatch(path.name))]
     except OSError:
@@ -463,7 +458,7 @@ def older_checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def run_names() -> list[str]:
-    """Return all names in the runs folder, newest first, including entries that aren't runs."""
+    """Return all names in the runs folder, newest first, including entries that are not runs."""
     try:
         return sorted(os.listdir(paths.runs_folder()), reverse=True)
     except FileNotFoundError:

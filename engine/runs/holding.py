@@ -1,4 +1,4 @@
-"""Disk space of a run's folder, and how much of it deleting the run would free."""
+"""Disk space of a run folder, and the space that deleting it would free."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Holding:
-    """Sizes of a folder: `bytes` of all files, `checkpoint_bytes` of checkpoints, and `freed_bytes` of disk space.
+    """Sizes of a folder: all files, checkpoints only, and disk space that deleting it would free.
 
     Files with another hard link elsewhere free nothing.
     """
@@ -27,7 +27,7 @@ class Holding:
 
 
 def holding(folder: Path) -> Holding:
-    """Measure a run's folder; unreadable files and a missing folder count as 0."""
+    """Measure a run folder; unreadable files and a missing folder count as 0."""
     total = Holding()
     for where, _folders, names in os.walk(folder):
         for name in names:
@@ -35,7 +35,7 @@ def holding(folder: Path) -> Holding:
                 info = os.lstat(os.path.join(where, name))
             except OSError:
                 continue
-            # Windows does not tell how many blocks a file takes.
+            # Windows does not report the number of blocks of a file.
             room = getattr(info, "st_blocks", -(-info.st_size // 512)) * 512 if info.st_nlink == 1 else 0
             checkpoint = info.st_size if Path(where) == folder / "checkpoints" else 0
             total += Holding(info.st_size, checkpoint, room)

@@ -1,9 +1,9 @@
-"""Cached summaries of all runs; a run is only read again if its files have changed.
+"""Cached summaries of all runs; a run is read again only if its files have changed.
 
-The index is an optional file in Footplate's home. Each entry has stamps of its sources. The log grows and has its own
-stamp. All other files of a summary are replaced atomically (supervisor.json, notes.json, job.toml), which changes the
-folder's modification time, so that two stat calls per run suffice instead of four. An index that is damaged, or belongs
-to another version or folder, is ignored.
+The cache is a file in Footplate's home. Each entry has stamps of its source files: one for the log, which grows, and
+one for the folder. All other files of a summary (supervisor.json, notes.json, job.toml) are replaced atomically, which
+changes the folder's modification time, so that two stat calls per run suffice instead of four. A cache that is damaged,
+or belongs to another version or folder, is ignored.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 
 _FORM = 1
-"""Version of the index; increase it when the meaning of a summary's field changes."""
+"""Format version of the cache; increase it when the meaning of a summary's field changes."""
 
 _TICK_NS = 2_000_000_000
-"""Coarsest clock step of a file system (FAT), in nanoseconds.
+"""Coarsest time resolution of a file system (FAT) in nanoseconds.
 
-Summaries of runs that have changed within this time are not stored, because another change may not be detectable.
+Summaries of runs that have changed within this time are not cached, since a further change might go unnoticed.
 """
 
 _Stamp = tuple[int, int, int]
-"""Modification times of the folder and the log (ns since the epoch), and the log's size; -1 if missing."""
+"""Modification times of the folder and the log in nanoseconds since the epoch, and size of the log; -1 if missing."""
 _RUN_ID = re.compile(r"\w[\w.-]{0,199}")
 
 
@@ -58,15 +58,15 @@ class RunIndex:
     def summaries(
         self, unreadable: Callable[[str, Exception], None] = lambda _run_id, _error: None
     ) -> Iterator[RunSummary]:
-        """Yield a summary of each run, the newest first, and update the index file at the end.
+        """Yield the summaries of all runs, newest first, and update the cache at the end.
 
-        Folders without a job or without access are skipped; `unreadable` is called for runs with other errors.
+        Folders without a job and those without access are skipped. `unreadable` is called for runs with other errors.
         """
         if self._cached is None:
             self._cached = self._load()
         before, cached = self._cached, {}
         for name in run_names():
-            # Before the files are read, so that what changes meanwhile is read again the next time.
+            # Take the stamp before reading, so that later changes are noticed the next time.
             stamp = _stamp(f"{self._root}/{name}")
             known = before.get(name)
             if known is not None and known[0] == stamp:
@@ -83,7 +83,7 @@ class RunIndex:
             except Exception as error:  # one run's damaged files must not hide the others
                 unreadable(name, error)
                 continue
-            # A process that has ended never comes back: such a state stays while the files do.
+            # An ended process stays ended, so such a state remains valid until the files change.
             if summary.state in ENDED and time.time_ns() - stamp[0] > _TICK_NS:
                 cached[name] = (stamp, summary)
             yield summary
@@ -106,14 +106,14 @@ class RunIndex:
         assert self._cached is not None
         content = _Content(_FORM, RunSummary.__struct_fields__, str(self._root), self._cached)
         data = msgspec.msgpack.encode(content)
-        with suppress(OSError):  # without the file the list is only slower the next time
+        with suppress(OSError):  # without the cache, the next list is only slower
             paths.write_atomically(self.file(), zlib.crc32(data).to_bytes(4, "little") + data)
 
 
 def find_run(name: str) -> RunFolder | None:
-    """Find a run by its id, its unique name or the beginning of its id; "last" is the newest.
+    """Find a run by its id, its unique name or the start of its id; "last" means the newest run.
 
-    Returns None without a match.
+    Returns None if there is no match.
     """
     runs = list_runs()
     if name == "last":
@@ -126,10 +126,10 @@ def find_run(name: str) -> RunFolder | None:
 
 
 def mirror_folder(host: str, run_id: str) -> RunFolder:
-    """Return the folder with the local copy of a run on another machine.
+    """Return the folder for the local copy of a run on another machine.
 
     Raises:
-        ValueError: `run_id`, which that machine has sent, is not an id.
+        ValueError: `run_id`, which comes from that machine, is not a run id.
     """
     if not _RUN_ID.fullmatch(run_id):
         raise ValueError(f"{run_id!r} is not the id of a run")
@@ -137,12 +137,12 @@ def mirror_folder(host: str, run_id: str) -> RunFolder:
 
 
 def mirrors_of(host: str) -> Path:
-    """Return the folder with the local copies of all followed runs of `host`."""
+    """Return the folder for the local copies of runs on `host`."""
     return paths.home() / "remote" / host
 
 
 def machine_of(run: RunFolder) -> str:
-    """Return the host of a run's local copy, or "" for a run of this machine."""
+    """Return the host of a run's local copy, or "" if the run is on this machine."""
     host = run.path.parent
     return host.name if host == mirrors_of(host.name) else ""
 

@@ -1,7 +1,7 @@
-"""Causes of interrupted runs, determined from the files in their folders.
+"""Causes of interrupted runs, determined from files in their folders.
 
-If a signal ends a supervisor, it can't write to the run's log. After a fault of its own (SIGSEGV, SIGABRT …), Python's
-faulthandler writes to supervisor.log. Other signals are recorded there by its parent, if that is still alive.
+A supervisor that is killed by a signal can't write to the run's log. For a crash (SIGSEGV, SIGABRT …), Python's
+faulthandler writes to supervisor.log. Other signals are recorded there by the parent process, if it is still alive.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ REPORTED_SIGNALS = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL
 _TAIL_LINES = 5
 _TAIL_BYTES = 1 << 16
 _FATAL, _DUMPS_END = "Fatal Python error: ", "Extension modules: "
-"""Beginnings of the first and of the last line that faulthandler writes."""
+"""Prefixes of the first and the last line that faulthandler writes."""
 
 
 def why_interrupted(run: RunFolder) -> str:
-    """Explain why a run has no final event, as the end of a sentence."""
+    """Explain why a run ended without a final event, in words for the end of a sentence."""
     slurm = read_slurm(run.path)
     if slurm is not None and slurm.state not in ("", "COMPLETED"):
         output = last_words(run.path / LOG)
@@ -40,7 +40,7 @@ def why_interrupted(run: RunFolder) -> str:
     if started_before_this_boot(supervisor.start_time):
         return "the machine shut down or restarted."
     who = f"its supervisor (pid {supervisor.pid})"
-    if not output or _is_older(log, run.supervisor_file):  # an older log is of a previous execution
+    if not output or _is_older(log, run.supervisor_file):  # an older log belongs to a previous execution
         return (
             f"{who} ended without reporting an error in {log.name}; it may have been killed (SIGKILL), or its "
             f"disk is full."
@@ -49,13 +49,13 @@ def why_interrupted(run: RunFolder) -> str:
 
 
 def note_end(folder: Path, exit_code: int) -> None:
-    """Record the signal that has ended a supervisor in supervisor.log, unless faulthandler has done so."""
+    """Record in supervisor.log the signal that killed a supervisor, unless faulthandler has reported it."""
     if exit_code < 0 and -exit_code not in REPORTED_SIGNALS:
         try:
             with (folder / "supervisor.log").open("a", encoding="utf-8") as log:
                 log.write(f"The supervisor {exit_words(exit_code)}.\n")
         except OSError:
-            return  # the folder is gone, or its disk is full
+            return  # the folder was deleted, or the disk is full
 
 
 def _is_older(file: Path, other: Path) -> bool:
@@ -66,9 +66,9 @@ def _is_older(file: Path, other: Path) -> bool:
 
 
 def last_words(log: Path) -> str:
-    """Return the last lines of a process's output on one line.
+    """Return the last lines of a process's output, joined into one line.
 
-    In faulthandler's dump, the lines up to the fatal error.
+    If the output ends with a dump of faulthandler, return the lines before it and the fatal error.
     """
     try:
         text = read_end(log, _TAIL_BYTES).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Starting supervisors and other processes that outlive their parent."""
+"""Start of supervisors and other processes that outlive their parent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def start_detached(
 ) -> int:
     """Start `python -m module FOLDER` in its own session and return its pid. Raises OSError.
 
-    Its output is appended to the log in `folder`. As long as this process lives, `ended` is called with the exit code.
+    Its output is appended to the log `log_name` in `folder`. If this process is still alive when it exits, `ended` is
+    called with the exit code.
     """
     windows = sys.platform == "win32"
     flags = 0
@@ -42,30 +43,30 @@ def start_detached(
             start_new_session=not windows,
             creationflags=flags,
         )
-    # Wait in a thread, so that no zombie remains.
+    # Wait for the process in a thread, so that it does not become a zombie.
     name = f"{module.rpartition('.')[2]}-{process.pid}"
     threading.Thread(target=lambda: ended(process.wait()), name=name, daemon=True).start()
     return process.pid
 
 
 class Preloader:
-    """Child process that has imported PyTorch and forks supervisors without delay, on systems that can fork.
+    """Child process that has already imported PyTorch and forks supervisors without delay, if the system can fork.
 
-    All calls return immediately. `fileno` is readable when `poll` should be called; `ready` is True once the child can
-    start runs. Without a ready child, `start_run` starts a supervisor directly. A child that ends may leave requests
-    unanswered: the next `poll`, or `close`, starts these supervisors.
+    All calls return immediately. `fileno` becomes readable when `poll` must be called. `ready` is True once the child
+    can start runs. Without a ready child, `start_run` starts a supervisor directly. If the child exits without
+    answering requests, the next `poll` or `close` starts these supervisors.
     """
 
     def __init__(self) -> None:
         self.ready = False
         self.pids: dict[str, int] = {}
-        """Pids of the started supervisors by run folder."""
+        """Process ids of the started supervisors, by run folder."""
         self._process: subprocess.Popen[bytes] | None = None
         self._pending: dict[str, RunFolder] = {}
         self._rest = b""
 
     def start(self) -> None:
-        """Start the child, unless it exists or the system can't fork."""
+        """Start the child, unless it is running or the system can't fork."""
         self.poll()
         if sys.platform != "linux" or self._process is not None:
             return
@@ -89,7 +90,7 @@ class Preloader:
         return self._process is not None and self._process.poll() is None
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable for `poll`, or -1 without a child."""
+        """Return the file descriptor that becomes readable when `poll` must be called, or -1 without a child."""
         if self._process is None or self._process.stdout is None:
             return -1
         return self._process.stdout.fileno()
@@ -109,7 +110,7 @@ class Preloader:
         self.pids[folder] = start_supervisor(run)
 
     def poll(self) -> None:
-        """Read the child's messages; after its exit, start the supervisors that it has not started."""
+        """Read the child's messages; if it has exited, start the supervisors of unanswered requests."""
         if self._process is None or self._process.stdout is None:
             return
         while True:
@@ -142,7 +143,7 @@ class Preloader:
             self.pids[folder] = int(pid)
 
     def _forget(self) -> None:
-        """Terminate the child, which has no state to save, and start the supervisors that it has not started."""
+        """Terminate the child, which has no state to save, and start the supervisors of unanswered requests."""
         process, self._process = self._process, None
         self.ready = False
         self._rest = b""

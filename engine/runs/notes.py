@@ -1,6 +1,6 @@
-"""The user's notes about a run: name, tags, text, favourite.
+"""Notes of the user about a run: name, tags, text, favourite.
 
-They are stored in notes.json in the run's folder, so that neither the log nor the job ever changes.
+They are stored in notes.json in the run folder, because the log and the job never change.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from engine.system.files import read_file
 
 FILE = "notes.json"
 _MAX_NAME = 120
-"""Maximum length of a name or a tag, as for a job's name."""
+"""Maximum length of a name or a tag, as for the name of a job."""
 
 
 class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Notes about a run.
 
-    `name` is None if the run has the name in its job. `set_aside` is True if the user has dismissed its interruption.
+    `name` is None if the run uses its job's name. `set_aside` is True if the user has dismissed the interruption of the
+    run.
     """
 
     name: str | None = None
@@ -33,12 +34,12 @@ class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def tags_of(text: str) -> tuple[str, ...]:
-    """Split a text at commas into tags, each once."""
+    """Split a text at commas into unique tags."""
     return tuple(dict.fromkeys(tag for part in text.split(",") if (tag := " ".join(part.split()))))
 
 
 def read_notes(folder: Path) -> RunNotes:
-    """Read the notes in a run's folder; they are empty if the file is missing or invalid."""
+    """Read the notes from a run folder; they are empty if the file is missing or invalid."""
     try:
         notes = msgspec.json.decode(read_file(folder / FILE), type=RunNotes)
     except (OSError, *NOT_DECODED):
@@ -48,7 +49,7 @@ def read_notes(folder: Path) -> RunNotes:
 
 
 def change_notes(folder: Path, **changes: Any) -> RunNotes:
-    """Change some notes atomically and return all notes. Raises OSError."""
+    """Change some notes atomically, and return all notes. Raises OSError."""
     if "name" in changes:
         changes["name"] = " ".join(str(changes["name"]).split())[:_MAX_NAME]
     notes = msgspec.structs.replace(read_notes(folder), **changes)

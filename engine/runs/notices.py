@@ -1,20 +1,20 @@
-"""Notifications of the end, failure or stall of runs: the user's settings, and the messages of the process that sends.
+"""Settings for notifications about the end, failure or stall of runs, and messages of the sending process.
 
-The settings are in `notices.toml` in Footplate's home, which may also be edited by hand:
+The settings are in `notices.toml` in Footplate's home, which users may edit:
 
-    ended = true           # a run has come to its end
-    failed = true          # a run has failed
-    stalled = true         # a run makes no progress
-    restarted = false      # a run restarts automatically after a fault
-    least_minutes = 1.0    # only for runs that have taken at least this long, including their time in the queue
-    desktop = true         # show a notification on the desktop
-    command = ""           # run this command line in the system's shell
+ended = true           # a run has ended
+failed = true          # a run has failed
+stalled = true         # a run makes no progress
+restarted = false      # a run restarts automatically after a fault
+least_minutes = 1.0    # only for runs that have taken at least this long, including their time in the queue
+desktop = true         # show a notification on the desktop
+command = ""           # run this command line in the system's shell
 
-The command runs in `/bin/sh`, on Windows in `cmd.exe`, like in a terminal. It gets its data only from environment
-variables (see `VARIABLES`), so that no name or message is interpreted. It runs in the run's folder, independently of
-the run, for at most `COMMAND_S`.
+The command runs in `/bin/sh`, or in `cmd.exe` on Windows. It receives its data in environment variables (see
+`VARIABLES`), so that the shell never interprets a name or message. It runs in the run folder, independently of the run,
+for at most `COMMAND_S`.
 
-The supervisor of a run sends notifications, so that a closed window makes no difference.
+The supervisor of a run sends notifications, so they don't need an open window.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from engine.system.files import read_file
 
 FILE = "notices.toml"
 SENDER = "engine.supervisor.notices.sending"
-"""Module of the process that sends one notification: it reads a `Notice` from stdin and writes a `NoticeSent`."""
+"""Module that sends one notification: it reads a `Notice` from standard input and prints a `NoticeSent`."""
 COMMAND_S = 60.0
 """Timeout for the user's command in seconds."""
 
@@ -55,11 +55,11 @@ VARIABLES = {
     "FOOTPLATE_BEST": "its best metrics, such as top1=0.941 top5=0.998; may be empty",
     "FOOTPLATE_SECONDS": "how long it has been running",
 }
-"""Environment variables of the user's command."""
+"""Environment variables for the user's command, with their contents."""
 
 
 class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings that select notifications; the module's docstring describes the fields."""
+    """Settings for notifications; the module's docstring describes the fields."""
 
     ended: bool = True
     failed: bool = True
@@ -100,7 +100,7 @@ KINDS: dict[NoticeKind, KindWords] = {
 
 
 class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Notification to send; the command runs in `folder` with `variables` in its environment."""
+    """Notification to send; the user's command runs in `folder`, with `variables` in its environment."""
 
     title: str
     text: str
@@ -113,8 +113,9 @@ class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class NoticeSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Result of sending a notification.
 
-    `desktop_by` is the program that showed it, or "". `command_code` is the command's exit code, None without a command
-    or after a timeout, and `said` is the end of its output. Both problems are "" if there was no error.
+    `desktop_by` is the program that has shown it, or "". `command_code` is the exit code of the command; it is None if
+    there was no command or it timed out. `said` is the end of the command's output. `desktop_problem` and
+    `command_problem` are "" without an error.
     """
 
     desktop_by: str = ""
@@ -138,9 +139,9 @@ def settings_file(folder: Path | None = None) -> Path:
 
 
 def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Problem]]:
-    """Read the settings; problems are warnings, because they do not block any run.
+    """Read the settings and return them with problems, which are only warnings because they block no run.
 
-    Invalid settings are replaced by their defaults.
+    Defaults replace invalid settings.
     """
     path = settings_file(folder)
     try:
@@ -178,18 +179,18 @@ def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Probl
 def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
     """Write the settings atomically. Raises OSError.
 
-    A file that was not valid is kept as `notices.toml.damaged`.
+    An invalid settings file is kept as `notices.toml.damaged`.
     """
     path = settings_file(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     if load_notices(folder)[1]:
         os.replace(path, path.with_name(f"{FILE}.damaged"))
-    # For its user alone, since it names a command.
+    # Readable for this user only, since it contains a command.
     paths.write_atomically(path, tomli_w.dumps(msgspec.to_builtins(settings)).encode())
 
 
 def has_session_bus() -> bool:
-    """Return True if the desktop's D-Bus is available; otherwise a library might try to start one."""
+    """Return True if the desktop's D-Bus is available; without it, a library might try to start one."""
     if not sys.platform.startswith("linux"):
         return False
     runtime = os.environ.get("XDG_RUNTIME_DIR")

@@ -1,9 +1,9 @@
-"""Workers without a supervisor, which occupy their devices needlessly.
+"""Detection of workers without a supervisor, which occupy devices for nothing.
 
-On Linux the kernel ends a worker with the process that forked it, so that orphans should not exist. If one exists
-anyway (it was reparented, or the system has no such signal), it is recognized by its name `footplate-w<rank>` on Linux,
-by its command line on other systems, and by its standard output, which is a rank's log. Workers with a living
-supervisor among their ancestors are not orphans.
+On Linux, the kernel kills a worker together with the process that forked it, so orphans should not exist. If one exists
+anyway (because it was reparented, or the system has no such signal), it is recognized by its name `footplate-w<rank>`
+on Linux, or by its command line on other systems, and by its standard output, which is the log of a rank. Workers with
+a running supervisor among their ancestors are not orphans.
 
 Only processes of this user that belong to runs in this home are examined. Systems other than Linux have not been
 tested.
@@ -24,9 +24,9 @@ import psutil
 from engine.runs.folder import RunFolder, process_alive, process_start
 
 PATIENCE_S = 5.0
-"""Seconds within which a terminated worker must exit, and then a killed one."""
+"""Seconds for a worker to exit after SIGTERM, and again after SIGKILL."""
 SETTLE_S = 0.3
-"""Seconds after which a worker must be found a second time, since one whose supervisor was just killed exits soon."""
+"""Seconds until a second search, since workers whose supervisor was just killed exit soon."""
 
 _POLL_S = 0.02
 _NAME, _SUPERVISOR = "footplate-w", "footplate-run"
@@ -35,14 +35,14 @@ _LOG = re.compile(r"worker-(\d+)\.log")
 _DELETED = " (deleted)"
 
 
-class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error)
-    """Error: the process could not be ended. The text explains the reason to the user."""
+class CannotEnd(Exception):  # noqa: N818 - describes the outcome
+    """Error for a process that could not be stopped; its text gives the reason to the user."""
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     """Worker without a supervisor.
 
-    `folder` is the current folder of its run; `start_time` is the start time of the process.
+    `folder` is the current folder of its run; `start_time` is the start time of its process.
     """
 
     pid: int
@@ -53,10 +53,10 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_orphans(settle_s: float = SETTLE_S, *, by_name: bool = sys.platform == "linux") -> list[Orphan]:
-    """Find orphaned workers, sorted by pid; their children belong to them.
+    """Find orphaned workers, sorted by pid; their child processes are not listed.
 
-    It takes about 20 ms, plus `settle_s` if there are any. With `by_name`, workers are recognized by name, else by
-    command line.
+    This takes about 20 ms, plus `settle_s` if there are any. With `by_name`, workers are recognized by their name, else
+    by their command line.
     """
     found = list(_find(by_name))
     if found:
@@ -67,9 +67,9 @@ def find_orphans(settle_s: float = SETTLE_S, *, by_name: bool = sys.platform == 
 
 
 def end_orphan(orphan: Orphan, patience_s: float = PATIENCE_S) -> None:
-    """Terminate an orphan and its children (SIGTERM), and kill those that remain after `patience_s`.
+    """Terminate an orphan and its children with SIGTERM; after `patience_s`, kill those that remain.
 
-    Does nothing if it has ended, even if its pid has been reused. Raises CannotEnd.
+    Does nothing if the orphan has exited, even if its pid has been reused. Raises CannotEnd.
     """
     try:
         process = psutil.Process(orphan.pid)
@@ -94,7 +94,7 @@ def end_orphan(orphan: Orphan, patience_s: float = PATIENCE_S) -> None:
 
 
 def _is_running(process: psutil.Process) -> bool:
-    """Return True if a process runs; a zombie, which may never be reaped, does not."""
+    """Return True if a process is running; a zombie, which may never be reaped, is not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -102,7 +102,7 @@ def _is_running(process: psutil.Process) -> bool:
 
 
 def _signal(process: psutil.Process, hard: bool) -> None:
-    """Signal a process, whose pid psutil checks again."""
+    """Send SIGKILL (`hard`) or SIGTERM to a process; psutil checks again that its pid was not reused."""
     try:
         process.kill() if hard else process.terminate()
     except psutil.NoSuchProcess:
@@ -131,7 +131,7 @@ def _find(by_name: bool) -> Iterator[Orphan]:
                 rank=int(rank[1]),
             )
         except (psutil.Error, OSError):
-            continue  # it has ended
+            continue  # it has exited
 
 
 def _is_worker(process: psutil.Process, by_name: bool) -> bool:
@@ -154,7 +154,7 @@ def _user() -> str:
 
 
 def _log_of(process: psutil.Process) -> Path | None:
-    """Return the rank's log that a process writes to; None if there is none."""
+    """Return the path of the rank's log that a process writes to, or None."""
     if sys.platform == "linux":
         outputs = [os.readlink(f"/proc/{process.pid}/fd/1").removesuffix(_DELETED)]
     else:
@@ -163,7 +163,7 @@ def _log_of(process: psutil.Process) -> Path | None:
 
 
 def _supervised(above: list[psutil.Process], run: RunFolder, by_name: bool) -> bool:
-    """Return True if an ancestor of a worker is the supervisor of its run, or another supervisor."""
+    """Return True if an ancestor of a worker is a supervisor, of its run or of another."""
     supervisor = run.supervisor()
     if supervisor is not None and supervisor.alive() and any(parent.pid == supervisor.pid for parent in above):
         return True

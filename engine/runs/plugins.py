@@ -1,4 +1,4 @@
-"""Catalogue entries of newly installed plug-ins, so that windows and commands list them."""
+"""Catalogue supplement with the entries of installed plug-ins, for windows and commands."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from engine.system import paths
 from engine.system.children import run_child
 
 ARGUMENTS = ("-m", "engine.catalogue", "--plugins")
-"""Arguments for Python that write the catalogue's supplement."""
+"""Arguments of the Python process that writes the supplement."""
 
 
 def see_plugins(*, afresh: bool = False) -> None:
-    """Write the catalogue's supplement in a child process if it is missing, or always with `afresh`.
+    """Write the supplement in a child process if it is missing, or in any case with `afresh`.
 
-    Without plug-ins, nothing happens. Raises OSError if the cache can't be written.
+    Does nothing without plug-ins. Raises OSError if the cache can't be written.
     """
     file = supplement_file()
     if file is None or (file.exists() and not afresh):

@@ -1,4 +1,4 @@
-"""Resuming a run in its folder: which fields may change, the next job, and the checkpoint."""
+"""Resuming of a run in its own folder: fields that may change, the next job, and the checkpoint."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from engine.runs.slurm_job import SCRIPT, read_slurm
 from engine.system.format import counted
 
 CHANGEABLE = frozenset(fields_with("resume"))
-"""Fields that may change when a run is resumed."""
+"""Job fields that may change when a run is resumed."""
 
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class ResumableRun:
-    """Job and state of a run; if the job is None, `problems` explain why."""
+    """Job and state of a run; if it can't be resumed, the job is None and `problems` explain why."""
 
     run_id: str
     job: Job | None
@@ -38,7 +38,7 @@ class ResumableRun:
 
 
 def read_resumable(run: RunFolder) -> ResumableRun:
-    """Read the job and the state from the run's folder."""
+    """Read the job and the state from the run folder."""
     job, problems = load_job(run.job_file)
     if job is not None and (machine := machine_of(run)):
         message = f"{run.run_id} is on {machine}, and can't be resumed from here."
@@ -50,7 +50,7 @@ def read_resumable(run: RunFolder) -> ResumableRun:
 
 
 def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tuple[Job | None, list[Problem]]:
-    """Return `changed_job` for the run's current state."""
+    """Apply `changed_job` to the run's current job and state."""
     job, found = changed_job(read_resumable(run), changes)
     if "devices" not in changes and read_slurm(run.path) is not None:
         message = f"SLURM has chosen the devices of {run.run_id}."
@@ -60,10 +60,10 @@ def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> t
 
 
 def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """Return the run's job with `changes`, plain values by field, and all problems that prevent a resume.
+    """Return the run's job with `changes` (plain values by field), and all problems that prevent resuming.
 
-    The job is None if there are any. Afterwards use `job_checks.problems` to check if it can run here, with
-    `checkpoint_of` as its `resume_from`.
+    The job is None if there are any. Then check with `job_checks.problems` if the job can run on this machine, with the
+    result of `checkpoint_of` as its `resume_from`.
     """
     before, problems, state = run.job, list(run.problems), run.state
     if state not in ENDED:
@@ -91,21 +91,18 @@ def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | No
 
 
 def save_next_job(run: RunFolder, job: Job) -> None:
-    """Save `job` for the next execution of `run`, whose supervisor the caller starts. Raises OSError."""
+    """Save `job` for the next execution of `run`; the caller must start its supervisor. Raises OSError."""
     if read_notes(run.path).set_aside:
-        change_notes(run.path, set_aside=False)  # the next interruption is news
+        change_notes(run.path, set_aside=False)  # show the next interruption again
     save_job(job, run.job_file)
 
 
 def checkpoint_of(run: RunFolder) -> Path | None:
-    """Return the checkpoint to resume from: last.pt, or else the job's `resume_from`.
-
-    Returns None to start from the beginning.
-    """
+    """Return the checkpoint for resuming: last.pt, or else the job's `resume_from`; None to start from scratch."""
     last = run.checkpoints / "last.pt"
-    if last.exists():  # even if it is no file, which its reader reports
+    if last.exists():  # even if it is not a file: reading it reports an error
         return last
-    # A file system without hard links lacks last.pt for a moment whenever it is replaced.
+    # On file systems without hard links, last.pt is missing for a moment while it is replaced.
     if older := older_checkpoints(run.checkpoints):
         return older[max(older)]
     job = run.job()
@@ -113,7 +110,7 @@ def checkpoint_of(run: RunFolder) -> Path | None:
 
 
 def last_execution(run: RunFolder) -> int:
-    """Return the number of the current or last execution, 0 before the first."""
+    """Return the number of the current or last execution, or 0 before the first."""
     supervisor, last = run.supervisor(), run.last_event()
     started = supervisor.execution if supervisor is not None else 0
     return max(started, last.execution) if isinstance(last, RunFinished) else started
@@ -124,7 +121,7 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _changed_options(before: Job, after: Job) -> list[Problem]:
-    """Return a problem for each changed option that must not change."""
+    """Return a problem for each changed option that must stay the same."""
     known = {
         field.name: field
         for field in load_catalogue().options_of(before.task, before.model.name, before.resolved_strategy)

@@ -1,4 +1,4 @@
-"""Hyperparameter searches: their folders, states and drivers."""
+"""Folders, states and drivers of hyperparameter searches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
 _START_S = 30.0
-"""Seconds within which a driver must write its file after its start."""
+"""Seconds for a new driver to write its file."""
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -47,7 +47,7 @@ def searches_folder() -> Path:
 
 
 class SearchFolder:
-    """Folder of one search. Nothing is cached: every method reads the disk."""
+    """Folder of one search; nothing is cached, so that every method reads the disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -58,24 +58,24 @@ class SearchFolder:
 
     @property
     def state_file(self) -> Path:
-        """File with the state; its modification time shows when the state has changed."""
+        """Path of the state file; its modification time shows when the state has last changed."""
         return self.path / STATE_FILE
 
     def search(self) -> Search | None:
-        """Read the request; return None if it can't be read."""
+        """Read the search as requested; return None if it can't be read."""
         return _read(self.path / SEARCH_FILE, Search)
 
     def state(self) -> SearchState:
-        """Read the state that the driver wrote last; it is empty if there is none."""
+        """Read the last state that the driver has written; it is empty if there is none."""
         return _read(self.state_file, SearchState) or SearchState(time=0.0)
 
     def driver(self) -> DriverFile | None:
-        """Return the driver's process; None if none is running."""
+        """Return the driver's process, or None if none is running."""
         found = _read(self.path / DRIVER_FILE, DriverFile)
         return found if found is not None and process_alive(found.pid, found.start_time) else None
 
     def status(self) -> Status:
-        """Return the current status, given by the process table and the driver's last state."""
+        """Determine the status from the process table and the driver's last state."""
         if self.driver() is not None:
             return "running"
         with suppress(OSError):
@@ -85,11 +85,11 @@ class SearchFolder:
         return self.state().ended or "interrupted"
 
     def save(self, search: Search) -> None:
-        """Replace the request. Raises OSError."""
+        """Write the search as requested. Raises OSError."""
         _write(self.path / SEARCH_FILE, search)
 
     def save_state(self, state: SearchState) -> None:
-        """Replace the state. Raises OSError."""
+        """Write the state. Raises OSError."""
         _write(self.state_file, state)
 
     def save_driver(self, driver: DriverFile) -> None:
@@ -109,7 +109,7 @@ def list_searches() -> list[SearchFolder]:
 
 
 def create_search(search: Search) -> SearchFolder:
-    """Create the folder of a search, or reuse an existing one with its name, and write the request. Raises OSError."""
+    """Create the folder of a search, or reuse one with its name, and write the request. Raises OSError."""
     paths.make_home()
     folder = SearchFolder(paths.private_folder(searches_folder() / search.name))
     folder.save(search)
@@ -117,7 +117,7 @@ def create_search(search: Search) -> SearchFolder:
 
 
 def start_driver(folder: SearchFolder) -> int:
-    """Start the driver of a search in its own session and return its pid. Raises OSError.
+    """Start the driver of a search in its own session, and return its pid. Raises OSError.
 
     If another driver is running, the new one exits immediately.
     """
@@ -125,14 +125,14 @@ def start_driver(folder: SearchFolder) -> int:
     with open(log, "ab", opener=paths.open_private):
         os.utime(log)
     if folder.driver() is None:
-        (folder.path / DRIVER_FILE).unlink(missing_ok=True)  # the next driver has yet to say who it is
+        (folder.path / DRIVER_FILE).unlink(missing_ok=True)  # the new driver writes its own file
     return start_detached("engine.advisor.search", folder.path, DRIVER_LOG)
 
 
 def stop_driver(folder: SearchFolder) -> bool:
     """Ask the driver of a search to pause its trials and exit; return False if there is no driver.
 
-    This takes as long as the current steps and last checkpoints; poll `status`.
+    The driver exits after the current steps and final checkpoints: poll `status` for it.
     """
     driver = folder.driver()
     if driver is None:
@@ -143,7 +143,7 @@ def stop_driver(folder: SearchFolder) -> bool:
 
 
 def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """Return the job with other values of some fields and options ("options.NAME"); see `job_from_values`."""
+    """Return the job with other values for some fields and options ("options.NAME"); see `job_from_values`."""
     values = msgspec.to_builtins(job.values())
     values["options"] = dict(job.options)
     for name, value in params.items():
@@ -155,7 +155,7 @@ def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Prob
 
 
 def best_job(search: Search, row: TrialRow) -> Job:
-    """Return the job for the complete training with a trial's settings."""
+    """Return the job for a full training with the settings of a trial."""
     full: dict[str, Any] = {"name": f"{search.name} best", "devices": search.devices[: search.devices_per_trial]}
     if search.best_epochs is not None:
         full["epochs"] = search.best_epochs
@@ -166,14 +166,14 @@ def best_job(search: Search, row: TrialRow) -> Job:
 
 
 def train_best(search: Search, row: TrialRow) -> RunFolder:
-    """Start an ordinary run with a trial's settings. Raises OSError."""
+    """Start an ordinary run with the settings of a trial. Raises OSError."""
     run = create_run(best_job(search, row))
     start_supervisor(run)
     return run
 
 
 def confirming_words(state: SearchState) -> str:
-    """Describe pending confirmations ("Confirming the best 4 settings with other seeds: 3 of 4 trained"), else ""."""
+    """Describe pending confirmations ("Confirming the best 4 settings with other seeds: 3 of 4 trained"), or ""."""
     repeats = [row for row in state.trials if row.repeat_of is not None]
     these = [row for row in repeats if row.repeat_of in state.candidates]
     total, trained = state.repeats - len(repeats) + len(these), sum(row.ended for row in these)
@@ -208,7 +208,7 @@ def _write(file: Path, content: msgspec.Struct) -> None:
 
 
 def trial_of(run: RunFolder) -> Trial | None:
-    """Read the trial that a run belongs to; return None if there is none."""
+    """Read the trial that the run belongs to, or return None."""
     try:
         return msgspec.json.decode(read_file(run.path / TRIAL_FILE), type=Trial)
     except (OSError, *NOT_DECODED):
@@ -216,12 +216,12 @@ def trial_of(run: RunFolder) -> Trial | None:
 
 
 def save_trial(run: RunFolder, trial: Trial) -> None:
-    """Write the trial that a run belongs to. Raises OSError."""
+    """Record the trial that the run belongs to. Raises OSError."""
     paths.write_atomically(run.path / TRIAL_FILE, msgspec.json.encode(trial), sync=True)
 
 
 def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
-    """Return the trials of a search, sorted by number; if a number occurs several times, the oldest is used."""
+    """Return the trials of a search, sorted by number; if several have the same number, the oldest one counts."""
     found: dict[int, tuple[RunFolder, Trial]] = {}
     for run in list_runs():
         trial = trial_of(run)
@@ -231,5 +231,5 @@ def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
 
 
 def tag_of(search: str) -> str:
-    """Return the tag that marks the runs of a search."""
+    """Return the tag of all runs of a search."""
     return f"search {search}"

@@ -1,6 +1,6 @@
-"""Submission, polling and stopping of runs in SLURM, from here or through ssh.
+"""Submission, polling and stopping of runs under SLURM, directly or through ssh.
 
-The run's folder must be on a file system with the same path on the SLURM nodes and on the submitting machine.
+The run folder must have the same path on the SLURM nodes and on the submitting machine.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from engine.system.files import read_file
 from engine.system.slurm import SlurmFailed, run_slurm
 
 POLL_S = 15.0
-"""Minimum seconds between queries; sites ask their users not to burden SLURM's controller."""
+"""Minimum seconds between queries, since clusters ask their users to spare SLURM's controller."""
 _HOSTS = "slurm-hosts"
-"""Name of the file in Footplate's home that lists, one per line, the hosts for the submission of runs."""
+"""Name of the file in Footplate's home with the hosts for submitting runs, one per line."""
 _SEPARATOR = "|"
 _SQUEUE = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%S|%P|%Q")
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State")
 
 
 def submit_new(job: Job, script: str, host: str) -> RunFolder:
-    """Create a run of `job` and submit it; it is removed if that fails. Raises SlurmFailed, OSError."""
+    """Create a run of `job` and submit it; the run is removed if that fails. Raises SlurmFailed, OSError."""
     run = create_run(job)
     try:
         paths.write_atomically(run.path / SCRIPT, script.encode())
@@ -45,7 +45,7 @@ def submit_new(job: Job, script: str, host: str) -> RunFolder:
 
 
 def submit(run: RunFolder, host: str) -> SlurmJob:
-    """Submit the script in the run's folder. Raises SlurmFailed, OSError."""
+    """Submit the script in the run folder. Raises SlurmFailed, OSError."""
     _trust(host)
     folder = shlex.quote(str(run.path))
     if host:
@@ -75,10 +75,10 @@ def _submitted_through() -> list[str]:
 
 
 def _run_known(host: str, *command: str) -> str:
-    """Run a SLURM command, but not on a host that only a run folder names, which may come from anybody.
+    """Run a SLURM command on `host`, which the user must have chosen before; run folders may come from other people.
 
     Raises:
-        SlurmFailed: The host is unknown, or the command failed.
+        SlurmFailed: The host is unknown, or the command has failed.
     """
     if host and host not in _submitted_through() and host not in {each.reached_by for each in hosts()}:
         raise SlurmFailed(
@@ -92,7 +92,7 @@ def _not_visible(run: RunFolder, host: str) -> str:
 
 
 def refresh(runs: Iterable[RunFolder]) -> bool:
-    """Query SLURM for the active jobs of `runs` and record their states; return True if any has changed.
+    """Query the states of all active SLURM jobs of `runs` and record them; return True if any has changed.
 
     Raises OSError.
     """
@@ -112,7 +112,7 @@ def refresh(runs: Iterable[RunFolder]) -> bool:
 
 
 def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Return the current states of the jobs."""
+    """Query the current states of the jobs."""
     try:
         found = in_queue(_run_known(host, *_SQUEUE), jobs)
     except SlurmFailed as error:
@@ -122,13 +122,13 @@ def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
         try:
             output = _run_known(host, *_SACCT, f"--jobs={','.join(map(str, missing))}")
         except SlurmFailed:
-            output = ""  # many sites keep no accounts
+            output = ""  # many clusters have no accounting
         found |= in_accounts(output, missing)
     return found
 
 
 def in_queue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Parse squeue's output for `jobs`. The place counts the partition's pending jobs with a higher priority."""
+    """Parse the output of squeue for `jobs`; places count the pending jobs of a partition by priority."""
     rows = [row for line in output.splitlines() if len(row := line.split(_SEPARATOR)) == 6]
     found = {}
     for row in rows:
@@ -150,7 +150,7 @@ def in_queue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def _rank(row: list[str]) -> tuple[int, int]:
-    """Return the sort key of a job in the queue: highest priority first, then the oldest job.
+    """Return the sort key of a queued job: highest priority first, then lowest id.
 
     The id of an array has a form such as "12_[1-9]".
     """
@@ -159,7 +159,7 @@ def _rank(row: list[str]) -> tuple[int, int]:
 
 
 def in_accounts(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Parse sacct's output ("12|CANCELLED by 1000") for `jobs`; the state is "" for jobs that it doesn't list."""
+    """Parse the output of sacct ("12|CANCELLED by 1000") for `jobs`; the state of a job that it does not list is ""."""
     rows = dict(line.split(_SEPARATOR, 1) for line in output.splitlines() if _SEPARATOR in line)
     return {
         number: SlurmJob(job_id=number, host=job.host, state=rows.get(str(number), "").partition(" ")[0])
@@ -168,22 +168,22 @@ def in_accounts(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def supervised_elsewhere(run: RunFolder) -> SlurmJob | None:
-    """Return the SLURM job of a run whose supervisor is on another machine or has not started, else None."""
+    """Return the SLURM job of a run if its supervisor is on another machine or has not started, else None."""
     job, supervisor = read_slurm(run.path), run.supervisor()
     is_local = supervisor is not None and supervisor.alive()
     return job if job is not None and job.is_active and not is_local else None
 
 
 def no_pause(run: RunFolder) -> str:
-    """Return the explanation that a run in SLURM can only be stopped."""
+    """Return an explanation that a run under SLURM can only be stopped, not paused."""
     return f"SLURM has {run.run_id}, which can only be stopped from here; that saves a checkpoint."
 
 
 def send(run: RunFolder, *commands: Command) -> bool:
-    """Send commands to a run, wherever its supervisor is, and return False if it has not answered.
+    """Send commands to a run on this machine or under SLURM; return False if it has not answered.
 
-    A run in SLURM accepts only Stop: a pending job is cancelled, and a running job receives a signal. Raises NotRunning
-    and NotAnswering.
+    A run under SLURM accepts only Stop: a pending job is cancelled, and a running job receives a signal. Raises
+    NotRunning and NotAnswering.
     """
     job = supervised_elsewhere(run)
     if job is None:

@@ -1,4 +1,4 @@
-"""Last known state of a run's SLURM job: slurm.json in the run's folder, next to slurm.sh and slurm.log."""
+"""Last known state of a run's SLURM job, stored in slurm.json in the run folder."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIG
 class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """SLURM job of a run.
 
-    `state` is SLURM's (squeue(1), JOB STATE CODES), or "" if it no longer knows the job. For a pending job, `reason`
-    says why it waits, `place` counts from 1 in its partition's queue, and `start` is the expected start in the
-    cluster's time. `query_error` is the reason why SLURM could not be queried. `host` is as in `SlurmOptions`.
+    `state` is SLURM's name of the state (squeue(1), JOB STATE CODES), or "" if SLURM no longer knows the job. For a
+    pending job, `reason` is why it waits, `place` is its position in the partition's queue, from 1 on, and `start` is
+    the expected start in the cluster's time zone. `query_error` is why SLURM could not be queried. `host` is as in
+    `SlurmOptions`.
     """
 
     job_id: int
@@ -41,7 +42,7 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def words(self) -> str:
-        """State in words: "job 12 is pending: Resources, place 3, expected to start 2026-11-24 14:05"."""
+        """Description of the state: "job 12 is pending: Resources, place 3, expected to start 2026-11-24 14:05"."""
         if not self.is_active:
             return f"job {self.job_id} is {self.state.lower().replace('_', ' ') or 'no longer known'}"
         parts = [self.reason, f"place {self.place}" if self.place else "", self.query_error.rstrip(".")]
@@ -51,7 +52,7 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 def read_slurm(folder: Path) -> SlurmJob | None:
-    """Read a run's SLURM job; return None if it has none, or if the file is invalid."""
+    """Read a run's SLURM job; return None if there is none or the file is invalid."""
     try:
         return msgspec.json.decode(read_file(folder / FILE), type=SlurmJob)
     except (OSError, *NOT_DECODED):

@@ -51,8 +51,8 @@ class ResolvedJob:
 
     Attributes:
         job: Job with the resolved options.
-        shares: Fraction of each batch for each data rank, from the resumed run if it used the same devices and strategy;
-            otherwise None.
+        shares: Fraction of each batch for each data rank, from the resumed run if it used the same devices and
+            strategy; otherwise None.
         cut: Cut of a pipeline's model, from the resumed run if this run cuts the model in the same way; otherwise None.
         evaluation_parts: Number of parts into which a single worker initially divides the batches of an evaluation.
     """
@@ -66,9 +66,9 @@ class ResolvedJob:
 class StepResult(NamedTuple):
     """Result of one rank in a step, as 0-dim tensors on its device.
 
-    Summed over all ranks, these are the results of the step. `loss` is this rank's contribution to the mean loss over the
-    global batch, and `losses` [p] has its components if the model computes several. `correct` and `images` are counts. All
-    fields are None on a rank that does not receive the model's output.
+    Summed over all ranks, these are the results of the step. `loss` is this rank's contribution to the mean loss over
+    the global batch, and `losses` [p] has its components if the model computes several. `correct` and `images` are
+    counts. All fields are None on a rank that does not receive the model's output.
     """
 
     loss: Tensor | None
@@ -101,9 +101,9 @@ class Strategy(ABC):
     shares: tuple[float, ...] = ()
     """Fraction of every batch for each data rank, set by `wrap`; empty if all ranks get the same."""
     accumulation: int
-    """Number of parts into which this worker divides its part of a batch; a single worker raises it if memory runs out."""
+    """Number of parts into which a worker divides its part of a batch; a single worker raises it if memory runs out."""
     evaluation_parts: int
-    """Number of parts into which a single worker divides the batches of an evaluation; several workers use `accumulation`."""
+    """Number of parts of a batch in an evaluation with a single worker; several workers use `accumulation`."""
     profiles: ClassVar[type[StepProfiler]] = StepProfiler
     """Class of `profiler`."""
 
@@ -211,19 +211,19 @@ class Strategy(ABC):
     def sum_over_shards(self, value: Tensor) -> Tensor:
         """Sum `value` over the ranks that together hold every parameter once, and return it on the device of `value`.
 
-        It gives all ranks the same norm of all gradients, for example. All ranks call it together. If every rank holds all
-        parameters, the result is `value` itself.
+        It gives all ranks the same norm of all gradients, for example. All ranks call it together. If every rank holds
+        all parameters, the result is `value` itself.
         """
         return value
 
     @property
     def receives_weights(self) -> bool:
-        """True if `wrap` sends rank 0's initial weights to all ranks, so that others may pass a model on the meta device."""
+        """True if `wrap` sends rank 0's initial weights to all ranks, so that others may pass a meta-device model."""
         return False
 
     @property
     def repeated(self) -> frozenset[str]:
-        """Names of `parameters` that `sum_over_shards` must skip on this rank, because another rank contributes them."""
+        """Names of `parameters` that another rank contributes to `sum_over_shards`, so that this rank must not."""
         return frozenset()
 
     @property
@@ -265,8 +265,8 @@ def microbatches(batch: Batch, count: int) -> list[Batch]:
 def resolve_precision(job: Job) -> str:
     """Return the precision of `job`; "auto" becomes bf16 if all its devices are GPUs with native bf16, else fp32.
 
-    Only the GPUs of this machine are checked; `Autotuner` later makes the ranks of a run agree. CUDA device i is the i-th
-    of the job's GPUs, as in a worker.
+    Only the GPUs of this machine are checked; `Autotuner` later makes the ranks of a run agree. CUDA device i is the
+    i-th of the job's GPUs, as in a worker.
     """
     if job.precision.name != "auto":
         return job.precision.name
@@ -323,8 +323,8 @@ def use_fast_kernels() -> None:
 def use_deterministic_kernels() -> None:
     """Restrict torch to deterministic kernels; operations that have none raise an error.
 
-    cuBLAS also needs a separate workspace per stream, which an environment variable requests before its first use (NVIDIA's
-    cuBLAS documentation, Results Reproducibility).
+    cuBLAS also needs a separate workspace per stream, which an environment variable requests before its first use
+    (NVIDIA's cuBLAS documentation, Results Reproducibility).
     """
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.backends.cudnn.benchmark = False

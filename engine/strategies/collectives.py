@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class Collectives:
     """Collectives for a run with a single rank.
 
-    All ranks call each method together. Each rank gets the same result, except that only rank 0 gets the result of a gather.
-    Ranks may run on different machines. If a local fact (clock, GPU, files) decides whether, how often or with what shapes
-    ranks call a collective, they must first agree on it with these methods.
+    All ranks call each method together. Each rank gets the same result, except that only rank 0 gets the result of a
+    gather. Ranks may run on different machines. If a local fact (clock, GPU, files) decides whether, how often or with
+    what shapes ranks call a collective, they must first agree on it with these methods.
     """
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
@@ -27,7 +27,10 @@ class Collectives:
         return self.start_all_reduce_max(flags)()
 
     def start_all_reduce_max(self, flags: Sequence[int]) -> Callable[[], list[int]]:
-        """Start `all_reduce_max` and return a function that waits for its result. Call both in the same order on all ranks."""
+        """Start `all_reduce_max`, and return a function that waits for the result.
+
+        All ranks call both in the same order.
+        """
         return lambda: list(flags)
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
@@ -45,8 +48,8 @@ class Collectives:
     def gather_states(self, state: Any) -> list[Any] | None:
         """Return a list with the `state` of each rank on rank 0, and None on other ranks.
 
-        A state consists of nested dicts that may contain tensors. In the result, tensors of other ranks are on the CPU. They
-        are sent one by one, so that the other ranks need no second copy of their state.
+        A state consists of nested dicts that may contain tensors. In the result, tensors of other ranks are on the CPU.
+        They are sent one by one, so that the other ranks need no second copy of their state.
         """
         return [state]
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class DataParallel(SingleDevice):
     """Strategy that copies the model to every GPU at each step, and gathers the outputs on the first GPU.
 
-    `setup` raises an error without GPUs, because torch.nn.DataParallel would silently run on the CPU. BatchNorm updates its
-    running statistics with the first GPU's part of each batch.
+    `setup` raises an error without GPUs, because torch.nn.DataParallel would silently run on the CPU. BatchNorm updates
+    its running statistics with the first GPU's part of each batch.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -55,8 +55,8 @@ class DataParallel(SingleDevice):
 class _Autocasting(nn.Module):
     """Module that enters autocast with the job's precision in every thread.
 
-    The threads of DataParallel enter autocast without a dtype (torch/nn/parallel/parallel_apply.py). They would compute in
-    fp16, without loss scaling, if the job requests bf16.
+    The threads of DataParallel enter autocast without a dtype (torch/nn/parallel/parallel_apply.py). They would compute
+    in fp16, without loss scaling, if the job requests bf16.
     """
 
     def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:

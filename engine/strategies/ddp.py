@@ -33,13 +33,13 @@ _COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.
 class DataParallelProcesses(Distributed, SingleDevice):
     """Strategy with a full copy of the model on every rank, each of which processes a part of every batch.
 
-    Parts may differ in size, so every rank divides its losses by the size of the global batch. Since DDP averages gradients
-    over the ranks, the loss is also multiplied by the number of ranks. Gradients are reduced once per step, in the backward
-    pass of a rank's last part.
+    Parts may differ in size, so every rank divides its losses by the size of the global batch. Since DDP averages
+    gradients over the ranks, the loss is also multiplied by the number of ranks. Gradients are reduced once per step,
+    in the backward pass of a rank's last part.
 
-    BatchNorm normalizes each rank's part separately, unless the job requests SyncBatchNorm. Rank 0's running statistics are
-    broadcast before an evaluation. DDP would broadcast them before every step, which costs time and has no effect on the
-    training. If a custom model has other buffers, they are broadcast before every step.
+    BatchNorm normalizes each rank's part separately, unless the job requests SyncBatchNorm. Rank 0's running statistics
+    are broadcast before an evaluation. DDP would broadcast them before every step, which costs time and has no effect
+    on the training. If a custom model has other buffers, they are broadcast before every step.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(

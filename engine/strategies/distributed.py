@@ -29,8 +29,8 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 class Distributed(Strategy):
     """Base class of strategies with one process per device.
 
-    If all ranks are on one machine, they rendezvous through a file and bind their sockets to the loopback interface, so that
-    nothing listens on the network. Ranks on several machines rendezvous through environment variables (see
+    If all ranks are on one machine, they rendezvous through a file and bind their sockets to the loopback interface, so
+    that nothing listens on the network. Ranks on several machines rendezvous through environment variables (see
     `engine.machines`).
 
     `control` is the gloo group behind `collectives`. The training communicates over other groups.
@@ -67,11 +67,11 @@ class Distributed(Strategy):
     def mesh(self) -> DeviceMesh:
         """Create the device mesh of all ranks.
 
-        It has the dimensions "replicate", "shard", "pipeline" and "tensor", as far as they have more than one rank. If the
-        strategy shards parameters or splits layers, "shard" is present even with one rank.
+        It has the dimensions "replicate", "shard", "pipeline" and "tensor", as far as they have more than one rank. If
+        the strategy shards parameters or splits layers, "shard" is present even with one rank.
 
-        `mesh.get_group(name)` is the NCCL or gloo group of the ranks that differ from this rank only in dimension `name`. All
-        ranks call this together, once.
+        `mesh.get_group(name)` is the NCCL or gloo group of the ranks that differ from this rank only in dimension
+        `name`. All ranks call this together, once.
         """
         always = {"shard"} if self.entry.shards or self.entry.splits_layers else set()
         sizes = {name: size for name, size in self.dims._asdict().items() if size > 1 or name in always}
@@ -80,7 +80,7 @@ class Distributed(Strategy):
             return init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
     def sum_over_batch(self, value: Tensor) -> Tensor:
-        """Sum `value` over all ranks, counting a tensor-parallel group once because its ranks process the same images."""
+        """Sum `value` over all ranks, counting each tensor-parallel group once, since its ranks share images."""
         total = value.to(self.device, copy=True)
         dist.all_reduce(total)
         return total / self.dims.tensor

@@ -42,17 +42,17 @@ NO_BLOCKS = (
 class FullySharded(Distributed, SingleDevice):
     """Strategy that shards parameters, gradients and optimizer state over the ranks.
 
-    Each block in `blocks(model)` forms a group. Its parameters are gathered from all ranks before its forward pass and again
-    before its backward pass, and freed afterwards. Its gradients are summed over the ranks, and each rank keeps its shard of
-    the sum. Parameters outside of blocks belong to the root's group, which stays complete from the forward to the
-    backward pass. So do blocks that share parameters with other modules.
+    Each block in `blocks(model)` forms a group. Its parameters are gathered from all ranks before its forward pass and
+    again before its backward pass, and freed afterwards. Its gradients are summed over the ranks, and each rank keeps
+    its shard of the sum. Parameters outside of blocks belong to the root's group, which stays complete from the forward
+    to the backward pass. So do blocks that share parameters with other modules.
 
     Gradients are summed and not averaged, since every rank divides its losses by the size of the global batch. With
-    accumulation, ranks hold complete gradients until the last part of the batch, and need as much memory for them as under
-    DDP.
+    accumulation, ranks hold complete gradients until the last part of the batch, and need as much memory for them as
+    under DDP.
 
-    BatchNorm normalizes each rank's part separately. FSDP does not synchronize its running statistics, so those of rank 0
-    are broadcast before an evaluation, and saved in checkpoints.
+    BatchNorm normalizes each rank's part separately. FSDP does not synchronize its running statistics, so those of rank
+    0 are broadcast before an evaluation, and saved in checkpoints.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -91,7 +91,7 @@ class FullySharded(Distributed, SingleDevice):
 
     @property
     def receives_weights(self) -> bool:
-        # Dividing layers and measuring speeds need the weights on every rank. A user's model may depend on their values.
+        # To divide layers or measure speeds, ranks need the weights. A user's model may depend on their values.
         job = self.spec.job
         return not (
             self.entry.splits_layers or is_foreign(job) or job.parallel.cpu_offload or job.parallel.balance == "speed"
@@ -137,7 +137,7 @@ class FullySharded(Distributed, SingleDevice):
         """Divide layers of `model` among ranks before the model is sharded. Tensor-parallel subclasses override it."""
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
-        """Shard a `model` on the CPU in place, and return its groups; only one block at a time is complete on the device."""
+        """Shard a `model` on the CPU in place and return its groups; the device holds one complete block at a time."""
         from torch.distributed.fsdp import (
             CPUOffloadPolicy,
             FSDPModule,

@@ -15,8 +15,8 @@ BUCKET_BYTES = 25 << 20
 def lay_out(parameters: Iterable[nn.Parameter]) -> None:
     """Copy gradients whose strides differ from their parameter's, since fused optimizers assume equal strides.
 
-    Autograd keeps them equal when it accumulates gradients. torch's zero-bubble schedules accumulate gradients of weights
-    themselves, and convolutions of channels-last activations then produce other strides.
+    Autograd keeps them equal when it accumulates gradients. torch's zero-bubble schedules accumulate gradients of
+    weights themselves, and convolutions of channels-last activations then produce other strides.
     """
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.stride() != parameter.stride():
@@ -24,12 +24,12 @@ def lay_out(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def add_up(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """Sum each gradient over the ranks of `group`, in place. All ranks of the group pass them in the same order."""
+    """Sum each gradient over the ranks of `group`, in place. All its ranks pass them in the same order."""
     _in_buckets(gradients, lambda flat: dist.all_reduce(flat, group=group, async_op=True))
 
 
 def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGroup | None) -> None:
-    """Broadcast `parameters` from rank `source` to `group`, in place. All ranks of the group pass them in the same order."""
+    """Broadcast `parameters` from rank `source` to `group`, in place. All its ranks pass them in the same order."""
     _in_buckets(parameters, lambda flat: dist.broadcast(flat, source, group=group, async_op=True))
 
 

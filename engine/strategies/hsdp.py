@@ -12,8 +12,8 @@ class HybridSharded(FullySharded):
     """Strategy that shards parameters over the ranks of each replica.
 
     The ranks of a replica gather a block's parameters from each other and sum its gradients, so that each rank gets its
-    shard. The shards are then summed over the replicas (Zhao et al. 2023, PyTorch FSDP). Every rank processes a different
-    part of a batch.
+    shard. The shards are then summed over the replicas (Zhao et al. 2023, PyTorch FSDP). Every rank processes a
+    different part of a batch.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(

@@ -52,8 +52,8 @@ class LayerPair(NamedTuple):
 def layer_pairs(model: nn.Module) -> list[LayerPair]:
     """Find the pairs of layers in `model` that can be divided; layers that share a weight with others are left out.
 
-    The pairs are MLPs in a Sequential (torchvision's ViT, Swin, MaxViT, ConvNeXt, VGG), the attention of torchvision's ViT,
-    and timm's `Mlp` and `Attention`.
+    The pairs are MLPs in a Sequential (torchvision's ViT, Swin, MaxViT, ConvNeXt, VGG), the attention of torchvision's
+    ViT, and timm's `Mlp` and `Attention`.
     """
     users = Counter(parameter for module in model.modules() for parameter in module.parameters(recurse=False))
     found = {pair[:2]: pair for module in model.modules() for pair in _pairs_of(module)}
@@ -87,7 +87,7 @@ def _is(module: nn.Module, name: str) -> bool:
 
 
 def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
-    """Yield pairs of linear layers in the sequence `row` with only elementwise layers between them, without overlaps."""
+    """Yield non-overlapping pairs of linear layers in the sequence `row` with only elementwise layers between them."""
     elementwise = tuple(module for module in row if type(module) in _ELEMENTWISE)
     first: nn.Linear | None = None
     between: list[nn.Module] = []
@@ -105,7 +105,7 @@ def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
 
 
 def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
-    """Divide the layers of `pairs` over the 1-dimensional `mesh`, in place; each pair's units must be divisible by its size."""
+    """Divide the layers of `pairs` over a 1-dimensional `mesh`, in place; its size must divide each pair's units."""
     from torch.distributed.tensor import Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -138,7 +138,7 @@ class _SharedAttention(nn.MultiheadAttention):
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False) -> Any:  # type: ignore[override]
-        """Return the output and None instead of weights; `query`, also used as key and value, must be equal on all ranks."""
+        """Return the output, and None for the weights; `query` (also used as key and value) is equal on all ranks."""
         from torch.distributed.tensor import DTensor, Replicate
 
         weight: Any = self.in_proj_weight

@@ -49,7 +49,8 @@ def run_in_parts(
 ) -> tuple[Result, int]:
     """Call `process(parts)`, doubling `parts` whenever memory runs out; return its result and the final `parts`.
 
-    Raises DoesNotFit if memory is too small even for parts with one image, or with the fewest images that BatchNorm accepts.
+    Raises DoesNotFit if memory is too small even for parts with one image, or with the fewest images that BatchNorm
+    accepts.
 
     Args:
         process: Processes the batch in a number of parts.

@@ -11,8 +11,8 @@ from engine.strategies.pipeline import Pipeline
 class ModelParallel(Pipeline):
     """Strategy that runs a pipeline with a single microbatch, so that one device computes at a time.
 
-    It trains models that are too large for one device. Except for dropout, which has a random stream per rank, the results
-    equal those of a single device, including BatchNorm.
+    It trains models that are too large for one device. Except for dropout, which has a random stream per rank, the
+    results equal those of a single device, including BatchNorm.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(

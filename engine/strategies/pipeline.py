@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 class Pipeline(Distributed):
     """Strategy with one or several stages of the model on each rank.
 
-    The rank of the first stage loads the batches and sends their targets to the rank of the last stage, the only rank with
-    the model's output. With the ZBV schedule, both are the same rank.
+    The rank of the first stage loads the batches and sends their targets to the rank of the last stage, the only rank
+    with the model's output. With the ZBV schedule, both are the same rank.
 
-    All batches have the same shape: smaller ones are padded to complete microbatches, and the loss and metrics ignore the
-    padding. BatchNorm normalizes each microbatch separately, as on a single device with the same microbatches. Dropout
-    draws from one random stream per rank, in the order of the schedule's forward passes. With one stage per rank, this is
-    the order of the microbatches.
+    All batches have the same shape: smaller ones are padded to complete microbatches, and the loss and metrics ignore
+    the padding. BatchNorm normalizes each microbatch separately, as on a single device with the same microbatches.
+    Dropout draws from one random stream per rank, in the order of the schedule's forward passes. With one stage per
+    rank, this is the order of the microbatches.
 
-    On a mesh with replicas, each pipeline processes a part of every batch and divides its losses by the size of the global
-    batch. All pipelines have the same cut. After the schedule, gradients are summed over the replicas; this works for all
-    schedules, whereas DistributedDataParallel computes wrong gradients if a schedule divides the backward pass
-    (pytorch#144530). BatchNorm's running statistics of the first replica are broadcast before an evaluation, and saved in
-    checkpoints.
+    On a mesh with replicas, each pipeline processes a part of every batch and divides its losses by the size of the
+    global batch. All pipelines have the same cut. After the schedule, gradients are summed over the replicas; this
+    works for all schedules, whereas DistributedDataParallel computes wrong gradients if a schedule divides the backward
+    pass (pytorch#144530). BatchNorm's running statistics of the first replica are broadcast before an evaluation, and
+    saved in checkpoints.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -222,7 +222,7 @@ class Pipeline(Distributed):
         )
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the contribution of a microbatch to the mean loss over the global batch, scaled for the backward pass."""
+        """Return a microbatch's contribution to the mean loss over the global batch, scaled for the backward pass."""
         is_real = (targets.reshape(len(targets), -1) != PADDING).all(1)
         losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * is_real
         loss = self._optimizer_step.scale(losses.sum() / self._fed.global_size)

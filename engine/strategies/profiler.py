@@ -23,8 +23,8 @@ RECORD_COST = 0.01
 class StepProfiler:
     """Profiler that times the parts of steps, but records none; subclasses record.
 
-    For each step, the training loop calls `begin` and `end`, and the strategy calls `mark` at the end of each part. While
-    `recording` is True, subclasses record more about the step. `watch` is the stopwatch behind `mark`.
+    For each step, the training loop calls `begin` and `end`, and the strategy calls `mark` at the end of each part.
+    While `recording` is True, subclasses record more about the step. `watch` is the stopwatch behind `mark`.
     """
 
     records: ClassVar[bool] = False

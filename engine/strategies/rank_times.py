@@ -1,8 +1,8 @@
 """Breakdown of each rank's step time into computation, communication, and waiting for slower ranks.
 
-A rank is blocked in a collective from the moment when it has nothing else to do until the collective completes. The last
-rank to arrive is blocked only for the communication; the other ranks are also blocked while they wait for it. So the
-shortest blocked time of a collective is the communication, and the rest is waiting.
+A rank is blocked in a collective from the moment when it has nothing else to do until the collective completes. The
+last rank to arrive is blocked only for the communication; the other ranks are also blocked while they wait for it. So
+the shortest blocked time of a collective is the communication, and the rest is waiting.
 """
 
 from __future__ import annotations

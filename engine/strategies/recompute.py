@@ -21,9 +21,9 @@ from engine.torch_compat import buffers_of
 def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
     """Wrap `function`, which calls `module`, so that it stores only its inputs and is repeated in the backward pass.
 
-    The repetition draws the same random numbers. It uses temporary copies of the buffers as they were before the first call.
-    Thus BatchNorm's statistics change once, as without checkpointing, and results that depend on a changing buffer stay the
-    same. Without gradients, `function` is called unchanged.
+    The repetition draws the same random numbers. It uses temporary copies of the buffers as they were before the first
+    call. Thus BatchNorm's statistics change once, as without checkpointing, and results that depend on a changing
+    buffer stay the same. Without gradients, `function` is called unchanged.
     """
 
     def call(*inputs: Any, **options: Any) -> Any:
@@ -38,7 +38,8 @@ def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[...,
 def checkpoint_blocks(model: nn.Module) -> int:
     """Turn activation checkpointing on for each of `blocks(model)`, and return the number of blocks.
 
-    Modules, names and state remain the same. Each block gets a subclass of its class, which survives copying and sharding.
+    Modules, names and state remain the same. Each block gets a subclass of its class, which survives copying and
+    sharding.
     """
     found = blocks(model)
     for _, block in found:

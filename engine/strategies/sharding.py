@@ -108,8 +108,8 @@ class UsedParameters:
     """Record of the parameters that received a gradient on any rank, so that others stay unchanged.
 
     A custom model may use different layers for the images of different ranks. FSDP must then reduce gradients of 0 for
-    unused parameters. The optimizer would treat these as real gradients: momentum and weight decay would change a layer that
-    no rank has used.
+    unused parameters. The optimizer would treat these as real gradients: momentum and weight decay would change a layer
+    that no rank has used.
     """
 
     def __init__(self, model: nn.Module, groups: Sequence[FSDPModule], collectives: Collectives) -> None:

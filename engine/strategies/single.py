@@ -112,8 +112,8 @@ class SingleDevice(Strategy):
     def _evaluated(self, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch of an evaluation.
 
-        If memory runs out, a single worker divides the batch into more parts. One of several workers can't do that on its own,
-        so `parts_of` has divided its batches in advance.
+        If memory runs out, a single worker divides the batch into more parts. One of several workers can't do that on
+        its own, so `parts_of` has divided its batches in advance.
         """
 
         def outputs(parts: int) -> Tensor:

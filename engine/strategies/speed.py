@@ -32,8 +32,8 @@ STRAGGLES = 1.1
 def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
     """Measure the speed of every data rank, and set `strategy.shares` in proportion; warn about a straggler.
 
-    All ranks call it in `wrap` if the job requests balancing, with the plain model in training mode on this rank's device.
-    Weights, gradients, buffers and random states stay the same. The shares of a resumed run take precedence.
+    All ranks call it in `wrap` if the job requests balancing, with the plain model in training mode on this rank's
+    device. Weights, gradients, buffers and random states stay the same. The shares of a resumed run take precedence.
     """
     if strategy.resolved.shares is not None:
         strategy.shares = strategy.resolved.shares
@@ -62,9 +62,9 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
 class Rehearsal:
     """Context for forward and backward passes with blank images on this rank alone.
 
-    A pass has as many images as a part of this rank's batch under `job`. Inside the context, the passes use copies of the
-    buffers, and leave weights, gradients and random states unchanged. `forward` (the function to call) and `inputs` (float32
-    [n, channels, height, width]) may be replaced between passes.
+    A pass has as many images as a part of this rank's batch under `job`. Inside the context, the passes use copies of
+    the buffers, and leave weights, gradients and random states unchanged. `forward` (the function to call) and `inputs`
+    (float32 [n, channels, height, width]) may be replaced between passes.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Rehearsal:
         example_shape: tuple[int, ...],
     ) -> None:
         share = divide(job.training.batch_size, strategy.shares or (1.0,) * strategy.data_world)[strategy.data_rank]
-        # Size of the first part of np.array_split. At least 2, since BatchNorm needs more than one value for statistics.
+        # Size of the first part of np.array_split, but at least 2: BatchNorm needs several values for statistics.
         self.images = max(2, math.ceil(share / (job.training.accumulation * (strategy.layout.microbatches or 1))))
         self.forward: Callable[..., Tensor] = model
         self.inputs = torch.zeros(self.images, *example_shape, device=strategy.device)

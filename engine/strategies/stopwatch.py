@@ -24,8 +24,8 @@ SAMPLES_PER_S = 20.0
 class Times:
     """Mean duration of `steps` steps in seconds, and of their parts, which add up to `step_s`.
 
-    `starved` is the fraction of steps before which the device ran out of work because the next batch was late. It is None on
-    the CPU, and if no step was timed.
+    `starved` is the fraction of steps before which the device ran out of work because the next batch was late. It is
+    None on the CPU, and if no step was timed.
     """
 
     steps: int
@@ -81,8 +81,8 @@ class Stopwatch:
     def learn(self, step: RanksTimed | ScheduleTraced, reducing_parts: tuple[Part, ...]) -> None:
         """Use a recorded step to estimate how much of the passes' time rank 0 spends on communication and waiting.
 
-        Ranks of a data-parallel strategy communicate in the parts `reducing_parts`. Ranks of a pipeline are also idle between
-        passes.
+        Ranks of a data-parallel strategy communicate in the parts `reducing_parts`. Ranks of a pipeline are also idle
+        between passes.
         """
         if isinstance(step, RanksTimed):
             local = step.ranks[0]
@@ -133,9 +133,9 @@ class Stopwatch:
 class DeviceStopwatch(Stopwatch):
     """Stopwatch for GPU workers, which records events in the stream and reads them later.
 
-    Only some steps are timed, and their events are read once the device has passed them. The time between two events includes
-    computing and idle time, so a late batch, or a host too slow to queue work, shows up where the device is idle. Steps are
-    chosen at random, so that periodic effects are sampled in proportion.
+    Only some steps are timed, and their events are read once the device has passed them. The time between two events
+    includes computing and idle time, so a late batch, or a host too slow to queue work, shows up where the device is
+    idle. Steps are chosen at random, so that periodic effects are sampled in proportion.
     """
 
     def __init__(self, device: torch.device) -> None:

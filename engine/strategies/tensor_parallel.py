@@ -34,9 +34,9 @@ class _UnrecordedProfiler(ShardProfiler):
 class TensorParallel(FullySharded):
     """Strategy with groups of ranks, each of which computes a slice of every layer in `layer_pairs`.
 
-    All ranks of a group get the same images. They compute all other layers identically, with the same random numbers. To
-    keep these copies equal even if GPU kernels add in random order, their gradients are taken from the first rank of the
-    group.
+    All ranks of a group get the same images. They compute all other layers identically, with the same random numbers.
+    To keep these copies equal even if GPU kernels add in random order, their gradients are taken from the first rank of
+    the group.
 
     Along the other dimensions of the mesh, parameters are sharded as in FullySharded; with a single rank to
     shard over, they remain complete. BatchNorm normalizes the images of each group separately.
@@ -124,7 +124,7 @@ class TensorParallel(FullySharded):
 
 
 def gpu_type(device: torch.device) -> str:
-    """Return a GPU's name and number of multiprocessors; "CPU" for CPUs, whose dropout masks do not depend on the type."""
+    """Return a GPU's name and number of multiprocessors, or "CPU": all CPUs draw the same dropout masks."""
     if device.type != "cuda":
         return "CPU"
     properties = torch.cuda.get_device_properties(device)
@@ -132,7 +132,7 @@ def gpu_type(device: torch.device) -> str:
 
 
 class ReplicatedTensorParallel(TensorParallel):
-    """Strategy with several tensor-parallel groups, each of which holds a replica and processes a part of every batch."""
+    """Strategy with several tensor-parallel groups, each of which trains a replica on a part of every batch."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_tp",

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 class ShardedOptimizer(DataParallelProcesses):
     """DDP with a single rank that updates each parameter and broadcasts it (Rajbhandari et al. 2020, ZeRO).
 
-    Only that rank stores the optimizer state and the moving average of the parameter, which saves most of DDP's memory for
-    them. Parameters are assigned as a whole: optimizers that need complete parameters, such as LAMB, work unchanged, and a
-    rank needs memory for at least the largest parameter. Gradients are reduced as under DDP, and are complete on every rank.
+    Only that rank stores the optimizer state and the moving average of the parameter, which saves most of DDP's memory
+    for them. Parameters are assigned as a whole: optimizers that need complete parameters, such as LAMB, work
+    unchanged, and a rank needs memory for at least the largest parameter. Gradients are reduced as under DDP, and are
+    complete on every rank.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(

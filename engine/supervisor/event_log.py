@@ -1,7 +1,7 @@
 """Writer of a run's `events.jsonl`, which numbers events and adds their times.
 
-The supervisor is its only writer. A full or missing disk does not stop the run: events that can't be written wait in memory,
-and readers see the file and the memory as a single stream.
+The supervisor is its only writer. A full or missing disk does not stop the run: events that can't be written wait in
+memory, and readers see the file and the memory as a single stream.
 """
 
 from __future__ import annotations
@@ -226,7 +226,8 @@ class EventLog:
     def _index_line(self, number: int, offset: int) -> None:
         """Add the line at `offset` to the index if its turn has come.
 
-        Numbers in the index increase. An entry with a number that is not lower belongs to a damaged line, and is removed.
+        Numbers in the index increase. An entry with a number that is not lower belongs to a damaged line, and is
+        removed.
         """
         self.next_n = number + 1
         while self._indexed_numbers and self._indexed_numbers[-1] >= number:
@@ -238,7 +239,7 @@ class EventLog:
         self._line_count += 1
 
     def _index_file(self) -> None:
-        """Index the lines of earlier executions, remove an incomplete last line, and continue after the last valid number."""
+        """Index the lines of earlier executions, remove an incomplete last line, and continue their numbers."""
         try:
             fd = self._open()
             offset = count = 0

@@ -48,9 +48,9 @@ def supervise(
 def _acquire(run: RunFolder) -> bool:
     """Lock the run for this process, because a log must have a single writer.
 
-    Returns False if another process has the lock. The lock on the folder lasts as long as this process. On file systems without
-    locks, `supervisor.json` is used instead. If the supervisor of the previous execution has already logged its end, this waits
-    for its exit.
+    Returns False if another process has the lock. The lock on the folder lasts as long as this process. On file systems
+    without locks, `supervisor.json` is used instead. If the supervisor of the previous execution has already logged its
+    end, this waits for its exit.
     """
     descriptor = os.open(run.path, os.O_RDONLY) if sys.platform != "win32" else -1
     deadline = time.monotonic() + EXIT_S

@@ -1,9 +1,9 @@
 """``python -m engine.supervisor --preload``: process that has imported PyTorch and forks supervisors.
 
-It is a child of the window and prints "ready" after the imports. For each line RUN_FOLDER on standard input, it forks the
-supervisor of that run in a new session and answers "started PID RUN_FOLDER". It exits when standard input is closed. To free
-memory (about 400 MB, most of it shared with workers), it also exits after `IDLE_S` without a start. Its supervisors continue
-in both cases.
+It is a child of the window and prints "ready" after the imports. For each line RUN_FOLDER on standard input, it forks
+the supervisor of that run in a new session and answers "started PID RUN_FOLDER". It exits when standard input is
+closed. To free memory (about 400 MB, most of it shared with workers), it also exits after `IDLE_S` without a start. Its
+supervisors continue in both cases.
 """
 
 from __future__ import annotations

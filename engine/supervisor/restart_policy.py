@@ -121,7 +121,7 @@ class RestartPolicy:
         )
 
     def _without_gpus(self, failed: Failed) -> Restarting | Failed:
-        """Restart without the lost GPUs if the job allows it; else return the failure with a command that resumes without them."""
+        """Restart without the lost GPUs if the job allows it; else suggest a command that resumes without them."""
         devices = tuple(device for device in self.job.parallel.devices if device not in failed.devices)
         fewer = _job_on(self.job, devices)
         if isinstance(fewer, str):
@@ -140,7 +140,7 @@ class RestartPolicy:
         return msgspec.structs.replace(failed, cause=cause, changes=changes)
 
     def job_without(self, machine: str) -> Job | str:
-        """Return the job without a machine's devices, or the reason why the run must wait; "" if the user chose to wait."""
+        """Return the job without a machine's devices, or the reason why the run waits; "" if the user chose to wait."""
         if self.job.faults.on_lost_device == "wait":
             return ""
         return _job_on(self.job, tuple(device for device in self.job.parallel.devices if host_of(device) != machine))
@@ -210,8 +210,8 @@ def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry |
 def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
     """Return the job on the remaining `devices`, or a sentence with the reason why that is impossible.
 
-    Accumulation is increased so that each device has at most as many images in memory as before. If a single device remains, a
-    strategy that only divides the batch is replaced.
+    Accumulation is increased so that each device has at most as many images in memory as before. If a single device
+    remains, a strategy that only divides the batch is replaced.
     """
     catalogue = load_catalogue()
     before, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)

@@ -21,7 +21,7 @@ _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class Sampler:
-    """Sampler that runs ``python -m engine.gpus`` as a child process and passes samples of `devices` to `on_samples`."""
+    """Sampler that runs ``python -m engine.gpus`` as a child process, and calls `on_samples` for `devices`."""
 
     def __init__(
         self,
@@ -64,8 +64,9 @@ class Sampler:
     def is_memory_free(self, since: float) -> bool:
         """Return True if a snapshot after time `since` (monotonic) shows that the run occupies no GPU memory.
 
-        Also returns True for a run without GPUs. A GPU is free if its used memory is down to the amount before the run, or if NVML
-        no longer lists workers that it listed before. In a container, NVML lists process ids of the host, which are unknown here.
+        Also returns True for a run without GPUs. A GPU is free if its used memory is down to the amount before the run,
+        or if NVML no longer lists workers that it listed before. In a container, NVML lists process ids of the host,
+        which are unknown here.
         """
         gpus = [device for device in self._devices if is_gpu(device)]
         if not gpus:

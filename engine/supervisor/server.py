@@ -1,8 +1,8 @@
 """Server for the event stream of one run; each client reads at its own pace, without delaying others.
 
-A client has an offset in the log and one bounded buffer, so that a slow client needs no more memory. Clients that keep up
-are served from the log's memory. A client that falls far behind gets no step metrics and device samples until it has caught
-up.
+A client has an offset in the log and one bounded buffer, so that a slow client needs no more memory. Clients that keep
+up are served from the log's memory. A client that falls far behind gets no step metrics and device samples until it has
+caught up.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ CPU_SAMPLER_DELAY_S = 2.0
 class StartGate:
     """Gate that holds a run until its weights, queue slot, GPUs and imports are ready, in this order.
 
-    Call `step` often, even if `is_open`, because the slot must be renewed. `failure` is set if the workers can never start. To
-    save resources, a waiting run does not import PyTorch and, if possible, does not run the sampler.
+    Call `step` often, even if `is_open`, because the slot must be renewed. `failure` is set if the workers can never
+    start. To save resources, a waiting run does not import PyTorch and, if possible, does not run the sampler.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class StartGate:
         return events
 
     def step(self, *, are_devices_named: bool) -> None:
-        """Poll the queue and the GPUs. If `are_devices_named`, the sampler is stopped while the run waits in the queue."""
+        """Poll the queue and the GPUs; if `are_devices_named`, stop the sampler while the run waits in the queue."""
         if self._weights.fault:
             self.failure = Failed(cause=self._weights.fault, field="pretrained")
         if self.failure is not None or not self._weights.is_done:

@@ -91,7 +91,8 @@ class Supervisor:
         fork: True to fork workers instead of starting new interpreters.
         tcp: True to listen on loopback TCP even if Unix sockets are available.
         limits: Seconds after which a rank counts as hanging.
-        distribute: Function that starts some workers elsewhere, as under torchrun. Such runs don't restart after failures.
+        distribute: Function that starts some workers elsewhere, as under torchrun. Such runs don't restart after
+            failures.
     """
 
     def __init__(

@@ -20,8 +20,9 @@ class Requests(NamedTuple):
 class Agreement:
     """Exchange of requests between all ranks after each training step and each validation batch.
 
-    The result of a call is read in the next call, so that no rank has to wait for the slowest one at every step. A request
-    therefore takes effect one step later, at the same step on all ranks. A single rank gets its requests back immediately.
+    The result of a call is read in the next call, so that no rank has to wait for the slowest one at every step. A
+    request therefore takes effect one step later, at the same step on all ranks. A single rank gets its requests back
+    immediately.
     """
 
     def __init__(self, collectives: Collectives, world_size: int) -> None:
@@ -33,8 +34,8 @@ class Agreement:
     def exchange(self, requests: Requests, *, at_once: bool = False) -> Requests:
         """Send this rank's requests, and return what the ranks agreed on in the previous call.
 
-        With `at_once`, or if the ranks agreed on a stop or a checkpoint, the requests of this call take effect, too. A request
-        that was sent in the previous call is not sent again.
+        With `at_once`, or if the ranks agreed on a stop or a checkpoint, the requests of this call take effect, too. A
+        request that was sent in the previous call is not sent again.
         """
         if self._is_alone:
             return requests

@@ -1,8 +1,8 @@
 """Automatic choices of precision, memory format and compilation, made when a run's workers start.
 
-Some choices need a trial: each candidate runs a few forward and backward passes (`Rehearsal`) on the training device with
-the run's batch size and model, without side effects. All ranks measure at the same time and add up their times, so that
-they choose the same. Checkpoints store the choices, so that a resumed run computes exactly like the run before it.
+Some choices need a trial: each candidate runs a few forward and backward passes (`Rehearsal`) on the training device
+with the run's batch size and model, without side effects. All ranks measure at the same time and add up their times, so
+that they choose the same. Checkpoints store the choices, so that a resumed run computes exactly like the run before it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Autotuner:
         self._error = ""
 
     def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
-        """Choose precision and memory format for the plain `model` in training mode, and return `job` with these choices.
+        """Choose precision and memory format for the plain `model` in training mode; return `job` with these choices.
 
         `before` has the fields of the resumed job, or is empty.
         """

@@ -59,7 +59,7 @@ class DataLoaders:
         return self._split_loader(self._splits.val, self._sampler(self._splits.val, shuffle=False))
 
     def predictions(self) -> Predictions | None:
-        """Create the callback that saves predictions for some validation samples; return None if the job requests none."""
+        """Create the callback that saves predictions for validation samples; return None if the job requests none."""
         if not self._spec.job.checkpoints.predictions or not len(self._splits.val):
             return None
         return Predictions(Path(self._spec.run_folder), self._strategy, self._picked, self._reporter.send)

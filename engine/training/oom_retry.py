@@ -25,15 +25,15 @@ SKIPS = 10
 class ResilientStep:
     """Runner of training steps that handles exhausted memory and losses that are not finite.
 
-    If a single worker runs out of device memory, it repeats the step with smaller parts of the batch, halving them as often as
-    necessary, and keeps the higher accumulation for the next steps. The repetition starts with the random states, buffers and
-    gradients from the beginning of the step. So the training equals one with that accumulation from the start, except for the
-    effects of smaller parts: BatchNorm normalizes each part, dropout draws for each part, and sums are added in another order.
-    Counters in attributes of a custom model include aborted passes. With several workers, the step fails, because a rank
-    can't notify the others in the middle of it.
+    If a single worker runs out of device memory, it repeats the step with smaller parts of the batch, halving them as
+    often as necessary, and keeps the higher accumulation for the next steps. The repetition starts with the random
+    states, buffers and gradients from the beginning of the step. So the training equals one with that accumulation from
+    the start, except for the effects of smaller parts: BatchNorm normalizes each part, dropout draws for each part, and
+    sums are added in another order. Counters in attributes of a custom model include aborted passes. With several
+    workers, the step fails, because a rank can't notify the others in the middle of it.
 
-    If the job skips steps with losses that are not finite, such a step only advances the schedule and the random states. All
-    ranks decide the same.
+    If the job skips steps with losses that are not finite, such a step only advances the schedule and the random
+    states. All ranks decide the same.
 
     Args:
         emit: Called with messages for the user.
@@ -72,7 +72,8 @@ class ResilientStep:
     def step(self, batch: Batch | None, number: int) -> StepResult | None:
         """Run step `number` on this worker's part of a batch; return None if it was skipped.
 
-        Raises DoesNotFit if memory is too small, and NotFinite on all ranks after more than `SKIPS` skipped steps in a row.
+        Raises DoesNotFit if memory is too small, and NotFinite on all ranks after more than `SKIPS` skipped steps in a
+        row.
         """
         if self._buffers is not None:
             self._buffers.save()

@@ -1,7 +1,7 @@
 """Preview of augmented training images: ``python -m engine.training.preview``.
 
-The images are those of the first epochs, loaded as in the training. The process exits silently on an interrupt, when its
-output is closed, and when its parent exits.
+The images are those of the first epochs, loaded as in the training. The process exits silently on an interrupt, when
+its output is closed, and when its parent exits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PREVIEW_BATCH = 8
 
 
 def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
-    """Emit each image, epoch by epoch, and return True if the job may mirror images. Raises TaskError and DatasetError."""
+    """Emit all images, epoch by epoch; return True if the job may mirror images. Raises TaskError, DatasetError."""
     job = order.job
     task = TASKS[job.task]
     for problem in errors(augmentation_problems(job)):

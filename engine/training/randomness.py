@@ -55,8 +55,8 @@ def preserve_rng(gpus: Sequence[torch.device]) -> Iterator[None]:
 class SavedStreams:
     """States of the generators at the last `save`, which takes a few microseconds because it runs before every step.
 
-    Saving the states of Python and numpy takes ten times as long, so it is done only for an `untrusted_model`. The models of
-    torchvision draw only from torch.
+    Saving the states of Python and numpy takes ten times as long, so it is done only for an `untrusted_model`. The
+    models of torchvision draw only from torch.
     """
 
     def __init__(self, gpus: Sequence[torch.device], *, untrusted_model: bool) -> None:

@@ -43,11 +43,11 @@ class Reporter:
     """Reporter that sends events and heartbeats to the supervisor, and receives commands, on its own threads.
 
     `send` never blocks. If the supervisor does not read, step metrics and device samples are dropped and counted
-    (`EventsLost`); all other events are queued. When the supervisor closes the channel, `on_end` is called, which ends the
-    process.
+    (`EventsLost`); all other events are queued. When the supervisor closes the channel, `on_end` is called, which ends
+    the process.
 
-    Heartbeats describe the thread that has created the reporter. Only this thread may call `set_phase`, `set_activity` and
-    `set_step`.
+    Heartbeats describe the thread that has created the reporter. Only this thread may call `set_phase`, `set_activity`
+    and `set_step`.
 
     Attributes:
         stop_requested, checkpoint_requested, loader_workers_requested, folders_requested: Commands of the supervisor.
@@ -114,8 +114,8 @@ class Reporter:
 
         Every call counts as progress, and is cheap. In a training, set "data" before loading a batch, "step" before
         `Strategy.step`, and "agree" before collectives and before reading results from the device. In a validation, set
-        "evaluate" after every `stop()` and "agree" before it. Set "save" before gathering and writing a checkpoint. `set_phase`
-        sets the initial activity of its phase.
+        "evaluate" after every `stop()` and "agree" before it. Set "save" before gathering and writing a checkpoint.
+        `set_phase` sets the initial activity of its phase.
         """
         self._activity = (activity, time.monotonic())
 

@@ -14,8 +14,8 @@ from engine.torch_compat import buffers_of, copy_all
 class SavedBuffers:
     """Copies of the buffers of all modules of `model` that are in training mode at creation.
 
-    A forward pass changes such buffers (BatchNorm's statistics), even if its gradients are dropped. `save` runs before every
-    step, so it copies all buffers of the same type and device together.
+    A forward pass changes such buffers (BatchNorm's statistics), even if its gradients are dropped. `save` runs before
+    every step, so it copies all buffers of the same type and device together.
     """
 
     def __init__(self, model: nn.Module) -> None:

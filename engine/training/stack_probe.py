@@ -20,15 +20,15 @@ _WAITING = (
     "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/",
     f"{_OURS}/optim/", f"{_OURS}/strategies/", f"{_OURS}/training/",
 )  # fmt: skip
-"""Files with functions that wait for other ranks: collectives, GPU events and streams, and Footplate's calls of them."""
+"""Files with functions that wait for other ranks: collectives, GPU events, streams, and Footplate's callers."""
 _ON_DEVICE = (
     "/torch/nn/", "/torch/optim/", "/torch/functional.py", "/torch/_tensor.py", "/torchvision/", "/timm/",
     "/segmentation_models_pytorch/", f"{_OURS}/models/",
 )  # fmt: skip
 """Files with models and layers.
 
-On a GPU, their functions only queue work. They take long only if they wait for the device, which may itself wait for other
-ranks. SyncBatchNorm and detectors do that.
+On a GPU, their functions only queue work. They take long only if they wait for the device, which may itself wait for
+other ranks. SyncBatchNorm and detectors do that.
 """
 _METRICS = (f"{_OURS}/tasks/", f"{_OURS}/metrics/")
 _METRICS_ON_DEVICE = {"update", "loss", "correct"}

@@ -29,8 +29,8 @@ from engine.training.split_loader import SplitLoader
 class Trainer:
     """Trainer for the epochs from `start` to the last one, or until a stop.
 
-    All ranks run it in lockstep, and rank 0 reports. Steps up to the spec's `skip_to` are skipped: they count as completed,
-    including their images, schedule and validations, but do not change the weights.
+    All ranks run it in lockstep, and rank 0 reports. Steps up to the spec's `skip_to` are skipped: they count as
+    completed, including their images, schedule and validations, but do not change the weights.
 
     With `every_step`, the metrics of each step are reported.
     """
@@ -114,7 +114,7 @@ class Trainer:
         return stopped
 
     def _train_epoch(self, epoch: int, done: int) -> tuple[int, bool]:
-        """Run the steps of an epoch from step `done` on; return the number of completed steps, and True after a stop."""
+        """Run the steps of an epoch from step `done` on; return the number of done steps, and True after a stop."""
         self.reporter.set_phase("training")
         batches = self.train.epoch(epoch, done)
         for callback in self.callbacks:
@@ -163,9 +163,9 @@ class Trainer:
     def _validate(self, epoch: int) -> tuple[dict[str, float] | None, dict[str, Tensor] | None]:
         """Validate the model, and return its metrics and the state of the averaged model.
 
-        The metrics are None if a stop interrupted the validation. The random states of the training are preserved, so that a
-        resumed run continues with the same ones. With weight averaging, the averaged model is validated; its state is returned
-        only if it is the best until now.
+        The metrics are None if a stop interrupted the validation. The random states of the training are preserved, so
+        that a resumed run continues with the same ones. With weight averaging, the averaged model is validated; its
+        state is returned only if it is the best until now.
         """
         self.reporter.set_phase("validating")
         self.metric.reset()
@@ -210,7 +210,7 @@ class Trainer:
         return done + count
 
     def _set_loader_workers(self) -> None:
-        """Apply a requested number of loader workers. It may differ between ranks, since it does not affect the batches."""
+        """Apply a requested number of loader workers, which has no effect on the batches and may differ by rank."""
         workers, self.reporter.loader_workers_requested = self.reporter.loader_workers_requested, None
         if workers is not None:
             for split_loader in (self.train, self.val):

@@ -1,8 +1,8 @@
-"""Queue in which runs wait for their devices, so that two runs share a device only if the user says so.
+"""Queue of runs that wait for their devices, so that runs share a device only if the user allows it.
 
 There is no queue process. Each run that waits or uses devices has a file in the folder `queue` of the user's runtime
-folder (see `tickets`), which its supervisor keeps locked. However a process ends, the kernel releases the lock, and
-with it the run's position and devices.
+folder (see `tickets`), which its supervisor keeps locked. When the process ends, for whatever reason, the kernel
+releases the lock, and with it the run's position and devices.
 
 A supervisor holds a `QueueSlot`; all other processes read and change the queue with functions.
 """

@@ -1,4 +1,4 @@
-"""Processes of other users on a run's GPUs, according to a snapshot."""
+"""Detection of other users' processes on a run's GPUs, based on a snapshot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class OtherUsers:
-    """Processes of other users: a phrase in `users` and a pid for each, and a sentence for each `unknown` fact."""
+    """Processes of other users, with a description in `users` and a pid each; and a sentence per `unknown` fact."""
 
     users: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
@@ -23,9 +23,9 @@ class OtherUsers:
 
 
 def other_users(devices: Iterable[str], snapshot: Snapshot | None) -> OtherUsers:
-    """Find other users' processes that compute on `devices`; displays don't count, because a desktop never ends.
+    """Find other users' processes that compute on `devices`; drawing does not count, since desktops never exit.
 
-    In a container, where NVML reports processes of the host with unknown users, all processes count.
+    In a container, all processes count, because NVML reports processes of the host with unknown users.
     """
     users: list[str] = []
     pids: list[int] = []
@@ -50,7 +50,7 @@ def other_users(devices: Iterable[str], snapshot: Snapshot | None) -> OtherUsers
 
 
 def _user_of(process: GpuProcess, *, is_foreign: bool) -> str | None:
-    """Describe a process ("root: python (pid 123)"); return None if it is this user's, only draws, or has ended."""
+    """Describe a process ("root: python (pid 123)"); return None if it is this user's, only draws, or has exited."""
     if process.kind == "graphics":
         return None
     if is_foreign:

@@ -1,4 +1,4 @@
-"""Position of a run in the queue, held by its supervisor."""
+"""Place of a run in the queue, held by its supervisor."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from engine.runs.searches import trial_of
 from engine.system.file_locks import is_same_file, unlock
 
 UNKNOWN_USERS_TIMEOUT_S = 10.0
-"""Seconds after which a run starts even if it can't determine who else uses its GPUs."""
+"""Seconds after which a run starts even if it can't find out who else uses its GPUs."""
 _MAX_SNAPSHOT_AGE_S = 10.0
 _LOCK_TIMEOUT_S = 0.1
 
 
 class QueueSlot:
-    """Position in the queue of one execution of `run`, and then its hold on its job's devices.
+    """Place of one execution of `run` in the queue, which becomes the reservation of its devices.
 
-    Call `poll` about twice a second, even after `has_devices`, since the queue's folder is cleared when the user logs
-    out, and the hold must then be recreated. A run that need not wait has its devices after the first call. `warning`
-    informs the user of a start without the usual guarantees. `run_id` is the id of the run if `run` is a folder with
+    Call `poll` about twice a second, even after `has_devices`: the queue's folder is deleted when the user logs out,
+    and the reservation must then be recreated. A run that need not wait has its devices after the first call. If the
+    run starts without the usual guarantees, `warning` informs the user. `run_id` is the id of the run if its folder has
     another name.
 
     The lock belongs to this process, so a forked child must close all files of its parent.
@@ -66,12 +66,12 @@ class QueueSlot:
         self._unknown_since: float | None = None
 
     def poll(self, snapshot: Snapshot | None = None) -> Waiting | None:
-        """Reserve the devices if it is this run's turn; otherwise return what the run waits for, if that has changed.
+        """Reserve the devices once the run may have them; until then, return the reason for waiting if it has changed.
 
         `snapshot` is only needed for a job with `wait_for_others`.
 
         Raises:
-            CannotQueue: The queue can't be used; not raised for a run that need not wait or has its devices.
+            CannotQueue: The queue can't be used. It is not raised if the run need not wait, or already has its devices.
         """
         if self._is_closed or (self.has_devices and self._is_visible()):
             return None
@@ -80,7 +80,7 @@ class QueueSlot:
                 self._enter(queue)
                 return None if self.has_devices else self._take_turn(queue, snapshot)
         except QueueBusy:
-            return None  # the next call retries
+            return None  # retry in the next call
         except CannotQueue as error:
             if not self._starts_at_once and not self.has_devices:
                 raise
@@ -90,7 +90,7 @@ class QueueSlot:
             return None
 
     def close(self) -> None:
-        """Release the position and the devices."""
+        """Leave the queue, or release the devices."""
         self._is_closed = True
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -99,18 +99,18 @@ class QueueSlot:
                 self.ticket_file.unlink()
 
     def _is_visible(self) -> bool:
-        """Return True if the ticket is in the folder where other processes search for it."""
+        """Return True if the ticket is still in the queue's folder."""
         try:
             return self._descriptor is not None and is_same_file(self._descriptor, queue_folder() / self._name)
         except OSError:
             return False
 
     def _enter(self, queue: LockedQueue) -> None:
-        """Ensure that the run is in the queue: at its end if it must wait, else with its devices."""
+        """Enter the queue if necessary: at its end if the run must wait, else with its devices."""
         path = queue.folder / self._name
         if not self._starts_at_once and not self.has_devices and self._name not in queue.order:
             queue.order.append(self._name)
-            queue.save()  # first, since a ticket outside the order has its devices
+            queue.save()  # before the ticket exists, because a ticket outside the order has its devices
         if self._descriptor is None or not is_same_file(self._descriptor, path):
             if self._descriptor is not None:
                 os.close(self._descriptor)

@@ -1,13 +1,13 @@
-"""The queue on disk, and the operations on it.
+"""Files of the queue, and operations on them.
 
-<pid>-<random>.ticket   a run and the devices it needs, as JSON; written once, locked by its supervisor
-order.json              names of the waiting tickets in their order, and which of them are held
-mutex                   locked while anybody reads the other files, until the resulting change is done
+<pid>-<random>.ticket   run and devices that it needs, as JSON; written once, and locked by its supervisor
+order.json              names of the waiting tickets in order, and of those that are held
+mutex                   locked by any process while it reads and changes the queue
 
-An unlocked ticket belongs to a process that has ended, and is removed. A locked one that is not in the order has its
-devices: a waiting run takes them by leaving the order, in one replacement of that file, and if the order is lost,
-nobody starts until all waiting runs have entered again. The runtime folder is private to the user; files that can't be
-read there are ignored and removed.
+An unlocked ticket belongs to an exited process and is removed. A locked ticket that is not in order.json has its
+devices: a waiting run takes them by leaving the order, in a single replacement of that file. If the order is lost, no
+run starts until all waiting runs have entered again. The runtime folder is private to the user; unreadable files in it
+are ignored and removed.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from engine.system.file_locks import LOCKS_UNSUPPORTED, locked, open_file, try_l
 from engine.system.files import read_file
 
 LOCK_TIMEOUT_S = 5.0
-"""Seconds to wait for other processes that access the queue, each of which takes about a millisecond."""
+"""Seconds to wait for the lock of the queue, which each process holds for about a millisecond."""
 _SUFFIX = ".ticket"
 _MAX_BYTES = 1 << 16
 _NO_TICKET = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENXIO)
-"""Errors when opening a ticket that was just removed, is not a file, or belongs to another user."""
+"""Error numbers of opening a ticket that was removed, is not a file, or belongs to another user."""
 
 
-class CannotQueue(Exception):  # noqa: N818  (a state of things more than an error)
-    """Error: the queue can't be used. The text gives the reason and the remedy."""
+class CannotQueue(Exception):  # noqa: N818 - describes the state
+    """Error for a queue that can't be used; its text gives the reason and the remedy."""
 
 
 class QueueBusy(CannotQueue):
-    """Error: another process has locked the queue for the full timeout."""
+    """Error for a queue that another process kept locked for too long."""
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Run in the queue.
 
-    `pid` and `start_time` are its supervisor's, as in `SupervisorFile`; it has been in the queue `since` (seconds since
-    the epoch). `position` counts from 1, and is None for a run that has its devices; `behind` lists the ids of the runs
-    that it waits for. While it is `held`, other runs overtake it, and it keeps its position. Runs of the same `search`
-    share the CPU.
+    `pid` and `start_time` identify its supervisor, as in `SupervisorFile`. It has been in the queue `since` (seconds
+    since the epoch). `position` counts from 1, and is None if the run has its devices. `behind` lists the ids of the
+    runs for which it waits. While it is `held`, it keeps its position, but other runs overtake it. Runs of the same
+    `search` share the CPU.
     """
 
     run_id: str
@@ -70,7 +70,7 @@ class _Order(msgspec.Struct):
 
 
 class LockedQueue:
-    """Content of the locked queue: `tickets` by name, and the names of those that wait (`order`) or are `held`."""
+    """Content of the locked queue: all `tickets` by name, and the names of those that wait (`order`) or are `held`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,27 +81,27 @@ class LockedQueue:
         self.held = order.held & set(self.order)
 
     def save(self) -> None:
-        """Replace the order on disk. Raises OSError."""
+        """Write the order to disk. Raises OSError."""
         temporary = self.folder / "order.part"
         temporary.write_bytes(msgspec.json.encode(_Order(self.order, self.held)))
         os.replace(temporary, self.folder / "order.json")
 
     def leave(self, name: str) -> None:
-        """Remove a run from the waiting ones, which gives it its devices. Raises OSError."""
+        """Remove a run from the order, which gives it its devices. Raises OSError."""
         self.order.remove(name)
         self.held.discard(name)
         self.save()
 
     def running(self) -> list[Ticket]:
-        """Return the tickets of the runs that have their devices, oldest first."""
+        """Return the tickets of runs that have their devices, oldest first."""
         waiting = set(self.order)
         running = (ticket for name, ticket in self.tickets.items() if name not in waiting)
         return sorted(running, key=lambda ticket: ticket.since)
 
     def waiting_ticket(self, name: str) -> Ticket:
-        """Return the ticket of a waiting run with its position, and the runs that it waits for.
+        """Return the ticket of a waiting run with its position and the runs for which it waits.
 
-        These use one of its devices, or need one and precede it in the queue.
+        Those are runs that use one of its devices, and earlier waiting runs that need one.
         """
         ticket, position = self.tickets[name], self.order.index(name)
         in_front = (self.tickets[other] for other in self.order[:position] if other not in self.held)
@@ -121,14 +121,14 @@ def locked_queue(timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[LockedQueue]:
         folder = queue_folder()
         with locked(folder / "mutex", timeout_s):
             yield LockedQueue(folder)
-    except (TimeoutError, FileNotFoundError) as error:  # the latter if the folder is removed meanwhile
+    except (TimeoutError, FileNotFoundError) as error:  # the folder may be removed in the meantime
         raise QueueBusy(f"Another Footplate process is blocking the queue ({folder}). Try again.") from error
     except OSError as error:
         raise CannotQueue(_error_text(error, folder)) from error
 
 
 def queue_folder() -> Path:
-    """Return the folder with the tickets, created if missing; it is deleted when the user logs out. Raises OSError."""
+    """Return the folder of the queue, created if missing; it is deleted when the user logs out. Raises OSError."""
     folder = paths.runtime_folder() / "queue"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
@@ -140,7 +140,7 @@ def new_name() -> str:
 
 
 def write_ticket(path: Path, ticket: Ticket) -> int:
-    """Create a locked ticket and return its descriptor; the caller has locked the queue. Raises OSError."""
+    """Create a locked ticket and return its file descriptor; lock the queue before calling. Raises OSError."""
     descriptor = open_file(path, os.O_CREAT | os.O_EXCL)
     try:
         if not try_lock(descriptor):
@@ -156,13 +156,13 @@ def write_ticket(path: Path, ticket: Ticket) -> int:
 
 
 def waiting() -> list[Ticket]:
-    """Return the tickets of the waiting runs in their order. Raises CannotQueue."""
+    """Return the tickets of the waiting runs in order. Raises CannotQueue."""
     with locked_queue() as queue:
         return [queue.waiting_ticket(name) for name in queue.order]
 
 
 def holders() -> dict[str, tuple[str, ...]]:
-    """Return, for each occupied device (a GPU's UUID, or "cpu"), the ids of the runs that use it.
+    """Return the ids of the runs on each occupied device (a GPU's UUID, or "cpu").
 
     Raises CannotQueue.
     """
@@ -175,7 +175,7 @@ def holders() -> dict[str, tuple[str, ...]]:
 
 
 def move(run_id: str, positions: int) -> bool:
-    """Move a waiting run back by `positions`, or forward if negative, at most to an end of the queue.
+    """Move a waiting run back by `positions`, or forward if negative, but not beyond the ends of the queue.
 
     Returns False if the run is not waiting. Raises CannotQueue.
     """
@@ -191,7 +191,7 @@ def move(run_id: str, positions: int) -> bool:
 
 
 def hold(run_id: str) -> bool:
-    """Let other runs overtake a waiting run until it is released; return False if it is not waiting.
+    """Let other runs overtake a waiting run until `release`; return False if it is not waiting.
 
     Raises CannotQueue.
     """
@@ -199,7 +199,7 @@ def hold(run_id: str) -> bool:
 
 
 def release(run_id: str) -> bool:
-    """End the hold of a waiting run; return False if it is not waiting. Raises CannotQueue."""
+    """Undo `hold` for a waiting run; return False if it is not waiting. Raises CannotQueue."""
     return _set_held(run_id, held=False)
 
 
@@ -220,7 +220,7 @@ def _collide(one: Ticket, other: Ticket) -> bool:
 
 
 def _read_ticket(path: Path) -> Ticket | None:
-    """Read a ticket; if its process has exited or its content is invalid, remove it and return None."""
+    """Read a ticket; if its process has exited or it is invalid, delete it and return None."""
     ticket = None
     try:
         descriptor = open_file(path)
@@ -230,11 +230,11 @@ def _read_ticket(path: Path) -> Ticket | None:
     else:
         try:
             if not try_lock(descriptor) and stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.lseek(descriptor, 0, os.SEEK_SET)  # on Windows, locking moves it
+                os.lseek(descriptor, 0, os.SEEK_SET)  # on Windows, locking moves the position
                 with suppress(*NOT_DECODED):
                     ticket = msgspec.json.decode(os.read(descriptor, _MAX_BYTES), type=Ticket)
         finally:
-            os.close(descriptor)  # which releases the lock if nobody had it
+            os.close(descriptor)  # releases the lock if this call has acquired it
     if ticket is None:
         with suppress(OSError):
             path.unlink()

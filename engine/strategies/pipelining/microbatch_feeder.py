@@ -35,8 +35,8 @@ class Microbatches(NamedTuple):
 class MicrobatchFeeder:
     """Feeder that passes batches from the rank of the `first` stage to the rank of the `last` stage.
 
-    Every batch is padded to `size` images. Targets travel over `group`, like activations. Counts travel over `control`, so
-    that the host can read them without waiting for its device.
+    Every batch is padded to `size` images. Targets travel over `group`, like activations. Counts travel over `control`,
+    so that the host can read them without waiting for its device.
     """
 
     def __init__(

@@ -69,14 +69,14 @@ _TUPLE_MODULES = (nn.MultiheadAttention, nn.RNNBase)
 def split_points(model: nn.Module) -> list[CutPoint]:
     """Return all split points of `model`, in the order of computation.
 
-    Nothing is computed, so the model may be on the meta device. Its modules keep their modes. Raises CannotCut if there is
-    no split point or if the model can't be traced.
+    Nothing is computed, so the model may be on the meta device. Its modules keep their modes. Raises CannotCut if there
+    is no split point or if the model can't be traced.
     """
     return list(trace(model).points)
 
 
 def trace(model: nn.Module) -> Traces:
-    """Trace `model` in training and in evaluation mode. Raises CannotCut under the same conditions as `split_points`."""
+    """Trace `model` in training and in evaluation mode. Raises CannotCut for the same reasons as `split_points`."""
     with _preserve_modes(model):
         in_training = _graph(model.train())
         in_evaluation = _graph(model.eval())

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 class Relay:
     """Forward passes of microbatches, without gradients, through stages that are in any order on several ranks.
 
-    `stages` has this rank's stages by number, and `ranks` the rank of every stage. Activations travel over `group`. Their
-    shapes, which are sent once, travel over `control`.
+    `stages` has this rank's stages by number, and `ranks` the rank of every stage. Activations travel over `group`.
+    Their shapes, which are sent once, travel over `control`.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Relay:
 
     @torch.no_grad()
     def run(self, count: int, inputs: Sequence[Tensor] | None) -> list[Tensor]:
-        """Compute `count` microbatches; return the model's outputs on the rank of the last stage, and [] on other ranks.
+        """Compute `count` microbatches; return the model's outputs on the rank of the last stage, and [] elsewhere.
 
         All ranks call it together. The rank of stage 0 passes `inputs`, which must have the same shape in every call.
         """

@@ -19,9 +19,9 @@ from engine.torch_compat import greet_no_own_rank, send_no_missing_gradient
 class StageModule(nn.Module):
     """Module that computes a stage with the job's precision, and passes contiguous gradients back.
 
-    With `recompute`, it stores only its input, and recomputes activations in the backward pass. With `divided_backward`, its
-    output requires a gradient even if all its parameters are frozen, because torch's divided backward pass otherwise loses
-    the gradients of weights in earlier stages.
+    With `recompute`, it stores only its input, and recomputes activations in the backward pass. With
+    `divided_backward`, its output requires a gradient even if all its parameters are frozen, because torch's divided
+    backward pass otherwise loses the gradients of weights in earlier stages.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ def _contiguous(gradient: Tensor) -> Tensor:
 class RecordedStage(PipelineStage):
     """Stage that reports its passes to `profiler`.
 
-    `received` and `output` are the input and the output for one microbatch, on the meta device. Without them, torch would
-    run a pass to infer their shapes, which changed BatchNorm's statistics before torch 2.14.
+    `received` and `output` are the input and the output for one microbatch, on the meta device. Without them, torch
+    would run a pass to infer their shapes, which changed BatchNorm's statistics before torch 2.14.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Measurement of the time and memory that each segment of a model needs on the devices that train it.
 
-A pipeline calls `trace`, `measure_rank` and `seconds_per_byte` on the ranks of its first replica, and `assemble` on rank
-0; other replicas only receive the cut. Finally, `split` at `split_points_of` creates the stages.
+A pipeline calls `trace`, `measure_rank` and `seconds_per_byte` on the ranks of its first replica, and `assemble` on
+rank 0; other replicas only receive the cut. Finally, `split` at `split_points_of` creates the stages.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def measure(
     """Measure the forward and backward pass of each segment between split points, on the device of `example`.
 
     Each segment is copied to the device and dropped afterwards. Weights, buffers, gradients, modes and random states
-    therefore stay the same, and the model may be larger than the device's memory. Raises CannotCut if a single segment does
-    not fit.
+    therefore stay the same, and the model may be larger than the device's memory. Raises CannotCut if a single segment
+    does not fit.
 
     Args:
         model: Plain model, on any device.
@@ -180,7 +180,7 @@ class _Run:
         self.output = output.detach().requires_grad_(output.requires_grad)
 
     def drop(self) -> None:
-        """Free the copy at once; Python would wait for garbage collection, since a graph and its module form a cycle."""
+        """Free the copy at once, without waiting for garbage collection: a graph and its module form a cycle."""
         self.part.to("meta")
 
     def _once(self) -> tuple[Tensor, float, float]:
@@ -303,8 +303,8 @@ def assemble(
 ) -> Cut:
     """Return the job's own `cuts` if it has some, else the cut that balances the measurements.
 
-    `gathered` has the measurements of one replica, in order; `travel` is the result of `seconds_per_byte`. Raises CannotCut
-    if the job's cuts or batch size are impossible.
+    `gathered` has the measurements of one replica, in order; `travel` is the result of `seconds_per_byte`. Raises
+    CannotCut if the job's cuts or batch size are impossible.
     """
     if layout.microbatches is None:
         raise CannotCut(

@@ -43,7 +43,7 @@ class PlainState:
 
 
 def share_buffers(trained: nn.Module, evaluated: nn.Module) -> None:
-    """Make the training and evaluation graph of a stage share buffers again, which moving to a device may have copied."""
+    """Make both graphs of a stage share buffers again, in case moving them to a device has copied the buffers."""
     names = {name for name, _ in evaluated.named_buffers()}
     for name, buffer in trained.named_buffers():
         if name in names:

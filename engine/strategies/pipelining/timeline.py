@@ -58,10 +58,10 @@ def _one_f_one_b(stage: int, warmup: int, microbatches: int) -> Iterator[Pass]:
 def simulated(order: Order) -> list[list[tuple[float, float]]]:
     """Compute start and end of each pass in `order`, if all stages cost the same and transfers cost nothing.
 
-    The unit is the time that a device needs for a microbatch's forward passes through all its stages. Each rank executes its
-    passes in order. A pass waits for its prerequisites: a forward pass for that of the previous stage, a backward pass for
-    its forward pass and for the backward pass of the next stage, and a weights-only pass for the inputs-only pass. Raises
-    ValueError if the order deadlocks.
+    The unit is the time that a device needs for a microbatch's forward passes through all its stages. Each rank
+    executes its passes in order. A pass waits for its prerequisites: a forward pass for that of the previous stage, a
+    backward pass for its forward pass and for the backward pass of the next stage, and a weights-only pass for the
+    inputs-only pass. Raises ValueError if the order deadlocks.
     """
     stages = {task.stage for passes in order for task in passes}
     share = len(order) / len(stages)
@@ -107,9 +107,9 @@ class ScheduleProfiler(StepProfiler):
 
     `devices` is the number of these ranks, and `theory` the idle fraction of `schedule` in theory.
 
-    While recording, each rank saves start and end of its passes. CPU workers use the clock that all processes of a machine
-    share. GPU workers record events in the stream, which do not slow the step. They are read afterwards, and converted to the
-    host's clock with an event whose time is known on both clocks.
+    While recording, each rank saves start and end of its passes. CPU workers use the clock that all processes of a
+    machine share. GPU workers record events in the stream, which do not slow the step. They are read afterwards, and
+    converted to the host's clock with an event whose time is known on both clocks.
     """
 
     records = True

@@ -1,7 +1,7 @@
 """Desktop notifications through command-line programs of the system, without a library or window.
 
-On Linux, they use `notify-send` (libnotify), or else `gdbus` (GLib); both follow the Desktop Notifications Specification.
-macOS uses `osascript`, and Windows uses PowerShell; these two are untested.
+On Linux, they use `notify-send` (libnotify), or else `gdbus` (GLib); both follow the Desktop Notifications
+Specification. macOS uses `osascript`, and Windows uses PowerShell; these two are untested.
 """
 
 from __future__ import annotations

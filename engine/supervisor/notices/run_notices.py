@@ -5,8 +5,8 @@ notification, so that it can't delay the run. If this process is still sending w
 alone. Problems with the user's command are logged as warnings or, after `RunFinished`, written to supervisor.log.
 
 A run stalls if it makes no progress (step, validation, checkpoint or new phase) for `STALL_S` after a warning of
-`watchdog`. While training, it also stalls without progress for `STALL_S` or the time of `STALL_STEPS` steps, whichever is
-longer. Each stall is reported once. A run that was killed together with its supervisor can't report it.
+`watchdog`. While training, it also stalls without progress for `STALL_S` or the time of `STALL_STEPS` steps, whichever
+is longer. Each stall is reported once. A run that was killed together with its supervisor can't report it.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ _TITLES: dict[NoticeKind, str] = {
 class Notices:
     """Sender of notifications about one execution of `run`.
 
-    Pass all events to `on_event`, call `tick` often, and call `close` after `RunFinished`. No method waits, raises an exception or
-    starts a thread. `warn` is called to log problems with notifications.
+    Pass all events to `on_event`, call `tick` often, and call `close` after `RunFinished`. No method waits, raises an
+    exception or starts a thread. `warn` is called to log problems with notifications.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Notices:
     def _notify(
         self, kind: NoticeKind, text: str, *, outcome: str = "", cause: str = "", best: dict[str, float] | None = None
     ) -> None:
-        """Send a notification if the settings request it; `outcome`, `cause` and `best` are passed to the user's command."""
+        """Send a notification if the settings request it; `outcome`, `cause` and `best` are for the user's command."""
         seconds = self._clock() - self._began
         settings = self._load_settings()
         if not settings.wants(kind, seconds):

@@ -1,7 +1,7 @@
 """``python -m engine.supervisor.notices.sending``: send one notification and print the result.
 
-It reads a `Notice` from standard input and prints a `NoticeSent`. It runs in a process and session of its own, so that a
-hanging desktop or command can't delay the run, and so that it can outlive the supervisor, which often exits directly
+It reads a `Notice` from standard input and prints a `NoticeSent`. It runs in a process and session of its own, so that
+a hanging desktop or command can't delay the run, and so that it can outlive the supervisor, which often exits directly
 afterwards.
 """
 

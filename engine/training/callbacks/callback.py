@@ -13,7 +13,8 @@ class StepEnd(NamedTuple):
 
     Attributes:
         report: True if the step's metrics should be reported.
-        settled: True to read the metrics immediately; False to read them one step later, while a GPU computes that step.
+        settled: True to read the metrics immediately; False to read them one step later, while a GPU computes that
+            step.
         record: True if the profiler records the next step.
         last: True for the last step of an epoch.
     """

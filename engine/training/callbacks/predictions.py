@@ -61,8 +61,8 @@ def _load_readable(
 class Picked(ImageSet):
     """Evenly spaced images of a split, decoded in memory, except for those that a rank can't read.
 
-    The model sees the `middle` pixels of each side. `indices` are the images' indices in the split. `all_reduce_max` lets the
-    ranks agree on readable images.
+    The model sees the `middle` pixels of each side. `indices` are the images' indices in the split. `all_reduce_max`
+    lets the ranks agree on readable images.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Picked(ImageSet):
         return self._images.batch_targets(rows, planes, placement, size)
 
     def visible_input(self, index: int) -> Bytes:
-        """Return the input as an RGB image, uint8 [h, w, 3]: gray is repeated, and channels after the third are dropped."""
+        """Return the input as an RGB image, uint8 [h, w, 3]: repeat gray, or drop channels after the third."""
         pixels = self._loaded[index][: self._channels, self._visible, self._visible].permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
 
@@ -144,8 +144,8 @@ class RankSamples(NamedTuple):
 class Predictions(Callback):
     """Callback that predicts the same samples after every validation; each rank predicts some of them.
 
-    `pick` loads the samples before the first prediction. The rank with the model's outputs draws them into the run folder,
-    and rank 0 reports them. If drawing or writing fails, this is reported once, and the training continues.
+    `pick` loads the samples before the first prediction. The rank with the model's outputs draws them into the run
+    folder, and rank 0 reports them. If drawing or writing fails, this is reported once, and the training continues.
     """
 
     def __init__(

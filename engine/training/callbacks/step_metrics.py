@@ -20,8 +20,8 @@ _NEVER = 1 << 62
 class StepReport(Callback):
     """Callback that accumulates the results of steps, reduces them over all ranks and reports them.
 
-    On a GPU, they are reported one step late, so that the device computes the next step during the copy. Raises NotFinite on
-    all ranks if a loss is not finite. `saved` returns True if the run has a checkpoint.
+    On a GPU, they are reported one step late, so that the device computes the next step during the copy. Raises
+    NotFinite on all ranks if a loss is not finite. `saved` returns True if the run has a checkpoint.
     """
 
     def __init__(self, strategy: Strategy, emit: Callable[[Event], None], saved: Callable[[], bool]) -> None:

@@ -104,8 +104,8 @@ def copy_checkpoint(source: Path, target: Path) -> None:
 def read_checkpoint(path: Path) -> tuple[Any, str]:
     """Load the checkpoint at `path` on the CPU, and return it with its SHA-256. Raises OSError and DamagedCheckpoint.
 
-    On Linux, tensors are mapped from the file: processes on one machine share its pages, and read only the parts that they
-    use. If the file is replaced, it occupies disk space until its last tensor is freed.
+    On Linux, tensors are mapped from the file: processes on one machine share its pages, and read only the parts that
+    they use. If the file is replaced, it occupies disk space until its last tensor is freed.
     """
     with open_file(path) as stream:
         sha256 = _verify(stream)

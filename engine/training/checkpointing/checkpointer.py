@@ -52,9 +52,10 @@ class _PendingWrite:
 class Checkpointer:
     """Checkpointer that copies the state of a run and lets the writer on rank 0 save it while the training continues.
 
-    Snapshots are written one at a time, so that main memory holds at most one copy of the state and one of the best model.
-    All ranks call `save`, `wait`, `is_better` and `has_checkpoint` together. Leaving the context only waits for the writer of
-    this rank, so it also works at the end of a failed run. It also writes a best state that is not on the disk yet.
+    Snapshots are written one at a time, so that main memory holds at most one copy of the state and one of the best
+    model. All ranks call `save`, `wait`, `is_better` and `has_checkpoint` together. Leaving the context only waits for
+    the writer of this rank, so it also works at the end of a failed run. It also writes a best state that is not on the
+    disk yet.
 
     Attributes:
         best: Metrics of the best epoch on the disk, equal on all ranks.
@@ -155,8 +156,8 @@ class Checkpointer:
             progress: Position in the run.
             measures: Metrics of the validation at the end of an epoch.
             averaged: State of the averaged model, if it was validated and is the best.
-            may_skip: True to skip this checkpoint if the previous one is recent, compared with the time that writing takes. A
-                new best state is then saved with the next checkpoint.
+            may_skip: True to skip this checkpoint if the previous one is recent, compared with the time that writing
+                takes. A new best state is then saved with the next checkpoint.
         """
         started = time.perf_counter()
         is_better = measures is not None and self.is_better(measures)
@@ -232,8 +233,8 @@ class Checkpointer:
     def retry_final_save(self, *, stopped: bool, is_cancelled: Callable[[], bool]) -> str:
         """Wait for the last checkpoint of a run, and retry for a while if the disk refuses it.
 
-        Meanwhile, the user may name another folder for it. On rank 0, returns "" if the final state is in the run folder, else an
-        explanation.
+        Meanwhile, the user may name another folder for it. On rank 0, returns "" if the final state is in the run
+        folder, else an explanation.
         """
         self.wait()
         self._reporter.set_activity("save")

@@ -18,7 +18,7 @@ from engine.training.checkpointing.checkpoint_files import CheckpointError, copy
 
 
 class NotSavedElsewhere(Exception):  # noqa: N818 - describes the outcome
-    """Error for a state that could not be saved in another folder, where nothing is left behind. Its text gives the reason."""
+    """Error for a state that could not be saved in another folder, which is unchanged; its text gives the reason."""
 
 
 def save_elsewhere(
@@ -26,8 +26,8 @@ def save_elsewhere(
 ) -> RunFolder:
     """Create a copy of the run folder in `folder` with job, last.pt and best.pt, and flush it to the disk.
 
-    `last` and `best` are the checkpoints' content; None copies the run's file if it is readable. Existing files are never
-    overwritten, which makes it safe to save in folders that others can write to. Raises NotSavedElsewhere.
+    `last` and `best` are the checkpoints' content; None copies the run's file if it is readable. Existing files are
+    never overwritten, which makes it safe to save in folders that others can write to. Raises NotSavedElsewhere.
     """
     copy = RunFolder(folder / run.run_id)
     _check(folder, copy, state_bytes(last) + state_bytes(best))

@@ -38,9 +38,9 @@ _KEYS = {
 class Checkpoint:
     """Checkpoint for resuming: last.pt, or the newest intact one before it if last.pt is damaged.
 
-    `plain` is the initial state of the job's plain model, and `classes` are the classes of the dataset. `path` is the file
-    that was read. All ranks read it together. Raises TaskError if the file is not a checkpoint, or has another model, other
-    classes or another optimizer.
+    `plain` is the initial state of the job's plain model, and `classes` are the classes of the dataset. `path` is the
+    file that was read. All ranks read it together. Raises TaskError if the file is not a checkpoint, or has another
+    model, other classes or another optimizer.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Checkpoint:
     def progress(self, steps: int) -> TrainProgress:
         """Return the position in the run at which the job resumes, with `steps` steps per epoch.
 
-        The seed determines the order of samples in each epoch. An interrupted epoch starts over if the job has another order than
-        the resumed run.
+        The seed determines the order of samples in each epoch. An interrupted epoch starts over if the job has another
+        order than the resumed run.
         """
         content = self._content
         epoch, done = content["epoch"], content["done"]
@@ -113,8 +113,8 @@ class Checkpoint:
     def restore_accumulation(self, *, is_alone: bool) -> tuple[Job, int]:
         """Return the job, and the number of parts for an evaluation's batches, as adapted by the resumed run.
 
-        If that run ran out of memory, it divided batches into more parts. A single worker keeps this division if the job needs as
-        much memory.
+        If that run ran out of memory, it divided batches into more parts. A single worker keeps this division if the
+        job needs as much memory.
         """
         job, before, parts = self._job, self.job, self._content["parts"]
         if not is_alone or not _needs_same_memory(before, job):
@@ -138,7 +138,7 @@ class Checkpoint:
         )
 
     def cut(self, job: Job) -> Cut | None:
-        """Return the cut of the resumed run; None if `job`, with its automatic choices, must cut the model differently."""
+        """Return the cut of the resumed run; None if `job`, with automatic choices, must cut the model differently."""
         if self._content["cut"] is None or not computes_alike(self.job, job):
             return None
         cut = msgspec.convert(self._content["cut"], Cut)
@@ -151,9 +151,9 @@ class Checkpoint:
     ) -> None:
         """Load the checkpoint into the strategy, the optimizer and the checkpointer, to resume at `progress`.
 
-        The best epoch is that of the best.pt next to the checkpoint, unless best.pt is newer than the checkpoint. If strategy, seed
-        and number of devices are the same, the random states of every rank are restored, too. All ranks call it together,
-        once.
+        The best epoch is that of the best.pt next to the checkpoint, unless best.pt is newer than the checkpoint. If
+        strategy, seed and number of devices are the same, the random states of every rank are restored, too. All ranks
+        call it together, once.
         """
         content, last = self._content, checkpointer.path("last")
         if last.exists() and self.path.samefile(last):
