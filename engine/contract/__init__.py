@@ -1,1 +1,1 @@
-"""Data and messages that the window, the command line and the engine exchange with each other."""
+"""Data and messages that the window, the command line and the engine exchange."""

@@ -1,8 +1,8 @@
-"""Orders and answers of the advisor, and of the finders for a learning rate and a batch size.
+"""Orders and answers for the advisor, and for the finders of a learning rate and a batch size.
 
-``python -m engine.advisor`` carries out a `FinderOrder`. ``python -m engine.advisor.advice`` finds the fastest way to
-train a job by short trials. After Ctrl+C or SIGTERM it stops the trials and answers with the measurements made until
-then (`Advice.ended_by` is "stopped"), so callers should read to the last line. Both processes and their workers exit
+``python -m engine.advisor`` executes a `FinderOrder`. ``python -m engine.advisor.advice`` finds the fastest way to
+train a job by short trials. On Ctrl+C or SIGTERM it stops the trials and still answers with the measurements that it
+has (`Advice.ended_by` is "stopped"), so callers should read up to the last line. Both processes and their workers exit
 when their parent exits.
 """
 
@@ -16,27 +16,27 @@ from engine.contract.job import Job, job_from_values
 from engine.contract.messages import Done, Progress, Refused
 
 BUDGET_S = 60.0
-"""Default time for all trials together."""
+"""Default time for all trials together, in seconds."""
 
 Value = bool | int | float | str | tuple[str, ...] | None
-"""Value of a job's field."""
+"""Value of a job field."""
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Speed of the network between machines, in each direction, as stated by the user and not measured."""
+    """Speed of the network between machines, in each direction. The user states it; it is not measured."""
 
     bits_per_second: float
     latency_s: float = 50e-6
 
 
 class AdviceOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Job to advise on, with the devices that trials may use.
+    """Job to advise on, with the devices that may be used for trials.
 
     Attributes:
         seconds: Time for all trials together.
         remeasure: Measure even if a cached answer exists.
-        machines: Number of machines like this one; if above 1, the answer also predicts their speed.
-        network: Network that joins these machines.
+        machines: Number of machines like this one. If it is above 1, the answer also predicts their speed.
+        network: Network that connects these machines.
     """
 
     job: Job
@@ -59,12 +59,12 @@ State = Literal["waiting", "trying", "measured", "slower", "too_large", "failed"
 
 
 class JobTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Predicted duration of the full job: ``start_s + epochs * (steps * step_s + validation_s)``.
+    """Predicted duration of the complete job: ``start_s + epochs * (steps * step_s + validation_s)``.
 
     Attributes:
-        start_s: Additional time that the first epoch takes because images are decoded.
+        start_s: Additional time of the first epoch, in which images are decoded.
         steps: Steps per epoch.
-        validation_s: Time for validation and checkpoint after each epoch.
+        validation_s: Time for validation and saving a checkpoint after each epoch.
         measured: Terms that were measured: "start", "step", "data", "validation".
         estimated: The other terms.
     """
@@ -84,16 +84,16 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     Attributes:
         name: Name for users: "DDP, 2 devices, accumulation 2".
-        changes: Fields that differ from the requested job; `changed` applies them.
+        changes: Fields that differ from the requested job. `changed` applies them.
         is_requested: True for the job as requested.
-        images_per_second: Median speed of all devices together, limited by the data pipeline if that is slower than the
-            step.
-        low: Lower end of the speed's confidence interval.
-        high: Upper end of the speed's confidence interval.
-        timed_steps: Number of steps in which the speed was measured.
+        images_per_second: Median speed of all devices together. It is limited by the data pipeline if that is slower
+            than the step.
+        low: Lower end of the confidence interval for the speed.
+        high: Upper end of the confidence interval for the speed.
+        timed_steps: Number of steps for which the speed was measured.
         data_wait_share: Fraction of the step that is spent waiting for data.
         memory_bytes: Peak memory of a device, or of a worker on the CPU.
-        estimated_bytes: Peak memory as estimated before the trial.
+        estimated_bytes: Peak memory that was estimated before the trial.
         limit_bytes: Memory of the device.
         efficiency: Speed per device relative to the fastest candidate with one device.
         joules_per_thousand_images: Energy, if the GPUs measure it.
@@ -133,12 +133,12 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdviceProgress(Progress, tag="progress", frozen=True, kw_only=True):
-    """Progress of the advisor; `seconds_left` is the remaining time for trials.
+    """Progress of the advisor. `seconds_left` is the remaining time for trials.
 
     Attributes:
         considered: Number of candidates.
         left: Number of trials that remain in this round.
-        table: Candidates with a trial in their current ranking, then the waiting ones.
+        table: Candidates that have been tried, in their current ranking, followed by the waiting ones.
     """
 
     considered: int = 0
@@ -149,8 +149,8 @@ class AdviceProgress(Progress, tag="progress", frozen=True, kw_only=True):
 class MachinesPrediction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Predicted speed of several machines.
 
-    It is computed from the measured step and the bytes to send over the stated network. `efficiency` is the speed per
-    machine relative to that of a single machine.
+    It is computed from the measured step and the number of bytes to send over the network. `efficiency` is the speed
+    per machine relative to the speed of a single machine.
     """
 
     machines: int
@@ -163,23 +163,23 @@ class MachinesPrediction(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Answer of the advisor.
+    """Answer from the advisor.
 
     Attributes:
-        table: Tried candidates, fastest first and those that don't fit last. The first one is recommended if `fits` is
-            True.
-        fits: True if any candidate fits into memory.
+        table: Tried candidates, fastest first. Those that don't fit in memory come last. The first one is recommended
+            if `fits` is True.
+        fits: True if any candidate fits in memory.
         sentence: Reason why the first candidate is the best.
         remedies: Ways to make the job fit, cheapest first.
-        what_would_change: Sentences about circumstances in which another candidate would be the best.
+        what_would_change: Sentences about circumstances that would make another candidate the best.
         considered: Number of candidates.
         left_out: Candidates that were not tried, by reason.
-        memory_by: Method that computed `estimated_bytes`.
+        memory_by: Method that was used to compute `estimated_bytes`.
         ended_by: "settled" if the ranking is certain at the level `confidence`, "time" if no time was left, or
             "stopped".
         measured_at: Seconds since the epoch.
-        hardware: Devices of the measurement.
-        versions: Software of the measurement.
+        hardware: Devices used for the measurement.
+        versions: Versions of the software used for the measurement.
         is_cached: True for a cached answer to an equal order on the same devices and versions.
     """
 
@@ -202,7 +202,7 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
 
     @property
     def equally_fast(self) -> tuple[Candidate, ...]:
-        """Fastest candidate and all candidates whose confidence intervals overlap its interval."""
+        """Fastest candidate, and all candidates whose confidence interval overlaps with that of the fastest."""
         lowest = self.table[0].low if self.table else None
         if lowest is None:
             return self.table[:1]
@@ -213,10 +213,10 @@ ADVISING = msgspec.json.Decoder(AdviceProgress | Refused | Done[Advice])
 
 
 def changed(job: Job, candidate: Candidate) -> Job:
-    """Return `job` with the changes of `candidate`.
+    """Return a copy of `job` with the changes of `candidate`.
 
     Raises:
-        ValueError: The changes make an invalid job.
+        ValueError: The changes make the job invalid.
     """
     changed_job, problems = job_from_values(job.values() | candidate.changes)
     if changed_job is None:
@@ -228,7 +228,7 @@ Finder = Literal["rate", "batch"]
 
 
 class FinderOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request for a finder."""
+    """Request to a finder."""
 
     finder: Finder
     job: Job
@@ -247,12 +247,12 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
 
     Attributes:
         points: Steps in order.
-        suggestion: Suggested learning rate; None if the curve suggests none.
-        why: Reason for the suggestion, or for its absence, in a sentence.
+        suggestion: Suggested learning rate, or None if the curve does not suggest one.
+        why: Reason for the suggestion, or for not giving one, in a sentence.
         remedy: Advice if there is no suggestion.
-        steepest: Rate at which the smoothed loss falls fastest.
-        valley: Rate that fastai would suggest by default.
-        smoothing: Standard deviation of the smoothing Gaussian, in decades of the rate.
+        steepest: Learning rate at which the smoothed loss falls fastest.
+        valley: Learning rate that fastai would suggest by default.
+        smoothing: Standard deviation of the Gaussian used for smoothing, in decades of the learning rate.
         diverged: True if the training was stopped because the loss exploded.
     """
 
@@ -267,10 +267,10 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
 
 
 class BatchTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Tried batch size; if it did not fit, only `size` is known.
+    """Tried batch size. If it did not fit in memory, only `size` is known.
 
     Attributes:
-        memory_bytes: Peak use of the memory that is closest to its limit.
+        memory_bytes: Peak use of the memory that came closest to its limit.
         limit_bytes: Capacity of that memory.
         limit: Name of that memory: "memory", "GPU 0".
     """
@@ -284,11 +284,11 @@ class BatchTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class BatchFound(msgspec.Struct, tag="batch", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result of trying batch sizes, each the total over all devices.
+    """Result of trying batch sizes. A batch size is the total over all devices.
 
     Attributes:
         trials: Tried sizes in ascending order.
-        largest: Largest size that fits, verified by training steps; None if none fits.
+        largest: Largest size that fits, verified by training steps, or None if no size fits.
         knee: Smallest size for which no larger size is more than 5 % faster.
         ended_by: Reason why no larger size was tried: memory, the number of training images, or the time limit.
         why: Explanation in words.
@@ -307,10 +307,10 @@ FINDING = msgspec.json.Decoder(Progress | Refused | Done[RateFound | BatchFound]
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Estimated peak memory of a device or CPU worker; None if the model can't be estimated without a step."""
+    """Estimated peak memory of a device or CPU worker, or None if it can't be estimated without a training step."""
 
     bytes: int | None
 
 
 ESTIMATING = msgspec.json.Decoder(Refused | Done[MemoryEstimate])
-"""``python -m engine.advisor.memory_estimate`` estimates the memory of the job that is its order."""
+"""Decoder for the answers from ``python -m engine.advisor.memory_estimate``, which estimates the memory for a job."""

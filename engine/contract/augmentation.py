@@ -1,4 +1,4 @@
-"""Transforms of an augmentation: their notation, and presets for each kind of task.
+"""Transforms in an augmentation: their notation, and presets for each kind of task.
 
 A transform is written as its name and numbers, separated by colons: `rotate:10`.
 """
@@ -17,8 +17,9 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 
 CLOSING_EPOCHS = 10
-"""Number of epochs without mosaic at the end of a run, like Ultralytics' `close_mosaic`, but at most a tenth of the
-run.
+"""Number of epochs without mosaic at the end of a run, as in Ultralytics' `close_mosaic`.
+
+It is limited to a tenth of the run.
 """
 
 
@@ -37,8 +38,8 @@ class _Number(NamedTuple):
 class _Spec(NamedTuple):
     """Parameters of a transform.
 
-    `only` lists the kinds of targets that it supports, () for all; `why` is the reason. With `ordered`, the second
-    number must not be less than the first.
+    `only` lists the kinds of targets that it supports, or () for all. `why` is the reason. If `ordered` is True, the
+    second number must not be less than the first.
     """
 
     numbers: tuple[_Number, ...] = ()
@@ -72,19 +73,19 @@ TRANSFORMS: dict[str, _Spec] = {
     "erase": _Spec((_Number("a chance", 0, 1, 0.25),), ("images",), "it would leave labels under what it erases"),
     "mosaic": _Spec((_Number("a chance", 0, 1, 1.0),), ("boxes",), "it puts four images with their boxes together"),
 }
-"""Transforms by name, with their numbers; numbers with a default may be omitted."""
+"""Transforms by name, with their numbers. Numbers that have a default may be omitted."""
 
 
 @dataclass(frozen=True)
 class Transform:
-    """Transform of an augmentation, with values for all its numbers."""
+    """Transform in an augmentation, with values for all its numbers."""
 
     name: str
     numbers: tuple[float, ...] = ()
 
 
 def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Problem:
-    """Parse a transform; return a problem if it is invalid for targets of `kind`."""
+    """Parse a transform. Returns a problem if it is invalid for targets of `kind`."""
     name, *given = text.strip().split(":")
     spec = TRANSFORMS.get(name)
     if spec is None:
@@ -114,7 +115,7 @@ def _strengths() -> dict[str, dict[str, list[str]]]:
 
 
 def augmentation_kind(task: str) -> AugmentationKind | None:
-    """Return the kind of targets that augmentations transform along with a task's images.
+    """Return the kind of targets that augmentations transform together with a task's images.
 
     Returns None for an unknown task, and for a task without images.
     """
@@ -123,10 +124,10 @@ def augmentation_kind(task: str) -> AugmentationKind | None:
 
 
 def transforms(job: Job) -> tuple[Transform, ...]:
-    """Return the transforms of the job's augmentation.
+    """Return the transforms in a job's augmentation.
 
-    The result is empty for "none", for "light" (a special crop), and for tasks without images. Invalid transforms,
-    which `checks.training_checks` reports, are skipped.
+    The result is empty for "none", for "light" (a special crop), and for tasks without images. Invalid transforms are
+    skipped, since `checks.training_checks` reports them.
     """
     kind = augmentation_kind(job.task)
     if kind is None or job.augmentation.name in ("none", "light"):
@@ -136,12 +137,12 @@ def transforms(job: Job) -> tuple[Transform, ...]:
 
 
 def describe(job: Job) -> str:
-    """Return the transforms of the job's augmentation as text, "" if there are none."""
+    """Describe the transforms in a job's augmentation, or return "" if there are none."""
     return ", ".join(":".join([each.name, *(f"{number:g}" for number in each.numbers)]) for each in transforms(job))
 
 
 def mosaic_ends(epochs: int) -> int:
-    """Return the last epoch with mosaic in a run of `epochs` epochs."""
+    """Return the last epoch with mosaic in a run with `epochs` epochs."""
     return epochs - min(CLOSING_EPOCHS, -(-epochs // 10))
 
 
@@ -149,7 +150,7 @@ def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
     """Return True if a mirrored image has the same meaning.
 
     With "auto", this depends on whether samples are `images`, and on the classes: digits, or single letters and digits,
-    suggest images of characters, which are not mirrored.
+    suggest images of characters, which must not be mirrored.
     """
     if job.augmentation.mirror != "auto":
         return job.augmentation.mirror == "on"
@@ -162,7 +163,7 @@ def _example(name: str, spec: _Spec) -> str:
 
 
 def _value(word: str, number: _Number) -> float | None:
-    """Parse a number; return None if it is invalid or out of range."""
+    """Parse a number, or return None if it is invalid or out of range."""
     try:
         value = float(word)
     except ValueError:

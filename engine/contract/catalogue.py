@@ -1,8 +1,8 @@
 """Catalogue of tasks, models and strategies, as data.
 
-``python -m engine.catalogue`` generates `resources/catalogue.json`, and CI checks that the file is current, so that
-hundreds of models can be listed without importing torch. ``python -m engine.catalogue --plugins`` writes the additions
-of installed plug-ins to a `Supplement` in the user's cache when the engine first sees them.
+``python -m engine.catalogue`` generates `resources/catalogue.json`, so that hundreds of models can be listed without
+importing torch. CI checks that the file is current. When the engine first sees installed plug-ins, it writes their
+additions to a `Supplement` in the user's cache (``python -m engine.catalogue --plugins``).
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from engine.system import paths, plugins
 from engine.system.files import read_file
 
 DROPOUT_FIELDS = ("dropout", "stochastic_depth")
-"""Fields of the job with probabilities of dropping units or layers in training."""
+"""Job fields with probabilities for dropping units or layers in training."""
 MODEL_FIELDS = (*DROPOUT_FIELDS, "head_rate")
-"""Fields of the job that only some models use, except those about encoders and BatchNorm."""
+"""Job fields that only some models use, except those about encoders and BatchNorm."""
 
 DeviceKind = Literal["cuda", "cpu"]
 
 PredictionKind = Literal["class", "labels", "pixels", "lines", "objects", "points", "raw"]
 """Kind of predictions that a task's models make.
 
-Class or labels of an image; classes of its pixels; lines or objects in it; classes of points; or values that only a
-user-defined task can interpret.
+These are a class or labels for an image, classes of its pixels, lines or objects in it, classes of points, or values
+that only a user-defined task can interpret.
 """
 AugmentationKind = Literal["images", "masks", "lines", "edges", "boxes"]
-"""Kind of targets that augmentations transform along with the images."""
+"""Kind of targets that augmentations transform together with the images."""
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Validation metric; `id` is its key in the measures of `Validation` events."""
+    """Validation metric. `id` is its key in the measures of `Validation` events."""
 
     id: str
     title: str
@@ -78,7 +78,7 @@ class DefaultModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @property
     def values(self) -> dict[str, bool | str]:
-        """Return the values of the job's fields that select this model."""
+        """Return the values of the job fields that select this model."""
         return {"model": self.model, "encoder": self.encoder} if self.encoder else {"model": self.model}
 
 
@@ -86,20 +86,21 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Catalogue entry for a task.
 
     Attributes:
-        annotations: Kinds of annotations that it learns from, the preferred one first.
-        metrics: Validation metrics; the first decides which checkpoint is best unless the job names another.
-        defaults: Models for new jobs, best first; the last is always available. Empty for a `file`.
-        fields: Fields of the job that apply to this task in addition to those that apply to all tasks.
-        without: Fields of the job that apply to all other tasks but not to this one.
-        models: Task whose models this one uses; "" if it has its own models.
+        annotations: Kinds of annotations that it can learn from, the preferred one first.
+        metrics: Validation metrics. The first one decides which checkpoint is the best unless the job names another.
+        defaults: Models for new jobs, best first. The last one is always available. Empty if `file` is True.
+        fields: Job fields that apply to this task in addition to the fields that apply to all tasks.
+        without: Job fields that apply to all other tasks but not to this one.
+        models: Task whose models this one uses, or "" if it has its own models.
         file: True if the model's Python file defines what is learned, so that the metrics are unknown before it runs.
-        classes: Number of classes that a dataset must have; None for any number.
-        losses: Values of the job's `loss` that the task offers, its default first; empty if there is no choice.
+        classes: Number of classes that a dataset must have, or None for any number.
+        losses: Values of the job's `loss` that the task offers, its default first. Empty if there is no choice.
         options: Options that the task declares.
-        predicts: Kind of predictions, which decides how predictions are made, written, drawn and converted.
-        augmentation: Kind of targets that augmentations transform along with images; None if samples are not images.
-        scores: Number of scores per pixel that its models return; None for one per class.
-        hub_task: Name of the task on the Hugging Face Hub; "" if the Hub has none.
+        predicts: Kind of predictions. It decides how predictions are made, written, drawn and converted.
+        augmentation: Kind of targets that augmentations transform together with images, or None if samples are not
+            images.
+        scores: Number of scores per pixel that its models return, or None for one score per class.
+        hub_task: Name of the task on the Hugging Face Hub, or "" if the Hub doesn't have it.
     """
 
     id: str
@@ -121,36 +122,37 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def model(self) -> str:
-        """Return the default model that is always available, or "" if there is none."""
+        """Default model that is always available, or "" if there is none."""
         return self.defaults[-1].model if self.defaults else ""
 
 
 ANY_SIZE = -1
-"""Special image size that means all sizes."""
+"""Value of `ModelEntry.lone_batch_norm` that means all image sizes."""
 
 
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Model in the catalogue.
+    """Catalogue entry for a model.
 
     Attributes:
         image_size: Default side of square images in pixels.
         min_image_size: Smallest side in pixels.
         split_points: Points at which a pipeline may cut the model, in order.
         uncuttable: Reason why the model has no split points.
-        blocks: Number of repeated blocks, the units of activation checkpointing and sharding; 0 for none.
+        blocks: Number of repeated blocks, the units of activation checkpointing and sharding, or 0 for none.
         tied: Parameters that share memory with others.
         tensor_parallel: True if tensor parallelism can split some layers.
         encoder: True if the model is a decoder on top of the job's encoder.
-        lone_batch_norm: Largest image size at which a BatchNorm layer gets only one value per channel and image;
+        lone_batch_norm: Largest image size for which a BatchNorm layer gets only one value per channel and image.
             `ANY_SIZE` for every size, 0 for none.
-        fields: Fields among `MODEL_FIELDS` that the model uses.
+        fields: Fields in `MODEL_FIELDS` that the model uses.
         weights: Pretrained weights. None for models without weights, for decoders, and for timm's models (see
             `weights_of`).
         construction: Python expression that builds one of Footplate's networks: a format string with the fields
             `encoder`, `classes` and `channels`.
-        package: Installed package that adds the model; "" for a built-in model.
-        extra: Extra of Footplate that the model needs, such as "transformers"; "" for none (see `missing_extra`).
-        published: Accuracy of the pretrained weights with its source: "COCO 46.7 AP, torchvision"; "" if unknown.
+        package: Installed package that adds the model, or "" for a built-in model.
+        extra: Extra of Footplate that the model needs, such as "transformers", or "" for none (see `missing_extra`).
+        published: Accuracy of the pretrained weights with its source, as in "COCO 46.7 AP, torchvision", or "" if it is
+            unknown.
         options: Options that the model declares.
     """
 
@@ -179,29 +181,30 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     @property
     def license(self) -> str:
-        """Return the title of the license of the pretrained weights; "" if it is unknown or there are none."""
+        """Title of the license of the pretrained weights, or "" if it is unknown or there are no weights."""
         return self.weights.licence_title if self.weights is not None and self.weights.licence else ""
 
 
 MeshDimension = Literal["replicate", "shard", "pipeline", "tensor"]
-"""How devices along one dimension of a run's mesh divide its work.
+"""Way to divide work among the devices along one dimension of a run's mesh.
 
-"replicate": copies of the model take parts of every batch. "shard": the same, and each device stores a shard of every
-parameter. "pipeline": each device holds some layers of the model. "tensor": each device computes a slice of every layer.
+"replicate": copies of the model process parts of every batch. "shard": the same, but each device stores only a shard of
+every parameter. "pipeline": each device holds some layers of the model. "tensor": each device computes a slice of every
+layer.
 """
 MESH_DIMENSIONS: tuple[MeshDimension, ...] = get_args(MeshDimension)
 
 
 class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Strategy in the catalogue: how it divides the work among devices, which decides which jobs it can run.
+    """Catalogue entry for a strategy, which divides the work among devices. The entry decides which jobs it can run.
 
     Attributes:
-        mesh: Dimensions of the mesh of devices, the outer one first; empty for one device. With two dimensions, the
+        mesh: Dimensions of the mesh of devices, the outer one first. Empty for one device. With two dimensions, the
             outer one has as many devices as the job has `replicas`.
         process_per_device: True to run one worker per device, False to run one worker for all devices.
         shards_optimizer: True if each replica stores the optimizer state for only a part of the parameters.
         is_recommended: True if advice, restarts and commands choose this strategy among those with the same mesh.
-        fields: Fields of the job that only have an effect under this strategy and others that list them.
+        fields: Job fields that have an effect only under strategies that list them.
         options: Options that the strategy declares.
     """
 
@@ -223,12 +226,12 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def max_devices(self) -> int | None:
-        """Largest number of devices; None for any number."""
+        """Largest number of devices, or None for any number."""
         return None if self.mesh else 1
 
     @property
     def splits_batch(self) -> bool:
-        """True if devices, or groups of them, process different parts of every batch."""
+        """True if devices, or groups of devices, process different parts of every batch."""
         return "replicate" in self.mesh or "shard" in self.mesh
 
     @property
@@ -243,7 +246,7 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def splits_layers(self) -> bool:
-        """True if the devices of a group compute slices of each layer, for the same images."""
+        """True if the devices in a group compute slices of each layer for the same images."""
         return "tensor" in self.mesh
 
     @property
@@ -263,12 +266,12 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Additions to a catalogue by plug-ins.
+    """Additions to a catalogue from plug-ins.
 
     Attributes:
         formats: Ids of dataset formats.
-        annotations: Kinds of annotations for tasks, by the tasks' ids.
-        metrics: Metrics for tasks, by the tasks' ids.
+        annotations: Kinds of annotations for tasks, by task id.
+        metrics: Metrics for tasks, by task id.
         problems: Warnings about plug-ins that are left out.
     """
 
@@ -286,8 +289,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         annotation_kinds: Kinds of annotations by id.
-        timm_tags: Tags of the weights for each timm model, the default first; "" for weights without a tag.
-        timm_weights: timm's weights by "NAME.TAG".
+        timm_tags: Tags for the weights of each timm model, the default first, or "" for weights without a tag.
+        timm_weights: Weights from timm by "NAME.TAG".
         problems: Warnings about plug-ins that are left out.
     """
 
@@ -302,7 +305,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     problems: tuple[Problem, ...] = ()
 
     def task_of(self, annotations: str) -> TaskEntry | None:
-        """Return the task that is chosen for a folder with annotations of this kind; None if there is none."""
+        """Return the task that is chosen for a folder with annotations of this kind, or None if there is none."""
         return next((task for task in self.tasks if annotations in task.annotations), None)
 
     def task(self, name: str) -> TaskEntry | None:
@@ -325,7 +328,10 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return next(entry for entry in self.strategies if entry.mesh == mesh and entry.is_recommended)
 
     def options_of(self, task: str, model: str, strategy: str) -> tuple[Field, ...]:
-        """Return the options that a job with this task, model and strategy has; equal names count once."""
+        """Return the options of a job with this task, model and strategy.
+
+        Options with the same name are returned once.
+        """
         entries = (self.task(task), self.model(model), self.strategy(strategy))
         found = {field.name: field for entry in reversed(entries) if entry is not None for field in entry.options}
         return tuple(found.values())
@@ -336,7 +342,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [(entry.title, field) for entry in entries for field in entry.options]
 
     def with_plugins(self, added: Supplement) -> Catalogue:
-        """Return this catalogue with additions from plug-ins."""
+        """Return a copy of this catalogue with additions from plug-ins."""
         tasks = [
             msgspec.structs.replace(
                 task,
@@ -355,18 +361,21 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 EXTRA_MODULES = {"transformers": "transformers"}
-"""Module that tells if an extra of Footplate is installed, by the extra's name."""
+"""Module whose presence shows that an extra of Footplate is installed, by the name of the extra."""
 
 
 def missing_extra(extra: str) -> str:
-    """Return the command that installs an extra of Footplate; "" if it is installed, or for "". Imports nothing."""
+    """Return the command that installs an extra of Footplate, or "" if it is installed or `extra` is "".
+
+    This does not import the extra.
+    """
     if not extra or find_spec(EXTRA_MODULES[extra]) is not None:
         return ""
     return f'pip install "footplate[{extra}]"'
 
 
 def predictions_of(task: str) -> PredictionKind:
-    """Return the kind of predictions that models of the task with this id make, "raw" for an unknown task."""
+    """Return the kind of predictions that models for the task with this id make, or "raw" for an unknown task."""
     entry = load_catalogue().task(task)
     return entry.predicts if entry is not None else "raw"
 
@@ -390,7 +399,7 @@ _FIELDS: dict[plugins.Group, str] = {
     "footplate.metrics": "best_by",
     "footplate.strategies": "strategy",
 }
-"""Field of the job that problems with plug-ins of each group are reported for."""
+"""Job field to which problems with plug-ins are assigned, for each group of plug-ins."""
 
 
 def plugin_problem(plugin: plugins.LeftOut) -> Problem:
@@ -399,13 +408,13 @@ def plugin_problem(plugin: plugins.LeftOut) -> Problem:
 
 
 def supplement_file() -> Path | None:
-    """Return the path of the supplement for the installed plug-ins; None if there are no plug-ins."""
+    """Return the path of the supplement for the installed plug-ins, or None if there are no plug-ins."""
     name = plugins.fingerprint()
     return paths.cache_folder() / "plugins" / f"{name}.json" if name else None
 
 
 def load_supplement() -> Supplement | None:
-    """Return the additions of installed plug-ins; None if there are none or the engine has not seen them."""
+    """Return the additions from installed plug-ins, or None if there are none or the engine has not seen them."""
     file = supplement_file()
     try:
         return msgspec.json.decode(read_file(file), type=Supplement) if file is not None else None
@@ -414,7 +423,7 @@ def load_supplement() -> Supplement | None:
 
 
 def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
-    """Return the known pretrained weights of the job's model or of its encoder."""
+    """Return the known pretrained weights for a job's model or for its encoder."""
     if job.model_is_file:
         return None
     if job.model.name.startswith(TIMM):
@@ -434,7 +443,7 @@ def timm_weights(name: str, catalogue: Catalogue) -> Weights | None:
 
 
 def did_you_mean(name: str, known: list[str]) -> str:
-    """Return a remedy that names the most similar entry of `known`, or lists entries if none is similar."""
+    """Return a remedy that suggests the most similar entry of `known`, or lists entries if none is similar."""
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"Did you mean “{near[0]}”?"

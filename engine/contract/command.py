@@ -1,4 +1,4 @@
-"""Command lines that start a job, also with PyTorch's launcher torchrun, or resume a run."""
+"""Command lines that start a job, with or without PyTorch's launcher torchrun, or resume a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.contract.recipes import load_recipes
 
 
 def command_arguments(job: Job) -> list[str]:
-    """Return the arguments of `footplate` that create this job, on any machine and whatever the folder contains.
+    """Return the arguments for `footplate` that create this job on any machine, whatever the current folder contains.
 
     Fields with default values are omitted, except those that `footplate train` would choose: the model, the devices,
     and the fields that the job's recipe may set.
@@ -37,17 +37,17 @@ def command_arguments(job: Job) -> list[str]:
 
 
 def command_line(job: Job) -> str:
-    """Return the command that starts the job, for a shell."""
+    """Return the shell command that starts a job."""
     return shlex.join(["footplate", *command_arguments(job)])
 
 
 def resume_line(run_id: str, changes: Mapping[str, Any]) -> str:
-    """Return the command that resumes a run with `changes`, plain values by field, for a shell."""
+    """Return the shell command that resumes a run with `changes`, given as plain values by field."""
     return shlex.join(["footplate", "resume", run_id, *flags(changes)])
 
 
 def flags(values: Mapping[str, Any]) -> list[str]:
-    """Return the flags for values by field; an empty value clears the field."""
+    """Return the flags for values by field. An empty value clears the field."""
     arguments = []
     for name, value in values.items():
         if name == "options":
@@ -78,15 +78,18 @@ def _option(flag: str, value: str) -> list[str]:
 
 
 WORKER = "engine.machines.torchrun"
-"""Module that torchrun starts for each device, with the job as JSON or as a job file."""
+"""Module that torchrun starts for each device. It receives the job as JSON or as a job file."""
 _ONE_MACHINE = "--rdzv-backend c10d --rdzv-conf store_type=file"
 """Options of torchrun for a single machine, where the agent's store is a temporary file."""
 _NO_SERVER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
-"""Environment setting that keeps torchrun from opening a port on all interfaces, which one machine does not need."""
+"""Environment setting that prevents torchrun from opening a port on all interfaces.
+
+A single machine does not need it.
+"""
 
 
 def single_process(job: Job) -> Problem | None:
-    """Return a problem if the job has a single process and thus does not need torchrun, else None."""
+    """Return a problem if a job has a single process and thus does not need torchrun, otherwise None."""
     strategy = load_catalogue().strategy(job.resolved_strategy)
     if strategy is not None and strategy.process_per_device and len(job.parallel.devices) > 1:
         return None
@@ -95,9 +98,9 @@ def single_process(job: Job) -> Problem | None:
 
 
 def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
-    """Return the command for each machine by its title, in the order of node ranks, or the problems that prevent it.
+    """Return the commands by machine title, in the order of node ranks, or the problems that prevent the start.
 
-    Several machines use torchrun's static rendezvous at the address and port of the first.
+    Several machines use torchrun's static rendezvous at the address and port of the first machine.
     """
     if problem := single_process(job):
         return {}, [problem]

@@ -1,6 +1,6 @@
 """Partition of a model into pipeline stages.
 
-``python -m engine.advisor.planning`` finds such a partition; its order is a job.
+``python -m engine.advisor.planning`` finds such a partition for a job that it receives as its order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from engine.contract.messages import Done, Progress, Refused
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Part of a model between two neighboring split points, or before the first or after the last.
+    """Part of a model between two neighboring split points, or before the first or after the last one.
 
     Times and bytes are per microbatch. `forward_s` and `backward_s` have one value for each rank in the group (the
     devices of one replica), measured on its device. The backward time includes a fraction of the optimizer's step.
@@ -27,29 +27,27 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     forward_s: tuple[float, ...]
     backward_s: tuple[float, ...]
     activation_bytes: int
-    """Bytes saved for the backward pass: the output is included, the input and the parameters are not."""
+    """Bytes saved for the backward pass, including the output but not the input and the parameters."""
     output_bytes: int
-    """Bytes that are sent forward if the model is cut after this segment; their gradient, sent backward, has the same
-    size.
-    """
+    """Bytes that are sent forward if the model is cut after this segment. Their gradient has the same size."""
     first_module: str = ""
     """Dotted path of the first submodule."""
 
 
 class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Segments of a model and its cuts.
+    """Segments of a model, and the split points where it is cut.
 
     Attributes:
-        stage_ranks: As in `Layout`.
+        stage_ranks: The same as in `Layout`.
         devices: Device of each rank in the group.
         in_flight: Maximum number of microbatches whose activations each stage stores.
         state_bytes: Bytes per parameter for weight, gradient and optimizer state.
-        memory_bytes: Free memory of each rank's device; None if unknown.
+        memory_bytes: Free memory of each rank's device, or None if unknown.
         seconds_per_byte: Cost of sending between two ranks.
         recomputed: True if stages save only their inputs and recompute activations in the backward pass.
-        phased: True if all forward passes of a step precede all backward passes, as in GPipe. The slowest stage of
-            either kind then determines the time.
-        chosen: True if the cuts were found by measuring, not given in the job.
+        phased: True if all forward passes of a step precede all backward passes, as in GPipe. The slowest stage of each
+            phase then determines the time.
+        chosen: True if the cuts were found by measuring, False if the job specifies them.
     """
 
     segments: tuple[Segment, ...]

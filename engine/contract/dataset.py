@@ -1,4 +1,4 @@
-"""Results of inspecting a dataset folder, and previews of its augmented images."""
+"""Results of inspecting a dataset folder, and previews of augmented images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.contract.problems import Problem
 
 
 def inspector_options(job: Job, catalogue: Catalogue, samples: int = 0) -> list[str]:
-    """Return the options of `python -m engine.data` for a job; `samples` are listed with their labels."""
+    """Return the options of `python -m engine.data` for a job. `samples` is the number of samples to list."""
     options = ["--val-fraction", str(job.data.val_fraction), "--seed", str(job.training.seed)]
     task = catalogue.task(job.task)
     if task is not None:
@@ -27,7 +27,7 @@ def inspector_options(job: Job, catalogue: Catalogue, samples: int = 0) -> list[
 
 
 class Unreadable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Image file that can't be used; `path` is relative to the dataset's folder."""
+    """Image file that can't be used. `path` is relative to the dataset folder."""
 
     path: str
     reason: str
@@ -38,10 +38,10 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         counts: Number of readable images by class name. If images have several classes, the number of inspected images
-            with each.
+            with each class.
         is_drawn: True if the folder has no such split, so that it is drawn from the training images.
         total: Number of images, if images have several classes.
-        shares: Fraction of the inspected pixels that has each class.
+        shares: Fraction of the inspected pixels that belong to each class.
         objects: Number of annotated objects of each class in the inspected images.
         object_sides: 5th, 50th and 95th percentile of the square roots of the objects' areas, in pixels.
     """
@@ -62,13 +62,13 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def crop_margin(size: int) -> int:
     """Return the number of pixels by which loaded images exceed `size`, so that the light augmentation can crop them.
 
-    The margin is 1/8, like that from 224 to 256.
+    The margin is one eighth, as for cropping 256 to 224 pixels.
     """
     return max(1, round(size / 8))
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Image for display, as PNG bytes (longest side 384 px), with its annotations drawn in.
+    """Image for display, as PNG bytes (longest side 384 px), with its annotations drawn on it.
 
     `class_name` is "" for images with several classes. `sample` is the index in the split, if known.
     """
@@ -82,7 +82,8 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MaskValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Value that occurs in the masks, as text, with its class, or None if its pixels have no class.
 
-    `share` is the fraction of inspected pixels with this value, and `masks` the number of inspected masks that hold it.
+    `share` is the fraction of inspected pixels with this value, and `masks` the number of inspected masks that contain
+    it.
     """
 
     value: str
@@ -114,12 +115,12 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Sample with its annotations as they were read.
 
     Attributes:
-        file: Path relative to the dataset folder; for images in one file, with the row appended.
+        file: Path relative to the dataset folder. For images in one file, the row is appended.
         split: "train", "val" or "test".
         label: Class, if a sample has exactly one.
-        labels: Labels, if it may have several.
+        labels: Labels, if a sample may have several.
         boxes: Boxes of its objects.
-        pixels: Number of pixels (or points) of each class, and of those without a class under "".
+        pixels: Number of pixels (or points) of each class. Those without a class are counted under "".
         problem: Reason why the annotations can't be read, or "".
     """
 
@@ -153,7 +154,7 @@ class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def describe_channels(channels: int) -> str:
-    """Return a name for images by their number of channels: "gray", "color" or "8 bands"."""
+    """Describe images by their number of channels: "gray", "color" or "8 bands"."""
     return {1: "gray", 3: "color"}.get(channels, f"{channels} bands")
 
 
@@ -161,18 +162,18 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Result of inspecting one folder.
 
     Attributes:
-        format: Id of the format, with its variant after a colon; "" if none was chosen.
+        format: Id of the format, with its variant after a colon, or "" if none was chosen.
         kind: Kind of the annotations.
         title: Name of the format for messages.
-        evidence: Facts by which the format was recognized.
-        certain: True if the evidence is complete, so that nobody needs to look at samples before training.
-        other: Kind of annotations that the folder has instead of the requested ones; "" if none.
+        evidence: Evidence for the format.
+        certain: True if the evidence is complete, so that users need not check samples before training.
+        other: Kind of annotations that the folder has instead of the requested ones, or "" if none.
         readings: Possible interpretations of the folder, if the evidence conflicts.
         channels: 1 for gray images, 3 for color images, and the number of bands for multi-band TIFFs.
         unreadable: Files that can't be used, at most the first thousand. Images with a valid beginning and end count as
-            readable; of a large folder only a sample is decoded.
+            readable. In a large folder, only a sample is decoded.
         legend: Meaning of the colors in the examples, with one entry for each class.
-        mask_values: Values in the masks in ascending order; the most frequent ones if there are many.
+        mask_values: Values in the masks in ascending order. If there are many, only the most frequent ones.
         samples: Samples with their annotations, if requested.
     """
 
@@ -202,7 +203,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class InspectionProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Progress of the inspection; `total` is 0 while files are being listed."""
+    """Progress of the inspection. `total` is 0 while files are being listed."""
 
     done: int
     total: int
@@ -216,7 +217,7 @@ _WRITTEN = re.compile(r"(\d{1,3})/(\d{1,3})", re.ASCII)
 
 
 def parse_fold(text: str) -> tuple[int, int] | None:
-    """Parse the text for a fold: (2, 5) for "2/5", the second of five folds; None for other text."""
+    """Parse the text for a fold: (2, 5) for "2/5", the second of five folds. Returns None for other text."""
     written = _WRITTEN.fullmatch(text)
     if written is None:
         return None
@@ -225,20 +226,20 @@ def parse_fold(text: str) -> tuple[int, int] | None:
 
 
 EPOCHS = 3
-"""Number of previewed epochs."""
+"""Number of epochs to preview."""
 MAX_SIDE = 384
 """Longest side of a preview image in pixels."""
 
 
 class PreviewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request for previews of training images, by their indices in the split."""
+    """Request for previews of training images, given by their indices in the split."""
 
     job: Job
     samples: tuple[int, ...]
 
 
 class PreviewImage(msgspec.Struct, tag="image", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Training image as the model sees it in `epoch` (from 1): a PNG of `size` pixels with mask or boxes drawn in."""
+    """Training image as the model sees it in `epoch` (from 1): a PNG of `size` pixels, with its mask or boxes."""
 
     sample: int
     epoch: int

@@ -1,8 +1,8 @@
-"""Device readings of the last days on disk, so that the graphs of the window survive its end.
+"""Device readings from the last days, saved on disk so that the graphs continue when the window is reopened.
 
-A file has one JSON value per line: the ids of the quantities, ``{"quantities": […]}``, at each start of the writer, and
-``[time, {device: [value, …]}]`` for each reading, with values in the order of these ids. When a file is full, it replaces
-its predecessor, ``NAME.1``.
+A file has one JSON value per line. At each start, and whenever a quantity is added, the writer adds the ids of the
+quantities, ``{"quantities": […]}``. For each reading it adds ``[time, {device: [value, …]}]``, with values in the order
+of these ids. When a file is full, it replaces the previous file, ``NAME.1``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DIGITS = 5
 """Significant digits of saved values."""
 
 Readings = Mapping[str, Mapping[str, float | None]]
-"""Values by device and quantity; None if unknown."""
+"""Values by device and quantity, with None for unknown values."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def history_file() -> Path:
 
 
 class HistoryWriter:
-    """Appends readings to a file until it can't be written."""
+    """Writer that appends readings to a file. It stops when the file can't be written."""
 
     def __init__(self, path: Path, *, spacing_s: float = SPACING_S, max_file_bytes: int = _MAX_FILE_BYTES) -> None:
         self._path, self._spacing_s, self._max_file_bytes = path, spacing_s, max_file_bytes
@@ -43,7 +43,7 @@ class HistoryWriter:
         self._is_broken = False
 
     def add(self, time: float, readings: Readings) -> None:
-        """Save the readings at `time`, in seconds since the epoch, unless the last ones are too recent."""
+        """Save the readings at `time`, in seconds since the epoch. Does nothing if the last ones are too recent."""
         if self._is_broken or 0 <= time - self._last < self._spacing_s:
             return
         self._last = time
@@ -70,7 +70,7 @@ class HistoryWriter:
 
 
 def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]]]]:
-    """Yield the saved times with their known values by device and quantity, oldest first; skip damaged lines."""
+    """Yield the saved times with their known values by device and quantity, oldest first. Damaged lines are skipped."""
     damaged = 0
     for file in (_predecessor(path), path):
         try:

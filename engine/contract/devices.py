@@ -2,8 +2,8 @@
 
 A quantity that a device can't measure is None or empty, never 0, and is omitted in JSON.
 
-A device is identified by a string: an NVIDIA GPU by its UUID ("GPU-…", "MIG-…"), the CPU by "cpu". For a device on
-another machine, that machine's name precedes it: "node1:cpu" (see `hosts`). The indices of NVML and CUDA don't identify
+A device is identified by a string: an NVIDIA GPU by its UUID ("GPU-…", "MIG-…"), the CPU by "cpu". A device on another
+machine has the name of the machine as a prefix: "node1:cpu" (see `hosts`). The indices of NVML and CUDA don't identify
 a GPU, since their orders differ and change.
 
 A `Snapshot` may come from a newer Footplate on another host, so unknown fields are ignored.
@@ -24,7 +24,7 @@ NvmlStatus = Literal[
 CPU = "cpu"
 Text = Annotated[str, msgspec.Meta(max_length=MOST_SHOWN)]
 Name = Annotated[Text, msgspec.Meta(pattern=r"\A[^\r\n\u2028\u2029]*\Z")]
-"""Name of a host, device, user or process, on one line. A snapshot with a longer name is refused."""
+"""Name of a host, device, user or process, on one line. A snapshot with an invalid name is rejected."""
 
 ProcessKind = Literal["compute", "graphics", "both"]
 Throttle = Literal[
@@ -35,15 +35,15 @@ Throttle = Literal[
 PciPath = Literal["BOARD", "PIX", "PXB", "PHB", "NODE", "SYS"]
 """PCIe path between two GPUs (`nvidia-smi topo -m`; `nvmlGpuTopologyLevel_t`).
 
-In order: on one board, through one PCIe switch, several switches, a host bridge, within a NUMA node, or between NUMA
-nodes.
+In this order: on one board, through one PCIe switch, through several switches, through a host bridge, within a NUMA
+node, or between NUMA nodes.
 """
 
 
 class GpuProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     """Process on a GPU, as reported by NVML.
 
-    In a container, `pid` is the host's pid and the other facts are unknown.
+    In a container, `pid` is the pid on the host, and the other facts are unknown.
 
     Attributes:
         sm_percent: Percentage of the GPU's multiprocessors used over the last sample period.
@@ -66,7 +66,7 @@ class GpuProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pcie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """PCIe link of a GPU to the host.
+    """PCIe link from a GPU to the host.
 
     "Received" means received by the GPU. An idle link may report a lower generation.
     """
@@ -81,7 +81,7 @@ class Pcie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class NvLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """NVLink of a GPU; `peer` is the PCI bus id of the other end."""
+    """NVLink of a GPU. `peer` is the PCI bus id of the other end."""
 
     link: int
     active: bool = False
@@ -92,9 +92,9 @@ class NvLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Counts of corrected and uncorrected memory errors.
+    """Number of corrected and uncorrected memory errors.
 
-    They count since the driver was loaded or, for `total_…`, over the GPU's life.
+    Errors are counted since the driver was loaded. The fields `total_…` count over the lifetime of the GPU.
     """
 
     enabled: bool | None = None
@@ -105,7 +105,7 @@ class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Retired(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Retired memory by kind of error: pages for GPUs older than Ampere, remapped rows for others."""
+    """Retired memory by kind of error: pages in GPUs older than Ampere, remapped rows in newer ones."""
 
     pages_single_bit: int | None = None
     pages_double_bit: int | None = None
@@ -117,7 +117,7 @@ class Retired(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Mig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Parents of a MIG instance; `profile` is nvidia-smi's name, such as "1g.10gb"."""
+    """Parents of a MIG instance. `profile` is the name used by nvidia-smi, such as "1g.10gb"."""
 
     parent_uuid: Name
     gpu_instance: int
@@ -126,7 +126,7 @@ class Mig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Xid(msgspec.Struct, frozen=True):
-    """GPU error reported by the driver, by NVIDIA's number; `time` is in seconds since the epoch."""
+    """GPU error reported by the driver, by NVIDIA's number. `time` is in seconds since the epoch."""
 
     time: float
     number: int
@@ -136,8 +136,8 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """State of an NVIDIA GPU or a MIG instance.
 
     Attributes:
-        cuda_index: Index in CUDA's default order; None if CUDA doesn't list it.
-        compute_capability: (9, 0) for Hopper; for a MIG instance, that of its GPU.
+        cuda_index: Index in CUDA's default order, or None if CUDA doesn't list it.
+        compute_capability: (9, 0) for Hopper. For a MIG instance, it is that of the GPU.
         utilization_percent: Percentage of the last sample period in which any kernel ran.
         memory_busy_percent: Percentage of the last sample period in which memory was read or written.
         sm_active_percent: Percentage of active multiprocessors (GPM, Hopper and later), only while requested.
@@ -146,9 +146,9 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         memory_reserved_bytes: Memory that the driver reserves for itself.
         power_w: Power, averaged over about a second on most chips.
         energy_j: Energy since the driver was loaded.
-        xids: Last errors, at most 16, since the sampler was started, the latest last.
-        asleep: True if the GPU is suspended; it isn't woken for measurements.
-        lost: True if the GPU has disappeared; the other fields keep their last known values.
+        xids: Errors since the sampler was started, at most the last 16, in order.
+        asleep: True if the GPU is suspended. It isn't woken for measurements.
+        lost: True if the GPU has disappeared. The other fields keep their last known values.
     """
 
     uuid: Name
@@ -198,7 +198,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Cpu(msgspec.Struct, frozen=True, kw_only=True):
-    """Processor and memory of the host; loads in percent of one core."""
+    """Processor and memory of the host. Loads are in percent of one core."""
 
     name: Name
     core_load_percent: tuple[float, ...]
@@ -209,10 +209,10 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuPair(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Connection between two GPUs, which are given by `nvml_index`.
+    """Connection between two GPUs, each given by its `nvml_index`.
 
-    It consists of `nvlinks` NVLinks, or, if that is 0, of PCIe along `path`. `peer_access` is True if each GPU can read
-    the other's memory directly.
+    It consists of `nvlinks` NVLinks. If there are none, it is a PCIe connection along `path`. `peer_access` is True if
+    each GPU can read the other's memory directly.
     """
 
     one: int
@@ -223,7 +223,7 @@ class GpuPair(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class GpuAffinity(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """CPU affinity of a GPU: nearby cores, as in "0-31,64-95", and NUMA node."""
+    """CPU affinity of a GPU: the nearby cores, as in "0-31,64-95", and the NUMA node."""
 
     index: int
     cores: str = ""
@@ -238,7 +238,7 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 class Nvml(msgspec.Struct, frozen=True, omit_defaults=True):
-    """State of NVML; if it doesn't work, `message` explains the reason and the remedy.
+    """State of NVML. If it doesn't work, `message` explains the reason and the remedy.
 
     Attributes:
         cuda_version: Newest CUDA version that the driver supports, as in "13.2".
@@ -253,7 +253,7 @@ class Nvml(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """State of all devices at `time` (seconds since the epoch); one line of the sampler's output.
+    """State of all devices at `time` (seconds since the epoch). It is one line in the sampler's output.
 
     Attributes:
         foreign_pids: True in a container, where NVML reports the pids of the host.
@@ -271,7 +271,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Expensive readings that are currently needed; one line of the sampler's standard input.
+    """Expensive readings that are currently needed. It is one line on the sampler's standard input.
 
     Attributes:
         processes: True to read the processes on the GPUs.
@@ -285,7 +285,7 @@ class SnapshotRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeviceSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Measurements of one of its devices that a run records."""
+    """Measurements from one device that a run records."""
 
     device: str
     utilization_percent: float | None = None
@@ -303,23 +303,23 @@ def is_gpu(device: str) -> bool:
 def host_of(device: str) -> str:
     """Return the name of the machine that `device` belongs to, or "" for this machine.
 
-    A machine's name may contain colons, but a device's local name doesn't.
+    The name of a machine may contain colons, but the local name of a device doesn't.
     """
     return device.rpartition(":")[0]
 
 
 def local_device(device: str) -> str:
-    """Return the name that `device` has on its own machine."""
+    """Return the name of `device` on its own machine."""
     return device.rpartition(":")[2]
 
 
 def device_key(host: str, device: str) -> str:
-    """Return the global name of a `device` on the machine `host`, which is "" for this machine."""
+    """Return the global name of a `device` on the machine `host`, or its local name if `host` is "" (this machine)."""
     return f"{host}:{device}" if host else device
 
 
 def group_by_host(devices: Iterable[str]) -> dict[str, list[str]]:
-    """Return the local names of the devices on each machine, with machines in order of appearance."""
+    """Return the local names of the devices on each machine. Machines are in order of appearance."""
     found: dict[str, list[str]] = {}
     for device in devices:
         found.setdefault(host_of(device), []).append(local_device(device))
@@ -332,7 +332,7 @@ def has_remote_devices(devices: Iterable[str]) -> bool:
 
 
 def gpu_title(gpu: Gpu) -> str:
-    """Return the name of a GPU for users: "GPU 0"; "GPU 0 MIG 7" for a MIG instance, and "GPU 0 (MIG)" for its parent.
+    """Return the name of a GPU for users: "GPU 0", "GPU 0 MIG 7" for a MIG instance, and "GPU 0 (MIG)" for its parent.
 
     The number is CUDA's if CUDA lists the GPU, otherwise NVML's. CUDA doesn't list the parents of MIG instances and may
     give their numbers to other GPUs.
@@ -345,9 +345,9 @@ def gpu_title(gpu: Gpu) -> str:
 
 
 class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """NVML's answers at one moment, with the duration of its calls in seconds.
+    """Data read from NVML at one moment, with the duration of the calls in seconds.
 
-    `gpus` is meaningful only if `nvml.status` is "ok". `topology` is set when it has changed.
+    `gpus` is meaningful only if `nvml.status` is "ok". `topology` is set only if it has changed.
     """
 
     nvml: Nvml

@@ -1,8 +1,8 @@
-"""Events of a run, as one strict tagged union.
+"""Events of a run, as a strict tagged union.
 
-A run's `events.jsonl` holds one event per line. Only the supervisor writes it, and gives each line its number `n` (from
-1, without gaps) and `time` (seconds since the epoch). A worker sends its events with 0 for both. The socket carries the
-same lines.
+A run's `events.jsonl` contains one event per line. Only the supervisor writes it, and gives each line its number `n`
+(from 1, without gaps) and `time` (seconds since the epoch). Events sent by a worker have 0 for both. The socket
+transmits the same lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.contract.job import FIELDS, Job
 
 Phase = Literal["starting", "fetching", "preparing", "training", "validating", "saving", "pausing", "stopping"]
 Outcome = Literal["completed", "paused", "stopped", "failed", "unsaved"]
-"""Outcome of an execution; "unsaved" if its last state could not be written to disk."""
+"""Outcome of an execution. It is "unsaved" if the last state could not be written to disk."""
 LogLevel = Literal["debug", "info", "warning", "error"]
 FailureKind = Literal["error", "fault", "out_of_memory", "not_finite", "lost_machine", "lost_gpu"]
 """Kind of a failure.
@@ -29,8 +29,8 @@ FailureKind = Literal["error", "fault", "out_of_memory", "not_finite", "lost_mac
 - fault: caused by a process, a device or the machine, so that it may not happen again.
 - out_of_memory: a device ran out of memory.
 - not_finite: the loss is NaN or infinite.
-- lost_machine: a machine can't be reached any more.
-- lost_gpu: the driver can't reach a GPU any more.
+- lost_machine: a machine can no longer be reached.
+- lost_gpu: the driver can no longer reach a GPU.
 """
 
 
@@ -40,7 +40,7 @@ class Event(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_onl
 
 
 class RunDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Device that a run uses. `id` is a UUID or "cpu"; `ranks` are the workers on it."""
+    """Device that a run uses. `id` is a UUID or "cpu", and `ranks` are the workers on it."""
 
     id: str
     name: str
@@ -49,10 +49,10 @@ class RunDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class RunStarted(Event, tag="run_started", kw_only=True):
-    """First event of every execution.
+    """First event in every execution.
 
-    `environment` maps names to versions and facts about the host. `execution` counts from 1; resuming a run starts the
-    next one, possibly on other devices. `worked_s` is the total duration of the earlier executions.
+    `environment` maps names to versions and facts about the host. `execution` counts from 1. Resuming a run starts the
+    next execution, possibly on other devices. `worked_s` is the total duration of the earlier executions.
     """
 
     run_id: str
@@ -66,10 +66,10 @@ class RunStarted(Event, tag="run_started", kw_only=True):
 
 
 class Waiting(Event, tag="waiting", kw_only=True):
-    """Message that the run waits in the queue for its devices, sent whenever the reasons change.
+    """Message that the run waits in the queue for its devices. It is sent whenever the reasons change.
 
-    `position` is 1 for the next run to start. `behind` lists the ids of the runs that use its devices or precede it in
-    the queue; `others` describes processes of other users on them. Other runs overtake a `held` run.
+    `position` is 1 for the next run to start. `behind` lists the ids of runs that use its devices or precede it in the
+    queue. `others` describes processes of other users on the devices. Other runs may overtake a `held` run.
     """
 
     position: int
@@ -94,8 +94,8 @@ class Fetching(Event, tag="fetching", kw_only=True):
 class Planned(Event, tag="planned", kw_only=True):
     """Size of the training, sent once the data and the model are known.
 
-    Training continues after `from_step`. Events about later steps that were sent before are void, because these steps
-    are repeated.
+    Training continues after `from_step`. Earlier events about later steps become invalid, because these steps are
+    repeated.
     """
 
     epochs: int
@@ -112,11 +112,11 @@ class Planned(Event, tag="planned", kw_only=True):
     cut: Cut | None = None
     """Stages and their measured costs, if the strategy cuts the model."""
     shares: tuple[float, ...] = ()
-    """Fraction of every batch per rank, summing to 1; empty if all are equal."""
+    """Fraction of every batch per rank. The fractions sum to 1. Empty if all are equal."""
     preprocessing: Preprocessing | None = None
     """Preprocessing of the model's inputs."""
     metrics: tuple[Measure, ...] = ()
-    """Metrics of the task, including those of a user's file or of plug-ins, which the catalogue doesn't have."""
+    """Metrics of the task, including those from a user's file or from plug-ins, which are not in the catalogue."""
 
 
 class EpochStarted(Event, tag="epoch_started", kw_only=True):
@@ -125,11 +125,11 @@ class EpochStarted(Event, tag="epoch_started", kw_only=True):
 
 # It holds numbers alone, which no cycle can go through; a long log is read a third faster when they are not looked for.
 class StepMetrics(Event, tag="step", kw_only=True, gc=False):
-    """Training metrics over the steps since the previous such event; `step` counts from 1 over all epochs.
+    """Training metrics over the steps since the previous such event. `step` counts from 1 over all epochs.
 
-    `loss` is the mean; `accuracy` is the fraction of correctly classified images, None if the strategy doesn't compute
-    it; `losses` are the parts of the loss by name, if the model reports several. `data_wait_s` and `compute_s` are seconds per step on the reporting rank; `images_per_second` is the sum over all
-    devices.
+    `loss` is the mean. `accuracy` is the fraction of correctly classified images, or None if the strategy doesn't
+    compute it. `losses` are the parts of the loss by name, if the model reports several. `data_wait_s` and `compute_s`
+    are seconds per step on the reporting rank. `images_per_second` is the sum over all devices.
     """
 
     epoch: int
@@ -146,7 +146,7 @@ class StepMetrics(Event, tag="step", kw_only=True, gc=False):
 class Action(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Action of a pipeline rank for one microbatch.
 
-    Its kind is forward (F), backward (B), or backward of inputs (I) or weights (W). Times are in seconds since the
+    Its kind is forward (F), backward (B), or backward for inputs (I) or weights (W). Times are in seconds since the
     first action of the step on any rank.
     """
 
@@ -158,10 +158,10 @@ class Action(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class ScheduleTraced(Event, tag="schedule", kw_only=True):
-    """Actions of each pipeline rank of the first replica in one step, in order.
+    """Actions of each pipeline rank in the first replica during one step, in order.
 
-    `bubble` is the idle fraction of the ranks' time from the first to the last action; `theory` is the idle fraction
-    expected for stages of equal cost, with a backward pass that takes twice as long as a forward pass.
+    `bubble` is the idle fraction of the ranks' time from the first to the last action. `theory` is the idle fraction
+    expected for stages of equal cost and a backward pass that takes twice as long as a forward pass.
     """
 
     step: int
@@ -173,7 +173,7 @@ class ScheduleTraced(Event, tag="schedule", kw_only=True):
 
 
 class RankTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds that one rank spends in a step: computing, communicating without computing, and waiting for others."""
+    """Seconds that a rank spends in a step: computing, communicating without computing, and waiting for others."""
 
     compute_s: float
     communication_s: float
@@ -183,7 +183,7 @@ class RankTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class RanksTimed(Event, tag="ranks", kw_only=True):
     """Times of one step on each rank under a data-parallel strategy.
 
-    `straggler` is the rank that the others wait for; None if no rank stands out.
+    `straggler` is the rank that the others wait for, or None if no rank stands out.
     """
 
     step: int
@@ -195,15 +195,15 @@ Part = Literal["data", "transfer", "augment", "forward", "backward", "communicat
 """Part of a training step whose time is measured separately.
 
 "data" is waiting for samples, "transfer" is the copy to the device, "augment" includes normalization, "communication"
-is the exchange of gradients or activations that is not hidden by computation, and "logging" covers reports.
+is the exchange of gradients or activations that is not hidden by computation, and "logging" is sending reports.
 """
 
 
 class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Bottleneck of the run and a remedy, in one sentence.
 
-    The remedy sets `field` of the job to `value`: in the current run if `live`, otherwise in the next one. `field` is ""
-    if there is no remedy.
+    The remedy sets the job's `field` to `value`: in the current run if `live` is True, otherwise in the next one.
+    `field` is "" if there is no remedy.
     """
 
     sentence: str
@@ -215,7 +215,7 @@ class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class TimeSpent(Event, tag="time", kw_only=True):
     """Seconds per step by part on the reporting device, over the steps since the previous such event.
 
-    The parts sum to `step_s`; parts that can't be separated are omitted.
+    The parts sum to `step_s`. Parts that can't be separated are omitted.
     """
 
     step: int
@@ -225,7 +225,7 @@ class TimeSpent(Event, tag="time", kw_only=True):
 
 
 class Chosen(Event, tag="chosen", kw_only=True):
-    """Automatically chosen value of a field of the job, with the reason in words."""
+    """Automatically chosen value of a job field, with the reason in words."""
 
     field: str
     choice: str
@@ -250,10 +250,11 @@ class Validation(Event, tag="validation", kw_only=True):
 
 
 class ClassMeasures(Event, tag="class_measures", kw_only=True):
-    """Metrics per class of the preceding validation.
+    """Metrics per class for the preceding validation.
 
-    `measures` holds, by title, a fraction for each class in `Planned`, or None for a class that doesn't occur.
-    `confusion` holds counts by true class (rows) and predicted class (columns); it is empty if there are many classes.
+    `measures` contains, by title, a fraction for each class in `Planned`, or None for a class that doesn't occur.
+    `confusion` contains counts by true class (rows) and predicted class (columns). It is empty if there are many
+    classes.
     """
 
     epoch: int
@@ -263,7 +264,7 @@ class ClassMeasures(Event, tag="class_measures", kw_only=True):
 
 
 class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Sample of the validation split with its prediction.
+    """Sample from the validation split with its prediction.
 
     Images are given by paths relative to the run folder. Descriptions in words are "" for tasks that have none.
     `legend` lists the indices of entries in `Predicted.legend` that occur in the images.
@@ -280,7 +281,7 @@ class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 class Predicted(Event, tag="predicted", kw_only=True):
     """Predictions at `step` for some validation samples, which are the same in every validation.
 
-    `legend` explains the colors of the images, if they have a meaning.
+    `legend` explains the colors in the images, if they have a meaning.
     """
 
     epoch: int
@@ -292,7 +293,7 @@ class Predicted(Event, tag="predicted", kw_only=True):
 class CheckpointSaved(Event, tag="checkpoint", kw_only=True):
     """Message that a checkpoint was saved at `path`, relative to the run folder.
 
-    Writing took `seconds` in the background; training paused for `pause_s`.
+    Writing took `seconds` in the background. Training paused for `pause_s`.
     """
 
     kind: Literal["last", "best"]
@@ -327,10 +328,10 @@ class Failed(Event, tag="failed", kw_only=True):
     """Failure of a rank that ends the run.
 
     Attributes:
-        field: Field of the job that must change, such as "pretrained" for unavailable weights; "" if unknown.
+        field: Job field that must change, such as "pretrained" for unavailable weights, or "" if unknown.
         traceback_file: Path relative to the run folder.
         devices: Lost devices of the run.
-        changes: Fields of the job with which the run can resume on its other devices; empty if it can't.
+        changes: Job fields with which the run can resume on its other devices. Empty if it can't resume.
     """
 
     cause: str
@@ -346,8 +347,9 @@ class Failed(Event, tag="failed", kw_only=True):
 class Restarting(Event, tag="restarting", kw_only=True):
     """Message that the workers have exited because of `cause` and restart from the last checkpoint.
 
-    This is restart number `attempt` of at most `max_attempts` without a new checkpoint in between. `changes` are the fields of
-    the job that are changed to avoid the failure; `devices` are the remaining devices if a machine or a GPU was dropped.
+    This is restart number `attempt` of at most `max_attempts` without a new checkpoint in between. `changes` are the
+    job fields that are changed to avoid the failure. `devices` are the remaining devices if a machine or a GPU was
+    dropped.
     """
 
     cause: str
@@ -376,8 +378,8 @@ VerdictCode = Literal["falling", "overfitted", "not_fitted", "not_generalised", 
 class Verdict(Event, tag="verdict", kw_only=True):
     """Diagnosis of a finished run in one sentence, with suggested changes.
 
-    `figures` are the numbers in the sentence. `changes` are fields of the job: of this run if it is "falling", because it
-    can be trained further, otherwise of the next one.
+    `figures` are the numbers in the sentence. `changes` are job fields. They apply to this run if the diagnosis is
+    "falling", because it can be trained further, otherwise to the next run.
     """
 
     code: VerdictCode
@@ -391,21 +393,21 @@ class CommandReceived(Event, tag="command", kw_only=True):
 
 
 class EventsLost(Event, tag="lost", kw_only=True):
-    """Number and reason of dropped step metrics or device samples. Other events are never dropped."""
+    """Number of dropped step metrics or device samples, and the reason. Other events are never dropped."""
 
     count: int
     reason: str
 
 
 class DevicesFree(Event, tag="devices_free", kw_only=True):
-    """Message that all workers have exited. With `verified`, the GPUs report that their memory is free again."""
+    """Message that all workers have exited. If `verified` is True, the GPUs report that their memory is free again."""
 
     seconds: float
     verified: bool
 
 
 class RunFinished(Event, tag="run_finished", kw_only=True):
-    """Last event of an execution."""
+    """Last event in an execution."""
 
     outcome: Outcome
     execution: int = 1
@@ -449,7 +451,10 @@ DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, Devic
 
 
 def fetch_left_s(progress: Sequence[Fetching]) -> float | None:
-    """Return the remaining seconds of a download, given its first and last progress; None if unknown."""
+    """Return the remaining seconds of a download, or None if unknown.
+
+    `progress` contains the first and the last progress of the download.
+    """
     total = progress[-1].total_bytes if progress else None
     if total is None or progress[-1].done_bytes <= progress[0].done_bytes:
         return None

@@ -1,6 +1,6 @@
-"""Machines that the user has added, for monitoring and training.
+"""Machines that the user has added for monitoring and training.
 
-A device of such a machine is written "HOST:DEVICE", as in "node1:cpu" or "node1:GPU-…"; a device of this machine has no
+A device on such a machine is written "HOST:DEVICE", as in "node1:cpu" or "node1:GPU-…". A device on this machine has no
 host.
 """
 
@@ -21,26 +21,29 @@ from engine.system.files import read_file
 from engine.system.ssh import host_name_problem
 
 SLURM = "slurm:"
-"""Prefix of names for machines that SLURM has allocated to a run and that are in no list (see `contract.slurm`)."""
+"""Prefix for the names of machines that SLURM has allocated to a run.
+
+They are not in the list (see `contract.slurm`).
+"""
 THIS = "."
-"""Name of this machine on the command line; in the list it is ""."""
+"""Name of this machine on the command line. In the list it is ""."""
 FIRST_PORT = 29400
-"""Default port for the rendezvous of a run's machines, the same as in torchrun."""
+"""Default port for the rendezvous between a run's machines, the same as in torchrun."""
 PORTS = 16
-"""Number of ports that runs may use, counted from a machine's first one."""
+"""Number of ports that runs may use, counted from the first port of a machine."""
 _ADDRESS = re.compile(r"[0-9A-Fa-f:.]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0\r\n]*")
 _FOLDER = re.compile(r"[^\0\r\n]*")
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Machine.
+    """Machine in the user's list.
 
     Attributes:
-        destination: Argument for ssh; "" for the name.
-        folder: Virtual environment with Footplate on that machine; "" if the command is on its PATH.
-        address: Address that the other machines connect to; "" for the one that ssh connects to.
-        gpus: Number of GPUs; None if unknown.
+        destination: Argument for ssh, or "" to use the name.
+        folder: Virtual environment with Footplate on that machine, or "" if the command is on its PATH.
+        address: Address that the other machines connect to, or "" to use the one that ssh connects to.
+        gpus: Number of GPUs, or None if unknown.
         port: First of the `PORTS` ports for rendezvous.
         environment: Environment variables for Footplate on that machine, as NAME=VALUE.
     """
@@ -59,12 +62,12 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def reached_by(self) -> str:
-        """Argument for ssh that connects to the machine."""
+        """Argument with which ssh connects to the machine."""
         return self.destination or self.name
 
     @property
     def environment_command(self) -> list[str]:
-        """First words of a command that sets the environment variables."""
+        """First words of a command that runs another command with these environment variables."""
         return ["env", *self.environment] if self.environment else []
 
     def command(self, *arguments: str) -> list[str]:
@@ -73,7 +76,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return [*self.environment_command, f"{folder}/bin/footplate" if folder else "footplate", *arguments]
 
     def problems(self) -> list[Problem]:
-        """Return the problems of the user's input."""
+        """Return the problems with the user's input."""
         found = []
         if self.name and (wrong := host_name_problem(self.name)):
             found.append(Problem("name", wrong, "Choose another name; --ssh says how it is reached."))
@@ -95,12 +98,15 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def hosts() -> tuple[Host, ...]:
-    """Return the machines in the order of the list, including this one if it has an entry; () if it can't be read."""
+    """Return the machines in the list, in order, or () if it can't be read.
+
+    This machine is included if it has an entry.
+    """
     return read_hosts()[0]
 
 
 def read_hosts() -> tuple[tuple[Host, ...], Problem | None]:
-    """Read the list of machines; return it, or a problem if it can't be read."""
+    """Read the list of machines. If it can't be read, return a problem."""
     file = paths.home() / "hosts.toml"
     try:
         values: Any = tomllib.loads(read_file(file).decode())
@@ -122,7 +128,7 @@ def save_hosts(found: tuple[Host, ...]) -> None:
 
 
 def host(name: str) -> Host | None:
-    """Return the machine with this name; "" is this one, which needs no entry."""
+    """Return the machine with this name. The name "" means this machine, which needs no entry."""
     found = next((one for one in hosts() if one.name == name), None)
     return found or (Host(name="") if not name else None)
 
@@ -135,7 +141,7 @@ def put_host(new: Host) -> None:
 
 
 def remove_host(name: str) -> bool:
-    """Remove a machine; return False if there is none with this name. Raises OSError."""
+    """Remove a machine, or return False if there is none with this name. Raises OSError."""
     found = _readable()
     left = tuple(one for one in found if one.name != name)
     if len(left) < len(found):
@@ -144,7 +150,10 @@ def remove_host(name: str) -> bool:
 
 
 def _readable() -> tuple[Host, ...]:
-    """Return the machines in order to change them and write them back. Raises OSError for an unreadable list."""
+    """Return the machines for a change of the list.
+
+    Raises OSError if it can't be read, so that it is not overwritten.
+    """
     found, problem = read_hosts()
     if problem is not None:
         raise OSError(str(problem))

@@ -1,4 +1,4 @@
-"""Detection of fields of a job that have no effect, given its other fields.
+"""Find job fields that have no effect, given the other fields.
 
 The form hides them, recipes do not set them, and the checks warn about those that are set anyway.
 """
@@ -27,14 +27,14 @@ _OFF = {"compile": "off", "memory_format": "contiguous"}
 
 
 class Idle(NamedTuple):
-    """Reason why a field has no effect ("under Pipeline"), and remedy ("choose …") or "" if the user has no choice."""
+    """Reason why a field has no effect ("under Pipeline"), and a remedy ("choose …"), or "" if there is none."""
 
     why: str
     instead: str = ""
 
 
 def idle_fields(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Idle]:
-    """Return the idle fields of a job with `values` by field name; missing fields have their defaults."""
+    """Return the idle fields of a job with `values` by field name. Missing fields have their defaults."""
     found = idle_by_entries(values, catalogue)
     return found | idle_by_needs(values, found)
 
@@ -80,7 +80,7 @@ def _by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...])
 
 
 def idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) -> dict[str, Idle]:
-    """Return the fields with unmet needs; fields that are `idle` count as having their defaults."""
+    """Return the fields with unmet needs. Fields in `idle` are treated as having their defaults."""
     found: dict[str, Idle] = {}
 
     def value(name: str) -> Any:

@@ -10,10 +10,10 @@ from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
 
 Framing = Literal["crop", "whole", "continued", ""]
-"""Method of making an image square.
+"""Way to make an image square.
 
-"crop" crops its center; "whole" pads the full image with black, "continued" with its border pixels; "" is used for
-samples that are not images.
+"crop" crops its center, "whole" pads the full image with black, and "continued" pads it with its border pixels. "" is
+used for samples that are not images.
 """
 
 
@@ -21,12 +21,12 @@ class Preprocessing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Preprocessing of samples.
 
     Attributes:
-        mean: Mean of each channel, for values scaled to 0..1; for points, of the original values.
+        mean: Mean of each channel, for values scaled to 0..1. For points, it is that of the original values.
         std: Standard deviation of each channel.
         low: Values that are mapped to 0, for multi-band TIFFs.
         high: Values that are mapped to 1, for multi-band TIFFs.
         features: Features of a point in addition to its position.
-        values: Value of each class in the files of the training's point clouds.
+        values: Value of each class in the point cloud files used for training.
     """
 
     framing: Framing = "crop"
@@ -49,7 +49,7 @@ class LegendEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 STEP = 32
-"""Difference between smaller sides in pixels, which is the stride of most encoders."""
+"""Step between image sizes in progressive training, in pixels. It is the stride of most encoders."""
 
 
 def side_of_epoch(job: Job, size: int, epoch: int) -> int:
@@ -66,5 +66,5 @@ def side_of_epoch(job: Job, size: int, epoch: int) -> int:
 
 
 def validation_side(job: Job, task: TaskEntry, size: int) -> int:
-    """Return the length of the shorter side of resized validation images, before the center crop of `size`."""
+    """Return the length of the shorter side of resized validation images, before their center is cropped to `size`."""
     return round(size / job.data.val_crop) if "val_crop" in task.fields else size

@@ -1,7 +1,7 @@
 """Job: all settings of a training. It is validated once, frozen, and saved as `job.toml` in the folder of every run.
 
-Each field has a flat name that is unique across all sections; the form, the flags, the recipes and `Problem.field` use
-it. The field that selects the subject of a section is called `name` there, and its flat name is that of the section:
+Each field has a flat name that is unique across all sections. The form, the flags, the recipes and `Problem.field` use
+it. In each section, the field that selects its subject is called `name`, and its flat name is that of the section:
 `optimizer` is `job.optimizer.name`.
 """
 
@@ -26,7 +26,7 @@ from engine.system.files import read_file
 JOB_VERSION: Final = 1
 
 TIMM = "timm:"
-"""Prefix for names of timm models."""
+"""Prefix for the names of timm models."""
 
 
 AUTO_STRATEGY: Final = "auto"
@@ -44,7 +44,7 @@ def resolve_strategy(strategy: str, devices: Collection[str]) -> str:
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Group of related fields, which is an attribute of `Job` and a table in `job.toml`."""
+    """Group of related fields. It is an attribute of `Job` and a table in `job.toml`."""
 
 
 class DataSection(Section, frozen=True):
@@ -75,7 +75,7 @@ class AugmentationSection(Section, frozen=True):
 
 
 class ModelSection(Section, frozen=True):
-    """Model, its initial weights, and regularization inside it."""
+    """Model, its initial weights, and regularization inside the model."""
 
     name: str = "resnet18"
     encoder: str = "resnet34"
@@ -120,7 +120,7 @@ class OptimizerSection(Section, frozen=True):
 
 
 class ScheduleSection(Section, frozen=True):
-    """Change of the learning rate over the run."""
+    """Schedule of the learning rate over the run."""
 
     name: Literal["none", "step", "cosine", "linear", "poly", "onecycle"] = "cosine"
     milestones: tuple[int, ...] = ()
@@ -131,7 +131,7 @@ class ScheduleSection(Section, frozen=True):
 
 
 class PrecisionSection(Section, frozen=True):
-    """Precision and speed of the computation."""
+    """Numeric precision, and settings that speed up the computation."""
 
     name: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     memory_format: Literal["auto", "contiguous", "channels_last"] = "auto"
@@ -142,7 +142,7 @@ class PrecisionSection(Section, frozen=True):
 
 
 class ParallelSection(Section, frozen=True):
-    """Distribution over devices; each strategy uses only some of these fields (see `StrategyEntry.fields`)."""
+    """Distribution over devices. Each strategy uses only some of these fields (see `StrategyEntry.fields`)."""
 
     strategy: str = "auto"
     devices: tuple[str, ...] = ("cpu",)
@@ -162,7 +162,7 @@ class ParallelSection(Section, frozen=True):
 
 
 class CheckpointsSection(Section, frozen=True):
-    """Checkpoints and predictions that a run saves, and the checkpoint that it continues from."""
+    """Checkpoints and predictions that a run saves, and the checkpoint that it starts from."""
 
     best_by: str = ""
     checkpoint_minutes: Annotated[float, Meta(ge=0, le=10_080)] = 5.0
@@ -200,18 +200,18 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     name: Annotated[str, Meta(max_length=120)] = ""
     recipe: str = ""
     options: dict[str, bool | int | float | str] = {}
-    """Values of the options that the task, model and strategy of a plug-in declare (see `engine.contract.options`)."""
+    """Values of the options that a plug-in's task, model and strategy declare (see `engine.contract.options`)."""
 
     def __hash__(self) -> int:
         return hash((self.task, *(getattr(self, name) for name in _SECTIONS), self.name, *sorted(self.options.items())))
 
     @classmethod
     def from_fields(cls, **fields: Any) -> Job:
-        """Return a job with the given fields by flat name, including `options`; other fields have their defaults."""
+        """Create a job from fields by flat name, including `options`. Other fields have their defaults."""
         return _DEFAULT.with_fields(**fields)
 
     def with_fields(self, **fields: Any) -> Job:
-        """Return a copy with some fields changed, by flat names. Raises KeyError for an unknown name."""
+        """Return a copy with some fields changed, given by flat name. Raises KeyError for an unknown name."""
         changes: dict[str, dict[str, Any]] = {}
         for name, value in fields.items():
             section, attribute = _PATHS[name]
@@ -231,7 +231,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @property
     def resolved_strategy(self) -> str:
-        """Id of the strategy that trains the job, also for an automatic choice."""
+        """Id of the strategy that trains the job, after resolving an automatic choice."""
         return resolve_strategy(self.parallel.strategy, self.parallel.devices)
 
     @property
@@ -273,7 +273,7 @@ FIELDS: dict[str, Field] = {
     for name, about in ABOUT.items()
     for section, info in [_INFO[name]]
 }
-"""All fields of `Job` by flat name, in the order of the form, without the version and the options."""
+"""All fields of `Job` by flat name, in the order of the form, except the version and the options."""
 
 
 def fields_with(trait: Trait) -> tuple[str, ...]:
@@ -282,12 +282,12 @@ def fields_with(trait: Trait) -> tuple[str, ...]:
 
 
 def field_path(name: str) -> str:
-    """Return the path of a field in `Job` and in `job.toml`, e.g. "optimizer.name" for "optimizer"."""
+    """Return the path of a field in `Job` and in `job.toml`, such as "optimizer.name" for "optimizer"."""
     return ".".join(filter(None, _PATHS[name]))
 
 
 def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """Return the job with plain values by flat name, as given by flags or the form, and all problems with the values.
+    """Create a job from plain values by flat name, as given by flags or the form. Returns it with all problems.
 
     The job is None if any problem is an error.
     """
@@ -312,7 +312,7 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
 def values_from_table(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     """Return the values in a parsed `job.toml` by flat name, and a problem for each entry that is not a field.
 
-    Values are not validated; see `job_from_values`.
+    The values are not validated; see `job_from_values`.
     """
     values: dict[str, Any] = {}
     problems: list[Problem] = []
@@ -349,7 +349,7 @@ def _wrong_options(name: str) -> Problem:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return False for a file name that the system could not decode; neither TOML nor JSON can represent it."""
+    """Return False for a file name that the system could not decode. Neither TOML nor JSON can represent it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -366,13 +366,13 @@ def load_job(path: Path) -> tuple[Job | None, list[Problem]]:
 
 
 def load_values(path: Path, field: str) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values in a `job.toml` by flat name; an unreadable file is reported as a problem of `field`."""
+    """Return the values in a `job.toml` by flat name. An unreadable file is reported as a problem with `field`."""
     table, problem = read_toml(path, field)
     return ({}, [problem]) if problem else values_from_table(table)
 
 
 def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
-    """Return the content of a TOML file, or {} and a problem of `field` if it can't be read."""
+    """Return the content of a TOML file, or {} and a problem with `field` if it can't be read."""
     try:
         return tomllib.loads(read_file(path).decode()), None
     except (OSError, UnicodeDecodeError) as error:
@@ -383,7 +383,7 @@ def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
 
 
 def job_table(job: Job, names: Iterable[str] = FIELDS) -> dict[str, Any]:
-    """Return some fields and the options of the job as nested plain values for TOML, without empty ones."""
+    """Convert some fields and the options of a job to nested plain values for TOML. Empty values are left out."""
     table: dict[str, Any] = {"version": JOB_VERSION}
     for name in names:
         section, attribute = _PATHS[name]
@@ -394,12 +394,12 @@ def job_table(job: Job, names: Iterable[str] = FIELDS) -> dict[str, Any]:
 
 
 def job_to_toml(job: Job) -> str:
-    """Return the job as the text of a `job.toml`."""
+    """Convert a job to the text of a `job.toml`."""
     return tomli_w.dumps(job_table(job))
 
 
 def save_job(job: Job, path: Path) -> None:
-    """Write a `job.toml` atomically; only its owner may read it."""
+    """Write a `job.toml` atomically. Only its owner may read it."""
     temporary = path.with_name(path.name + ".part")
     temporary.unlink(missing_ok=True)
     with open(temporary, "w", encoding="utf-8", opener=paths.open_private) as stream:

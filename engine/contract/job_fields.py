@@ -1,4 +1,4 @@
-"""Descriptions of the fields of `Job`: label, help, needs and traits, for the form, the flags and the checks."""
+"""Descriptions of the fields of `Job` for the form, the flags and the checks: labels, help, needs and traits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Group = Literal[
     "main", "data", "augmentation", "model", "training", "optimizer", "schedule", "precision", "parallel",
     "checkpoints", "faults",
 ]  # fmt: skip
-"""Group of fields in the form and in the help of the command line; the "main" group is always visible."""
+"""Group of fields in the form and in the help of the command line. The "main" group is always visible."""
 
 Trait = Literal["main", "resume", "recipe", "resolved", "report", "order", "speed", "memory"]
 """Trait of a field.
@@ -35,13 +35,13 @@ class Need(NamedTuple):
     values: tuple[Any, ...] = ()
 
     def met(self, value: Callable[[str], Any]) -> bool:
-        """Return True if the condition holds; `value` returns the value of a field by its name."""
+        """Return True if the condition holds. `value` returns the value of a field, given its name."""
         given = [value(name) for name in self.fields]
         return any(each in self.values for each in given) if self.values else any(given)
 
 
 class About(NamedTuple):
-    """Description of a field, which has an effect only if all of its needs are met."""
+    """Description of a field. The field has an effect only if all of its needs are met."""
 
     label: str
     help: str
@@ -291,7 +291,7 @@ _SCALARS: dict[Any, Literal["int", "float", "bool", "text"]] = {int: "int", floa
 
 
 class Field(msgspec.Struct, frozen=True):
-    """Field of a job or option of a plug-in, as presented by the form and the command line."""
+    """Field of a job, or option from a plug-in, as presented by the form and the command line."""
 
     name: str
     label: str
@@ -304,13 +304,13 @@ class Field(msgspec.Struct, frozen=True):
     minimum: int | float | None = None
     maximum: int | float | None = None
     limits: str = ""
-    """Description of the range, which says if the limits are included."""
+    """Description of the valid range, which says if the limits are included."""
     needs: tuple[Need, ...] = ()
     traits: frozenset[Trait] = frozenset()
 
     @property
     def flag(self) -> str:
-        """Option of the command line, e.g. ``--batch-size``."""
+        """Command-line option for the field, such as ``--batch-size``."""
         return "--" + self.name.replace("_", "-")
 
     @property
@@ -324,7 +324,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def describe(name: str, info: msgspec.structs.FieldInfo, about: About, group: Group) -> Field:
-    """Return the field `name` with the type, limits and default of `info`. Raises ValueError for other types."""
+    """Describe the field `name` with the type, limits and default of `info`. Raises ValueError for other types."""
     annotated = info.type
     optional = type(None) in get_args(annotated)
     if optional:
@@ -384,7 +384,7 @@ _KINDS = {
 
 
 def wrong_value(field: Field, name: str, value: Any) -> Problem:
-    """Return the problem that `field` does not accept a value, reported for the field called `name`."""
+    """Return the problem that `field` does not accept a value. It is reported for the field called `name`."""
     if field.choices:
         near = difflib.get_close_matches(str(value), field.choices, n=1)
         hint = f" Did you mean “{near[0]}”?" if near else ""

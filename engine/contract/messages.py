@@ -1,4 +1,4 @@
-"""Messages of child processes that carry out an order.
+"""Messages from child processes that execute an order.
 
 Such a process reads one order as JSON from its standard input up to the end of the stream, and prints one message per
 line: any number of `Progress`, and finally `Done` or `Refused`.
@@ -19,7 +19,7 @@ class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, fo
     """Progress of the work.
 
     `fraction` is from 0 to 1, and `what` describes the current activity. `seconds_left` and `images_per_second` (of all
-    devices together) are None while unknown. `warnings` lists those since the previous message.
+    devices together) are None while unknown. `warnings` lists the warnings since the previous message.
     """
 
     fraction: float
@@ -30,12 +30,12 @@ class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, fo
 
 
 class Done(msgspec.Struct, Generic[Answer], tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message after success."""
+    """Last message of a process that succeeded."""
 
     answer: Answer
 
 
 class Refused(msgspec.Struct, tag="refused", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message if the work could not be done, with all problems."""
+    """Last message of a process that could not do the work, with all problems."""
 
     problems: tuple[Problem, ...]

@@ -1,11 +1,10 @@
 """Messages between a run's supervisor and `footplate node`, which ssh starts on each machine ("node").
 
-Both directions use frames of `protocol` over the node's standard input and output, and send a `KeepAlive` if there is
-nothing else to send. The supervisor begins with a `NodeOrder`, and the node answers with `NodeFacts`. If its devices
-are in use by other runs on its machine, the node sends `Waiting` before. If the facts are valid, the supervisor copies
-missing files to the node and sends `Rendezvous`. The first node answers with `Listening`, whose port the others need.
-Then the node forwards the messages and exits of its workers. Files have their own connection
-(`engine.machines.transfer`).
+Both directions use frames of `protocol` over the node's standard input and output. A side that has nothing else to send
+sends a `KeepAlive`. The supervisor begins with a `NodeOrder`, and the node answers with `NodeFacts`. If other runs use
+its devices, the node first sends `Waiting`. If the facts are valid, the supervisor copies missing files to the node and
+sends `Rendezvous`. The first node answers with `Listening`, whose port the others need. Then the node forwards the
+messages and exits of its workers. Files have a separate connection (`engine.machines.transfer`).
 
 With `--relay RUN`, the node reports a run on its own machine to a follower: first `RunFound`, and after a `LogRequest`
 the run's log, byte for byte, from the requested position on as it grows, and whether the run is alive.
@@ -28,7 +27,7 @@ from engine.system.files import open_file
 NODE_PROTOCOL = 1
 KEEP_ALIVE_S = 1.0
 SILENCE_S = 30.0
-"""Seconds without a message from the supervisor after which a node stops everything it has started."""
+"""Seconds without a message from the supervisor after which a node stops everything that it has started."""
 LOST_S = 8.0
 """Seconds without a message after which a node counts as lost.
 
@@ -38,7 +37,7 @@ network failure.
 
 
 class DatasetDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Digest of a folder or file; `names` is a SHA-256 of names and sizes, or "" if it does not exist."""
+    """Digest of a folder or file. `names` is a SHA-256 of names and sizes, or "" if the folder does not exist."""
 
     files: int = 0
     size_bytes: int = 0
@@ -52,10 +51,10 @@ class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
 
     Attributes:
         title: User's name for the machine.
-        specs: Workers of this node, by rank.
+        specs: Workers on this node, by rank.
         run_folder: Folder of the run if the node has access to the same file system, or "" if the node must create one.
-        address: As in `Host`.
-        port: As in `Host`, but different in each `attempt`.
+        address: The same as in `Host`.
+        port: The same as in `Host`, but different for each `attempt`.
     """
 
     protocol: int = NODE_PROTOCOL
@@ -71,7 +70,7 @@ class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
 
 
 class Rendezvous(Message, tag="rendezvous", kw_only=True, frozen=True):
-    """Address of the node's network interface, and address and port of the rendezvous.
+    """Address of the node's network interface, and the address and port of the rendezvous.
 
     The first node receives port 0 and chooses a port. `infiniband` is True if all machines have InfiniBand.
     """
@@ -108,7 +107,7 @@ class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
         inputs: Digests of the job's dataset and other inputs, by field.
         address: Address that ssh connected to.
         client_address: Address that ssh connected from.
-        lost_gpus: GPUs of the order that the machine lacks, by their local names.
+        lost_gpus: GPUs in the order that the machine doesn't have, by their local names.
     """
 
     versions: dict[str, str]
@@ -130,16 +129,16 @@ class Listening(Message, tag="listening", kw_only=True, frozen=True):
 
 
 class FromWorker(Message, tag="from_worker", kw_only=True, frozen=True):
-    """Message of a worker, one of `FROM_WORKER`."""
+    """Message from a worker, one of `FROM_WORKER`."""
 
     rank: int
     message: msgspec.Raw
 
 
 class WorkerEnded(Message, tag="worker_ended", kw_only=True, frozen=True):
-    """Exit of a worker; `code` is None if its node stopped it because of another worker.
+    """Exit of a worker. `code` is None if its node stopped it because of another worker.
 
-    `files` holds the ends of its log and of its traceback by name, unless the supervisor can read them itself.
+    `files` contains the ends of its log and of its traceback by name, unless the supervisor can read them itself.
     """
 
     rank: int
@@ -160,7 +159,7 @@ class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
 class MeetOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Order to test the connections between machines.
 
-    Without an `address`, the other machines connect to this one, at `port` or a later port.
+    Without an `address`, the other machines connect to this one, at `port` or a higher port.
     """
 
     rank: int = 0
@@ -173,7 +172,7 @@ class MeetOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class MeetResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Result of a `MeetOrder`: the `port` that is open, or a `problem`.
 
-    `has_connected` is True if another machine connected before.
+    `has_connected` is True if another machine has connected.
     """
 
     port: int = 0
@@ -182,7 +181,7 @@ class MeetResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class RunFound(Message, tag="run_found", kw_only=True, frozen=True):
-    """Run on the node's machine: content of its job.toml, and the time of its last change in seconds since the epoch."""
+    """Run on the node's machine: the content of its job.toml, and its last change in seconds since the epoch."""
 
     run_id: str
     job: bytes
@@ -190,7 +189,10 @@ class RunFound(Message, tag="run_found", kw_only=True, frozen=True):
 
 
 class LogRequest(Message, tag="log_request", kw_only=True, frozen=True):
-    """Request for the run's log from byte `offset`; `sha256` is the hash of the bytes that the follower has."""
+    """Request for the run's log from byte `offset` on.
+
+    `sha256` is the hash of the bytes that the follower already has.
+    """
 
     offset: int
     sha256: str
@@ -204,9 +206,9 @@ class LogChunk(Message, tag="log_chunk", kw_only=True, frozen=True):
 
 
 class RunLiveness(Message, tag="run_liveness", kw_only=True, frozen=True):
-    """State of the run after the part of the log sent before.
+    """State of the run at the end of the log that has been sent.
 
-    `alive` is True if it has a supervisor, and `execution` is as in `RunStarted`.
+    `alive` is True if it has a supervisor, and `execution` is the same as in `RunStarted`.
     """
 
     execution: int
@@ -218,9 +220,9 @@ class RunCommand(Message, tag="run_command", kw_only=True, frozen=True):
 
 
 class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """File of a run that another machine may fetch; its path is relative to the run folder.
+    """File of a run that another machine may fetch. Its path is relative to the run folder.
 
-    A request sets only `path`; `problem` is the reason why the file can't be read or stored.
+    A request sets only `path`. `problem` is the reason why the file can't be read or stored.
     """
 
     path: str
@@ -231,7 +233,10 @@ class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Progress of fetching a file; at the end its local `path`, or the `problem` that prevented it."""
+    """Progress of fetching a file.
+
+    At the end, it has the local `path`, or the `problem` that prevented the transfer.
+    """
 
     done_bytes: int = 0
     total_bytes: int = 0
@@ -240,7 +245,7 @@ class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class FollowResult(Message, tag="follow_result", kw_only=True, frozen=True):
-    """Result of ``python -m engine.machines.follower``: the local folder of a followed run, or the problem."""
+    """Result of ``python -m engine.machines.follower``: the local folder of a followed run, or a problem."""
 
     folder: str = ""
     problem: str = ""
@@ -267,7 +272,7 @@ FROM_NODE = msgspec.json.Decoder(FromNode)
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, "" if it can't be read."""
+    """Return the SHA-256 of a file, or "" if it can't be read."""
     try:
         with open_file(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,11 +1,11 @@
-"""Options that a task, a model or a strategy declares, for the form, the flags and the checks.
+"""Options that a task, a model or a strategy declares for the form, the flags and the checks.
 
 A declaration is a msgspec Struct with annotated fields like those of `Job`::
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         width: Annotated[int, option("Width", "Channels of the first layer.", ge=1, le=1024)] = 32
 
-A job's values are in `Job.options`, the table [options] of a job.toml.
+The values for a job are in `Job.options`, the table [options] in job.toml.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _TYPES = {"int": int, "float": float, "bool": bool, "text": str}
 
 
 def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -> Meta:
-    """Describe an option, whose type is int, float, bool, str or a Literal of texts.
+    """Describe an option. Its type must be int, float, bool, str or a Literal of texts.
 
-    Limits are `ge` and `le`. With `resume`, a run may resume with another value.
+    Limits are `ge` and `le`. If `resume` is True, a run may resume with another value.
     """
     if not limits.keys() <= {"ge", "le"}:
         raise TypeError(f"an option has no limits but ge and le: {', '.join(limits)}")
@@ -61,7 +61,7 @@ def _field(info: msgspec.structs.FieldInfo) -> Field:
 
 
 def options_of(job: Job, kind: type[Struct]) -> Struct:
-    """Return the job's options that `kind` declares; other options are ignored.
+    """Return the options of a job that `kind` declares. Other options are ignored.
 
     Raises:
         msgspec.ValidationError: A value is invalid.
@@ -71,7 +71,7 @@ def options_of(job: Job, kind: type[Struct]) -> Struct:
 
 
 def option_problems(options: Mapping[str, Any], known: Sequence[Field]) -> list[Problem]:
-    """Return the problems with a job's options, given those that its task, model and strategy declare."""
+    """Return the problems with the options of a job, given the options that its task, model and strategy declare."""
     fields = {field.name: field for field in known}
     return [problem for name, value in options.items() if (problem := _problem(name, value, fields)) is not None]
 

@@ -1,4 +1,4 @@
-"""Problems of user input, which checks collect instead of raising the first one."""
+"""Problems with user input. Checks collect all of them instead of raising the first one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Severity = Literal["error", "warning"]
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Remedy that a button can apply: it sets `values` of the job's fields."""
+    """Remedy that a button can apply: it sets job fields to `values`."""
 
     title: str
     values: Mapping[str, int | float | str | bool]
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Problem with a request of the user, and its remedy.
+    """Problem with a user's request, and its remedy.
 
-    `field` is the job's field ("dataset", "devices", …). An error prevents the run, but a warning does not. `choices`
-    are remedies from which the user can choose.
+    `field` is the job field ("dataset", "devices", …). An error prevents the run, but a warning does not. `choices` are
+    remedies from which the user can choose.
     """
 
     field: str

@@ -1,9 +1,10 @@
-"""Messages of the supervisor's socket: one JSON object per line, at most `MAX_FRAME_BYTES` long including the newline.
+"""Messages on the supervisor's socket: one JSON object per line, at most `MAX_FRAME_BYTES` long including the newline.
 
-A client's messages are limited to `MAX_COMMAND_BYTES`. The client starts with `Hello`. The server answers with
-`Welcome`, sends the run's events from the requested number on, byte for byte as in `events.jsonl`, and then new events
-as they occur. The client may send commands at any time. After an invalid message (unknown field, wrong type, frame over
-the limit, another version, wrong token) the server disconnects that client with a `Goodbye` that states the reason.
+Messages from a client are limited to `MAX_COMMAND_BYTES`. The client starts with `Hello`. The server answers with
+`Welcome` and sends the run's events from the requested number on, byte for byte as in `events.jsonl`, followed by new
+events as they occur. The client may send commands at any time. After an invalid message (unknown field, wrong type,
+frame over the limit, another version, wrong token) the server disconnects that client with a `Goodbye` that states the
+reason.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from engine.contract.events import AnyEvent
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
 MAX_COMMAND_BYTES = 1 << 15
-"""Limit for a client's frames: a path has at most 4,096 bytes, and JSON may escape each byte with six characters."""
+"""Size limit for frames from a client.
+
+A path has at most 4,096 bytes, and JSON may escape each byte with six characters.
+"""
 COMMANDS_ONLY = (1 << 63) - 1
-"""Value of `from_n` for a client that only sends commands; it is admitted even if the limit on readers is reached."""
+"""Value of `from_n` for a client that only sends commands. It is admitted even if the limit for readers is reached."""
 
 
 class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -28,7 +32,10 @@ class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_o
 
 
 class Hello(Message, tag="hello", kw_only=True, frozen=True):
-    """Greeting of a client. `from_n` is the first requested event, or `COMMANDS_ONLY`; `token` is for loopback connections."""
+    """First message from a client. `from_n` is the first requested event, or `COMMANDS_ONLY`.
+
+    `token` is for loopback sockets.
+    """
 
     protocol: int = PROTOCOL_VERSION
     from_n: int = 1
@@ -40,7 +47,7 @@ class Stop(Message, tag="stop", kw_only=True, frozen=True):
 
 
 class Pause(Message, tag="pause", kw_only=True, frozen=True):
-    """Command to stop like `Stop`, with the outcome that the run is paused and will resume."""
+    """Command to stop like `Stop`, but with the outcome that the run is paused and will resume."""
 
 
 class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):
@@ -48,13 +55,13 @@ class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):
 
 
 class Adjust(Message, tag="adjust", kw_only=True, frozen=True):
-    """Command to change the number of image-reading threads per worker process while the run continues."""
+    """Command to change the number of threads per worker that read images, while the run continues."""
 
     loader_workers: Annotated[int, Meta(ge=1, le=256)]
 
 
 class SaveElsewhere(Message, tag="save_elsewhere", kw_only=True, frozen=True):
-    """Command to save the last state in `folder`, an absolute path, because the run's disk has no space; the run then ends.
+    """Command to save the last state in `folder`, an absolute path, because the run's disk is full. The run then ends.
 
     The answer is a warning: "saved_elsewhere", or "not_saved_elsewhere" with the reason.
     """
@@ -63,13 +70,13 @@ class SaveElsewhere(Message, tag="save_elsewhere", kw_only=True, frozen=True):
 
 
 Command = Stop | Pause | CheckpointNow | Adjust | SaveElsewhere
-"""Command to a run; the supervisor forwards it to the workers."""
+"""Command to a run. The supervisor forwards it to the workers."""
 
 ClientMessage = Hello | Command
 
 
 class Welcome(Message, tag="welcome", kw_only=True, frozen=True):
-    """Answer to `Hello`; `next_n` is the number of the next new event."""
+    """Answer to `Hello`. `next_n` is the number of the next new event."""
 
     protocol: int
     run_id: str
@@ -92,7 +99,7 @@ class FrameError(ValueError):
 
 
 class Frames:
-    """Splitter of a byte stream into lines, with a limit on their length."""
+    """Splitter that divides a byte stream into lines of limited length."""
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self._limit = limit

@@ -52,10 +52,10 @@ from engine.system.files import read_file
 
 Family = Literal["cnn", "transformer", "detr"]
 MAX_CHARACTERS = 200
-"""Maximum number of characters in a recipe's title and description."""
+"""Maximum number of characters in the title and the description of a recipe."""
 Line = Annotated[str, msgspec.Meta(max_length=MAX_CHARACTERS)]
 Value = bool | int | float | str | tuple[int | str, ...] | None
-"""Value of a job's field."""
+"""Value of a job field."""
 
 FINE_TUNE, FROM_SCRATCH, PLAIN = "fine-tune", "from-scratch", "plain"
 SHIPPED = (
@@ -65,24 +65,24 @@ SHIPPED = (
 """Built-in recipes in the order of presentation."""
 
 SETTABLE = fields_with("recipe")
-"""Fields that a recipe may set, in the form's order."""
+"""Fields that a recipe may set, in the order of the form."""
 
 _TRANSFORMERS = re.compile(
     r"vit|swin|coat|deit|beit|eva|cait|xcit|twins|hiera|pvt|davit|focalnet|mixer|former|mit_b|maxxvit|nest_|convnext",
     re.IGNORECASE,
 )
-"""Pattern for names of networks that consist entirely of attention or LayerNorm.
+"""Pattern for the names of networks that consist entirely of attention or LayerNorm.
 
 ConvNeXt and mixers are included, since they are fine-tuned like transformers.
 """
 _DETRS = re.compile(r"d_?fine|rt_?detr|rf_?detr|deim")
 """Beginnings of the ids of detectors with queries, which are trained like DETR (Carion et al. 2020)."""
 _STILL_CNNS = re.compile(r"efficientvit_b|fastvit|mobilevit", re.IGNORECASE)
-"""Pattern for networks with such a name that consist mostly of convolutions with BatchNorm."""
+"""Pattern for networks whose names match `_TRANSFORMERS`, but which consist mostly of convolutions with BatchNorm."""
 
 
 def family_of(model: str, encoder: str) -> Family:
-    """Return the family of a model, which is that of its `encoder` if it has one."""
+    """Return the family of a model. If it has an `encoder`, it is the family of the encoder."""
     name = encoder or model
     if _DETRS.match(name):
         return "detr"
@@ -90,14 +90,14 @@ def family_of(model: str, encoder: str) -> Family:
 
 
 class RecipeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that the rules in recipes test. A condition on an unknown fact, which is None, is false.
+    """Facts that the rules in recipes test. Unknown facts are None, and conditions on them are false.
 
     Attributes:
         task_in_file: True if a user's file defines the task, so that nothing is known about its model.
         encoder: True for a model that is built on the job's encoder.
         batch_norm: True for a model with BatchNorm.
-        weights: True if pretrained weights for the model are on this machine, or on a server that has not failed to
-            answer.
+        weights: True if pretrained weights for the model are on this machine, or on a server that is not known to be
+            unreachable.
         images: Number of images in the training split.
         source_size: Longer side in pixels of the median image in the dataset.
         model_size: Default side in pixels of the model's images.
@@ -133,11 +133,11 @@ def collect_facts(
     """Collect the facts that recipes depend on.
 
     Args:
-        values: Plain values of the job; invalid ones are skipped, since the creation of the job reports them.
+        values: Plain values for the job. Invalid ones are skipped, since creating the job reports them.
         catalogue: Tasks, models and strategies.
         report: Report on the dataset, if it has been inspected.
         chosen: Fields whose values no recipe changes.
-        disk: Source for the availability of pretrained weights; without it, known weights count as available.
+        disk: Source of information about pretrained weights. Without it, known weights count as available.
     """
     names = (*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from")
     selected = {name: values[name] for name in names if name in values}
@@ -192,14 +192,14 @@ _COUNTED = ("images", "classes", "images_per_class", "source_size", "image_size"
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Values to set if all conditions hold for the user's values and those set by earlier rules.
+    """Values to set if all conditions hold for the user's values and the values set by earlier rules.
 
     Attributes:
         encoder: True if the model is built on an encoder, the only part with pretrained weights.
         batch_norm: True if the model has BatchNorm.
         weights: True if there are pretrained weights for the model.
         pretrained: True if the run starts from pretrained weights.
-        steps: Number of optimizer steps of the run.
+        steps: Number of optimizer steps in the run.
     """
 
     task: str | tuple[str, ...] | None = None
@@ -221,7 +221,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     scale: dict[str, Scale] = {}
 
     def holds(self, facts: RecipeFacts, found: Mapping[str, Any]) -> bool:
-        """Return True if all conditions hold, given the values `found` that the recipe has set before."""
+        """Return True if all conditions hold. `found` are the values that the recipe has set so far."""
 
         def value(name: str) -> Any:
             return facts.chosen.get(name, found.get(name, FIELDS[name].default))
@@ -256,7 +256,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Recipe with its rules.
 
-    `id` is the name of its file without the suffix. `path` is the file of a user's recipe, or "" for a built-in one.
+    `id` is the name of its file without the extension. `path` is the file of a user's recipe, or "" for a built-in one.
     """
 
     id: str
@@ -273,7 +273,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return not self.tasks or task in self.tasks
 
     def values(self, facts: RecipeFacts) -> dict[str, Any]:
-        """Return the values by field that the recipe sets under these facts; all other fields keep their defaults."""
+        """Return the values by field that the recipe sets under these facts. All other fields keep their defaults."""
         found, scales = dict(self.set), dict(self.scale)
         for rule in self.when:
             if rule.holds(facts, found):
@@ -306,7 +306,7 @@ class InvalidRecipe(msgspec.Struct, frozen=True):
 
 
 class Recipes(msgspec.Struct, frozen=True):
-    """All recipes: the built-in ones, followed by the user's sorted by title."""
+    """All recipes: the built-in ones, followed by the user's recipes sorted by title."""
 
     all: tuple[Recipe, ...]
     broken: tuple[InvalidRecipe, ...] = ()
@@ -315,7 +315,7 @@ class Recipes(msgspec.Struct, frozen=True):
         return tuple(recipe for recipe in self.all if recipe.is_for(task))
 
     def get(self, name: str) -> Recipe | None:
-        """Return the recipe with this id or file; None if there is none or it is invalid."""
+        """Return the recipe with this id or file, or None if there is none or it is invalid."""
         if name.endswith(".toml"):
             return read_recipe(Path(name))[0]
         return next((recipe for recipe in self.all if recipe.id == name), None)
@@ -345,14 +345,14 @@ def initial_recipe(facts: RecipeFacts) -> str:
 
 @lru_cache(maxsize=1)
 def builtin_recipes() -> tuple[Recipe, ...]:
-    """Return the built-in recipes, without the validation that a user's recipe needs."""
+    """Return the built-in recipes. They are not validated like a user's recipe."""
     folder = files("resources").joinpath("recipes")
     contents = [tomllib.loads(folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")) for name in SHIPPED]
     return tuple(msgspec.convert({"id": name, **read}, Recipe) for name, read in zip(SHIPPED, contents, strict=True))
 
 
 def recipes_folder() -> Path:
-    """Return the folder of the user's recipes."""
+    """Return the folder that contains the user's recipes."""
     return paths.home() / "recipes"
 
 
@@ -379,7 +379,7 @@ def _user_files() -> list[Path]:
 
 
 def read_recipe(path: Path) -> tuple[Recipe | None, list[Problem]]:
-    """Read a recipe file; return the recipe, or None with all problems of the file."""
+    """Read a recipe file. Returns the recipe, or None with all problems in the file."""
     content, problem = read_toml(path, "recipe")
     if problem is not None:
         return None, [problem]
@@ -399,7 +399,7 @@ def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 class _Reader:
-    """Collector of the problems in a recipe file."""
+    """Reader for a recipe file that collects its problems."""
 
     def __init__(self, path: Path) -> None:
         self.problems: list[Problem] = []
@@ -416,7 +416,8 @@ class _Reader:
     ) -> Any:
         """Return an object of `kind` with the valid fields in `content`, and collect problems with the others.
 
-        `where` names the table in messages, "" for the top level of the file; `but` names fields that a file can't set.
+        `where` is the name of the table for messages, or "" for the top level of the file. `but` lists fields that a
+        file can't set.
         """
         types = {name: type_ for name, type_ in _types(kind).items() if name not in but}
         found: dict[str, Any] = {}
@@ -493,12 +494,12 @@ def _first_lower(text: str) -> str:
 
 
 def file_stem(title: str) -> str:
-    """Return the file name without suffix for a title, or "" if the title has neither letters nor digits."""
+    """Return the file name without extension for a title, or "" if the title has neither letters nor digits."""
     return re.sub(r"\W+", "-", title.lower()).strip("-_")
 
 
 def title_problem(title: str, but: str = "") -> str:
-    """Return the reason why the user can't choose this title for a recipe, or "" if it is allowed.
+    """Return the reason why a user can't choose this title for a recipe, or "" if it is allowed.
 
     `but` is the id of a recipe that is being renamed.
     """
@@ -511,7 +512,7 @@ def title_problem(title: str, but: str = "") -> str:
 
 
 def save_recipe(title: str, about: str, task: str, values: Mapping[str, Any]) -> str:
-    """Save `values` as a user's recipe for `task`, replacing one with the same name, and return its id.
+    """Save `values` as a user's recipe for `task` and return its id. A recipe with the same name is replaced.
 
     Only values that differ from the job's defaults are written. Raises OSError.
     """

@@ -8,11 +8,11 @@ driver.json   process that drives the search, a `DriverFile`
 driver.log    output of that process
 
 `engine.checks.search_checks` validates a request. `engine.runs.searches` lists and reads searches within a millisecond,
-without the driver and Optuna; state.json changes at most a few times per second, so polling its modification time is
-enough to follow a search. Each trial is a run with the tag "search NAME"; `TrialRow.run_id` leads to its log.
+without the driver and Optuna. state.json changes at most a few times per second, so polling its modification time is
+enough to follow a search. Each trial is a run with the tag "search NAME". `TrialRow.run_id` leads to its log.
 
-The state is derived from the trial.json (a `Trial`) in the runs' folders and is restored from them when the search
-resumes, so only the runs must survive a crash.
+The state is derived from the trial.json (a `Trial`) in the folders of the runs and is restored from them when the
+search resumes, so only the runs must survive a crash.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ FIXED = frozenset(
         "best_by",
     )
 ) | {name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults")}
-"""Fields of the job that a search can't vary.
+"""Job fields that a search can't vary.
 
 With another dataset or validation split, results can't be compared. Fields about checkpoints and faults don't change
 the result.
 """
 SEARCHABLE = tuple(name for name in FIELDS if name not in FIXED)
-"""Fields that a search can vary, in the form's order; options ("options.NAME") can be varied, too."""
+"""Fields that a search can vary, in the order of the form. Options ("options.NAME") can be varied, too."""
 
 Scalar = bool | int | float | str | None
 Value = Scalar | tuple[int | str, ...]
-"""Value of a job's field in a search."""
+"""Value of a job field in a search."""
 
 Sampler = Literal["tpe", "random", "grid", "nsgaii"]
-"""Method that chooses the settings of the next trial.
+"""Method that chooses the settings for the next trial.
 
 Tree-structured Parzen estimator (Bergstra et al. 2011), random, all combinations in random order, or NSGA-II (Deb et
 al. 2002) for several goals.
@@ -75,13 +75,13 @@ trials at the same epoch, or none.
 SECONDS, PARAMETERS = "seconds", "parameters"
 """Goals in addition to the task's metrics, to be minimized.
 
-They are the training time, without start and time in the queue, and the number of the model's parameters.
+They are the training time, without the start and the time in the queue, and the number of model parameters.
 """
 
 CONFIRMED = 3
-"""Number of best trials that are confirmed, in addition to the one with the unchanged job."""
+"""Number of best trials that are confirmed, in addition to the trial with the unchanged job."""
 MAX_REPEATS = 10
-"""Largest number of repeats of a confirmed trial."""
+"""Largest number of repeats for a confirmed trial."""
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -91,7 +91,8 @@ class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class Range(_Struct, tag="range", tag_field="kind", frozen=True, kw_only=True):
     """Range of numbers from `low` to `high`, both included.
 
-    `log` samples uniformly in the logarithm. `step` restricts values to low, low + step, … Integer fields get integers.
+    If `log` is True, values are sampled uniformly in the logarithm. `step` restricts values to low, low + step, …
+    Integer fields get integers.
     """
 
     low: int | float
@@ -101,7 +102,7 @@ class Range(_Struct, tag="range", tag_field="kind", frozen=True, kw_only=True):
 
 
 class Choices(_Struct, tag="choices", tag_field="kind", frozen=True, kw_only=True):
-    """Unordered values to choose from; None leaves an optional field empty."""
+    """Unordered values to choose from. None leaves an optional field empty."""
 
     values: tuple[Value, ...]
 
@@ -112,8 +113,8 @@ Dimension = Range | Choices
 class Goal(_Struct, frozen=True, kw_only=True):
     """Objective of a search.
 
-    `measure` is the id of a metric of the task, `SECONDS` or `PARAMETERS`. A trial's value of a metric is that of its best
-    validation by the first goal that is a metric.
+    `measure` is the id of a task metric, `SECONDS` or `PARAMETERS`. The value of a metric for a trial is taken from its
+    best validation, as determined by the first goal that is a metric.
     """
 
     measure: str
@@ -123,7 +124,7 @@ class Goal(_Struct, frozen=True, kw_only=True):
 
 
 class Budget(_Struct, frozen=True, kw_only=True):
-    """Limits after which no further trial starts: the first one reached counts; None for no limit.
+    """Limits after which no more trials start. The first limit that is reached counts. None means no limit.
 
     `hours` limits the working time of the search, and `epochs` the epochs of all trials together. Running trials are
     completed, and repeats don't count.
@@ -139,16 +140,16 @@ class Search(_Struct, frozen=True, kw_only=True):
 
     Attributes:
         job: Settings that all trials share.
-        space: Dimensions by name of the job's field, or "options.NAME".
-        devices: Devices that are distributed among trials. len(devices) / devices_per_trial trials run at once; to run
+        space: Dimensions by the name of the job field, or "options.NAME".
+        devices: Devices that are distributed among trials. len(devices) / devices_per_trial trials run at once. To run
             several trials on the CPU, repeat "cpu".
-        confirm: Number of repeats of the best trials and of the unchanged job when the budget is used up, each with
-            another seed of the job. Only the mean of the repeats decides which trial is best, because the best of many
-            single results is partly luck.
+        confirm: Number of repeats for the best trials and the unchanged job when the budget is used up, each with
+            another seed of the job. Only the mean of the repeats decides which trial is the best, because the best of
+            many single results is partly luck.
         seed: Seed of the sampler. A trial's settings depend on its number and on the results known when it was chosen.
-        best_epochs: Epochs for the final training of the best settings; None for those of a trial.
-        keep_checkpoints: Keep the checkpoints of all trials, not only of the best, the Pareto front and candidates for
-            confirmation.
+        best_epochs: Epochs for the final training with the best settings, or None for those of a trial.
+        keep_checkpoints: Keep the checkpoints of all trials, not only those of the best, the Pareto front and
+            candidates for confirmation.
     """
 
     name: str
@@ -167,18 +168,19 @@ class Search(_Struct, frozen=True, kw_only=True):
 
 
 class Trial(_Struct, frozen=True, kw_only=True):
-    """Description of a trial, written to its run's folder before it starts.
+    """Description of a trial, written to the folder of its run before it starts.
 
     Attributes:
         search: Name of the search.
         number: Number of the trial, from 0.
-        params: Varied fields; in a repeat also the seed.
+        params: Varied fields. In a repeat, they include the seed.
         seed: Seed given to the sampler.
-        known: Numbers of the trials that had ended when it was chosen; with `in_hand` they determine its settings.
-        in_hand: Numbers of the trials that were running when it was chosen.
+        known: Numbers of the trials that had ended when this one was chosen. Together with `in_hand` they determine its
+            settings.
+        in_hand: Numbers of the trials that were running when this one was chosen.
         pruned: True once the search has decided to stop the trial early.
         attrs: Optuna's system attributes.
-        repeat_of: Number of the trial that it repeats with another seed of the job; None for an original trial.
+        repeat_of: Number of the trial that it repeats with another seed of the job, or None for an original trial.
     """
 
     search: str
@@ -195,17 +197,17 @@ class Trial(_Struct, frozen=True, kw_only=True):
 TrialState = Literal["waiting", "running", "paused", "interrupted", "completed", "pruned", "stopped", "failed"]
 """State of a trial.
 
-"waiting" is in the queue for its device. "paused" and "interrupted" trials resume when the search resumes. "stopped"
+"waiting" means in the queue for its device. "paused" and "interrupted" trials resume when the search resumes. "stopped"
 means stopped by the user. The states from "completed" on are final.
 """
 ENDED_TRIALS: tuple[TrialState, ...] = ("completed", "pruned", "stopped", "failed")
 
 
 class TrialRow(_Struct, frozen=True, kw_only=True):
-    """Row of the table of trials.
+    """Row in the table of trials.
 
     Attributes:
-        values: Best values, in the order of the search's goals; None before the first validation.
+        values: Best values, in the order of the search's goals. None before the first validation.
         reported: Values of the first goal by epoch.
         epoch: Last validated epoch.
         epochs: Number of planned epochs.
@@ -234,19 +236,19 @@ class TrialRow(_Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Return the trial's title: "7", or "7, seed 2" for a repeat."""
+        """Title of the trial: "7", or "7, seed 2" for a repeat."""
         return str(self.number) if self.repeat_of is None else f"{self.repeat_of}, seed {self.params.get('seed')}"
 
     @property
     def mean(self) -> float | None:
-        """Return the mean of its completed repeats; None if there are none."""
+        """Mean over its completed repeats, or None if there are none."""
         return sum(self.confirmed) / len(self.confirmed) if self.confirmed else None
 
 
 Status = Literal["running", "completed", "stopped", "failed", "interrupted"]
 """Status of a search.
 
-In order: its driver is alive; its budget is used up; the user stopped it; it failed with a `cause`; its driver has
+In this order: its driver is alive; its budget is used up; the user stopped it; it failed with a `cause`; its driver has
 died. Searches that are not running can resume.
 """
 
@@ -255,20 +257,20 @@ class SearchState(_Struct, frozen=True, kw_only=True):
     """State of a search at `time` (seconds since the epoch).
 
     Attributes:
-        ended: How the driver ended; "" while it works.
+        ended: Status with which the driver ended, or "" while it works.
         trials: Trials by number, including repeats.
         best: Number of the best completed trial: by its value, or by the mean of its repeats once all of them have
-            ended; None for several goals.
-        front: Numbers of the trials on the Pareto front; for one goal, the best trial.
+            ended. None for several goals.
+        front: Numbers of the trials on the Pareto front. For one goal, the best trial.
         importance: Importance of each field for reaching the better trials by the first goal (PED-ANOVA, Watanabe et
-            al. 2023), largest first, with a sum of 1; empty with fewer than four completed trials.
+            al. 2023), largest first, with a sum of 1. Empty with fewer than four completed trials.
         worked_s: Working time of the search.
-        seconds_left: Estimated remaining time; None if unknown.
+        seconds_left: Estimated remaining time, or None if unknown.
         total: Expected number of trials, if known.
         cause: Sentence that explains why the search failed or waits.
-        candidates: Trials to confirm; empty until the budget is used up.
+        candidates: Trials to confirm. Empty until the budget is used up.
         baseline: Number of the completed trial with the unchanged job.
-        repeats: Number of repeats in `total`; the maximum until the candidates are known.
+        repeats: Number of repeats in `total`. Until the candidates are known, it is the maximum.
         confirming_s: Portion of `worked_s` spent on repeats.
     """
 
@@ -289,22 +291,22 @@ class SearchState(_Struct, frozen=True, kw_only=True):
 
     @property
     def originals(self) -> tuple[TrialRow, ...]:
-        """Return the trials without repeats."""
+        """Trials without repeats."""
         return tuple(row for row in self.trials if row.repeat_of is None)
 
     @property
     def originals_ended(self) -> int:
-        """Return the number of ended trials without repeats."""
+        """Number of ended trials, not counting repeats."""
         return sum(row.ended for row in self.originals)
 
     @property
     def originals_total(self) -> int | None:
-        """Return the expected number of trials without repeats, if known."""
+        """Expected number of trials without repeats, if known."""
         return self.total - self.repeats if self.total is not None else None
 
     @property
     def reached(self) -> float | None:
-        """Return the mean of the best trial's repeats, or without repeats its own value of the first goal."""
+        """Mean of the best trial's repeats, or the value of the first goal if there are no repeats."""
         best = self.row(self.best)
         if best is None:
             return None

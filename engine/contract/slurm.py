@@ -23,9 +23,9 @@ from engine.system.ssh import host_name_problem
 
 LOG = "slurm.log"
 WARNING_S = 90
-"""Seconds before its time limit when a run is warned, so that it can save a checkpoint."""
+"""Seconds before its time limit at which a run is warned, so that it can save a checkpoint."""
 MIN_TIME_S = 300
-"""Minimum time limit in seconds, enough for the start, the warning and some training."""
+"""Minimum time limit in seconds. It is enough for the start, the warning and some training."""
 HEAD = "node --slurm"
 """Command that the script must run: `footplate node --slurm FOLDER`."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
@@ -38,11 +38,11 @@ exec ${{FOOTPLATE:-footplate}} {HEAD} .
 
 
 class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Options of sbatch; empty or 0 for the site's defaults. Without GPUs, each node has one CPU worker.
+    """Options for sbatch. Empty or 0 for the defaults of the site. Without GPUs, each node has one CPU worker.
 
     Attributes:
         setup: Shell commands before the run.
-        host: Host on which ssh reaches SLURM; "" for this machine.
+        host: Host on which ssh reaches SLURM, or "" for this machine.
     """
 
     partition: str = ""
@@ -55,7 +55,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     host: str = ""
 
     def problems(self) -> list[Problem]:
-        """Return the problems with the options; their fields are the flags of the command line."""
+        """Return the problems with the options. Their fields are the flags of the command line."""
         found = [
             Problem(f"--{field}", f"“{value}” is not the name of {article} {field}.", remedy)
             for field, article, value, remedy in (
@@ -94,7 +94,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return found
 
     def script(self, name: str) -> str:
-        """Return the batch script of a run called `name`, to be submitted in the run's folder."""
+        """Return the batch script for a run called `name`. It must be submitted in the folder of the run."""
         asked = {
             "job-name": re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "footplate",
             "partition": self.partition,
@@ -115,7 +115,10 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return "\n".join([*lines, *self.setup]) + "\n" + _END
 
     def job(self, job: Job) -> Job:
-        """Return `job` on the requested devices, without waiting for other runs, since SLURM manages that."""
+        """Return a copy of `job` for the requested devices.
+
+        It does not wait for other runs, since SLURM manages that.
+        """
         names = [f"gpu{number}" for number in range(self.gpus_per_node)] or [CPU]
         devices = tuple(f"{SLURM}{node}:{one}" for node in range(1, self.nodes + 1) for one in names)
         return job.with_fields(devices=devices, start="at_once")
@@ -135,7 +138,10 @@ def script_problems(text: str) -> list[Problem]:
 
 
 def time_limit_s(text: str) -> int | None:
-    """Parse sbatch's time limits (minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s) to seconds; None for other text."""
+    """Convert a time limit of sbatch (minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s) to seconds.
+
+    Returns None for other text.
+    """
     found = _TIME.fullmatch(text)
     if found is None:
         return None

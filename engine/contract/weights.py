@@ -18,9 +18,9 @@ from engine.system.format import listed
 HUB = "https://huggingface.co"
 PYPI = "https://pypi.org"
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
-"""Names of a weights file in a repository of the hub, in timm's order of preference."""
+"""Names of a weights file in a repository on the Hugging Face Hub, in timm's order of preference."""
 TIMM_ENCODER = "tu-"
-"""Prefix that segmentation_models_pytorch uses for encoders that are timm models."""
+"""Prefix that segmentation_models_pytorch uses for encoders from timm."""
 INCLUDED_MODEL = "tf_efficientnet_lite0"
 """Name of the timm model whose weights are included in the installation."""
 INCLUDED_ENCODER = f"{TIMM_ENCODER}{INCLUDED_MODEL}"
@@ -41,16 +41,16 @@ _TRUE = ("1", "ON", "YES", "TRUE")
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Source of a model's pretrained weights.
 
-    Exactly one of these is set: `repository` (of the Hugging Face hub, at a `revision`), `url` (of the file), or
-    `package` (an installed package, by its import name, with the file at `path` inside it).
+    Exactly one of these is set: `repository` (on the Hugging Face Hub, at a `revision`), `url` (of the file), or
+    `package` (an installed package, by its import name, that contains the file at `path`).
 
     Attributes:
-        path: Path of the file in its package or repository; "" for any of `HUB_FILES` in a repository.
-        licence: Licence as named by the library that offers the weights; "" if it names none.
-        bytes: Size of the file; 0 if unknown before the download.
-        crop: Fraction of an image's shorter side that the center crop kept when the weights were evaluated; 0 if
+        path: Path of the file in its package or repository, or "" for any of `HUB_FILES` in a repository.
+        licence: License named by the library that offers the weights, or "" if it names none.
+        bytes: Size of the file, or 0 if it is unknown before the download.
+        crop: Fraction of an image's shorter side that the center crop kept when the weights were evaluated, or 0 if
             unknown.
-        sha256: Hash of the file; "" if unknown or part of the file's name.
+        sha256: Hash of the file, or "" if it is unknown or part of the file name.
     """
 
     repository: str = ""
@@ -65,24 +65,24 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def is_included(self) -> bool:
-        """Return True if the weights come with the installation, as a file of a package that Footplate depends on."""
+        """True if the weights come with the installation, as a file in a package that Footplate depends on."""
         return bool(self.package)
 
     @property
     def distribution(self) -> str:
-        """Return pip's name for the package of included weights."""
+        """Name of the pip package that contains included weights."""
         return self.package.replace("_", "-")
 
     @property
     def title(self) -> str:
-        """Return a name for users: "timm/resnet50.a1_in1k" or "resnet50-11ad3fa6.pth from download.pytorch.org"."""
+        """Name for users: "timm/resnet50.a1_in1k" or "resnet50-11ad3fa6.pth from download.pytorch.org"."""
         if self.is_included:
             return f"{self.distribution} (included)"
         return self.repository or f"{self.files[0]} from {urlparse(self.url).netloc}"
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return the names that the file may have, best first."""
+        """Names that the file may have, best first."""
         return (
             HUB_FILES
             if self.repository and not self.path
@@ -91,7 +91,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def host(self) -> str:
-        """Return the address of the server that offers the weights, such as "https://huggingface.co"."""
+        """URL of the server that offers the weights, such as "https://huggingface.co"."""
         if self.is_included:
             return PYPI
         parts = urlparse(self.url)
@@ -99,7 +99,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def page(self) -> str:
-        """Return the address of a web page about the weights."""
+        """URL of a web page about the weights."""
         if self.is_included:
             return f"{PYPI}/project/{self.distribution}/"
         return self.url or f"{self.host}/{self.repository}"
@@ -110,47 +110,47 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def non_commercial(self) -> bool:
-        """Return True if the name of the license excludes commercial use."""
+        """True if the name of the license excludes commercial use."""
         return "-nc" in self.licence or "noncommercial" in self.licence
 
 
 class OnDisk(msgspec.Struct, frozen=True):
-    """Weights file on this machine; `path` is "" if it is missing."""
+    """Weights file on this machine. `path` is "" if it is missing."""
 
     path: str = ""
     bytes: int = 0
 
 
 class WeightsDisk(Protocol):
-    """Source of information about weights on this machine and on the network; None means unknown."""
+    """Source of information about weights on this machine and on the network. None means unknown."""
 
     def weights(self, weights: Weights) -> OnDisk | None:
         """Return the file with `weights` on this machine."""
 
     def reaches(self, host: str) -> bool | None:
-        """Return True if the server at `host`, an address such as "https://huggingface.co", answers."""
+        """Return True if the server at `host`, a URL such as "https://huggingface.co", answers."""
 
 
 def offline() -> bool:
-    """Return True if the user forbids downloads, by the environment variables of huggingface_hub."""
+    """Return True if the user forbids downloads with the environment variables of huggingface_hub."""
     return (os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or "").upper() in _TRUE
 
 
 def hub_cache() -> Path:
-    """Return the cache folder of huggingface_hub, by the same rules as its module `constants`."""
+    """Return the cache folder of huggingface_hub, following the rules of its module `constants`."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
     return Path(os.path.expandvars(os.path.expanduser(cache)))
 
 
 def torch_cache() -> Path:
-    """Return the folder of torch's downloaded weights, by the same rules as `torch.hub.get_dir`."""
+    """Return the folder where torch stores downloaded weights, following the rules of `torch.hub.get_dir`."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch"
     return Path(os.environ.get("TORCH_HOME") or cache).expanduser() / "hub" / "checkpoints"
 
 
 def cached_path(weights: Weights) -> Path:
-    """Return the path of the weights file in the cache; a file that the user copies there is found as well."""
+    """Return the path of a weights file in the cache. A file that the user copies there is also found."""
     if weights.is_included:
         return _package_folder(weights.package) / weights.path
     if not weights.repository:
@@ -159,7 +159,7 @@ def cached_path(weights: Weights) -> Path:
 
 
 def ways_out(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
-    """Return remedies for unavailable weights; `instead` lists ways to train without them."""
+    """Return remedies for unavailable weights. `instead` lists ways to train without them."""
     if weights.is_included:
         ways = [f"reinstall the weights with `pip install --force-reinstall --no-deps {weights.distribution}`"]
     else:
@@ -181,7 +181,7 @@ def find(weights: Weights) -> OnDisk:
 
 
 def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
-    """Return True if the weights are on this machine or can be downloaded; None as long as `disk` doesn't know."""
+    """Return True if the weights are on this machine or can be downloaded, or None while `disk` doesn't know."""
     here = disk.weights(weights)
     if here is None:
         return None
@@ -191,7 +191,7 @@ def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
 
 
 def why_unavailable(weights: Weights) -> str:
-    """Return, as a clause, the reason why weights that aren't on this machine are unavailable."""
+    """Return a clause with the reason why weights that aren't on this machine are unavailable."""
     if weights.is_included:
         return f"{cached_path(weights)} is missing"
     if offline():

@@ -1,6 +1,6 @@
 """Messages between a supervisor and its workers, over a socket pair with the frames of `protocol`.
 
-A worker sends events (with `n` and `time` of 0), `Heartbeat` and finally `WorkerDone`; the supervisor sends `Command`.
+A worker sends events (with `n` and `time` of 0), `Heartbeat` and finally `WorkerDone`. The supervisor sends `Command`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.contract.protocol import Command
 
 BY_ENVIRONMENT = "env://"
-"""Rendezvous by the environment variables that torch's elastic agent has set."""
+"""Rendezvous through the environment variables that torch's elastic agent has set."""
 
 Activity = Literal["", "data", "step", "agree", "evaluate", "save"]
 """Current activity of a rank's main thread.
@@ -25,18 +25,18 @@ other ranks, "evaluate" a batch of the validation, and "save" a checkpoint.
 """
 
 ThreadState = Literal["", "waiting", "reading", "working"]
-"""State of a main thread that stays long in one activity, determined from its stack.
+"""State of a main thread that spends a long time in one activity, determined from its stack.
 
-It waits for other ranks or the device, reads samples, or computes; "" if the stack was not inspected.
+It waits for other ranks or the device, reads samples, or computes. "" means that the stack was not inspected.
 """
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Specification of one worker.
 
-    `devices` are the run's devices in the order of the job: the worker of rank r uses `devices[r]`, or all of them if
+    `devices` are the run's devices in the order of the job. The worker with rank r uses `devices[r]`, or all of them if
     the strategy has a single process. CUDA_VISIBLE_DEVICES lists the UUIDs of the GPUs in `local_devices`, whose order
-    defines the CUDA indices. `rendezvous` is the path of a FileStore, or `BY_ENVIRONMENT`; `threads` is the number of
+    defines the CUDA indices. `rendezvous` is the path of a FileStore, or `BY_ENVIRONMENT`. `threads` is the number of
     intra-op threads. Steps after the checkpoint up to `skip_to` are skipped without training.
     """
 
@@ -70,10 +70,10 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Sign of life that a thread of the worker sends every second.
+    """Sign of life that a thread in the worker sends every second.
 
-    `step` counts finished steps; `longest_step_s` is the longest of them except the first. The main thread has spent
-    `seconds` in `activity`; if that is long, `thread_state` and `location` describe its stack.
+    `step` counts finished steps. `longest_step_s` is the longest of them except the first. The main thread has spent
+    `seconds` in `activity`. If that is long, `thread_state` and `location` describe its stack.
     """
 
     step: int

@@ -1,1 +1,1 @@
-"""Requests and results of ``python -m engine.inference``, in one file for each kind of work."""
+"""Requests to ``python -m engine.inference`` and their results. Each module covers one kind of work."""

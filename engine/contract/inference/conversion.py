@@ -1,4 +1,4 @@
-"""Messages for the conversion of a model to files for other programs."""
+"""Messages for converting a model to files for other programs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ from engine.system.files import read_file
 
 Target = Literal["onnx", "safetensors"]
 CONVERTED_FILE = "conversion.json"
-"""Name of the file with a `Converted`, next to the converted files, or in a folder of the run's `exports` for a zip
-file.
+"""Name of the file that contains a `Converted`.
+
+It is stored next to the converted files. For a zip file, it is stored in a folder of the run's `exports`.
 """
 MIN_OPSET, OPSET, MAX_OPSET = 18, 20, 23
 """ONNX opsets: the lowest that torch's exporter writes, the default, and the highest."""
 QUALITY_SAMPLES = 200
 TOLERANCE = 1e-4
-"""Largest accepted difference of an fp32 file's output from the model's, absolute or relative to the largest output."""
+"""Largest accepted difference between the outputs of an fp32 file and the model.
+
+It is absolute, or relative to the largest output.
+"""
 
 
 class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options for ONNX files.
 
     Attributes:
-        preprocessing: True if the file accepts images, uint8 [batch, height, width, channels], and normalizes them;
-            otherwise it accepts the model's input.
-        dynamic_size: True to accept any height and width, if the model can.
+        preprocessing: True if the file accepts images, uint8 [batch, height, width, channels], and normalizes them.
+            False if it accepts the model's input.
+        dynamic_size: True to accept any height and width, if the model supports that.
         int8: True to write an additional 8-bit file, calibrated on training samples.
     """
 
@@ -40,9 +44,9 @@ class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class ConvertOrder(Order, tag="convert", frozen=True, kw_only=True):
-    """Request to write the model in the formats `to`, with a model card, a script that uses it and an example.
+    """Request to write the model in the formats `to`, with a model card, a script that uses it, and an example.
 
-    `out` is a new folder, or a zip file if `packed`.
+    `out` is a new folder, or a zip file if `packed` is True.
     """
 
     to: tuple[Target, ...]
@@ -52,7 +56,7 @@ class ConvertOrder(Order, tag="convert", frozen=True, kw_only=True):
 
 
 class WrittenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Description of a converted file; `name` is relative to the folder, and `what` describes it in a few words."""
+    """Description of a converted file. `name` is relative to the folder, and `what` describes it in a few words."""
 
     name: str
     what: str
@@ -63,8 +67,8 @@ class WrittenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Largest difference between outputs of the file and the model for one batch.
 
-    `largest_output` serves as a scale. For a detector, only detections found by both are compared, with boxes relative
-    to the image's side, and `unmatched` counts the others.
+    `largest_output` gives the scale. For a detector, only detections found by both are compared, with boxes relative to
+    the image's side. `unmatched` counts the others.
     """
 
     batch_size: int
@@ -74,15 +78,15 @@ class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class ComparedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Comparison of a file, loaded in the program `runtime`, with the model.
+    """Comparison of a file, loaded with the program `runtime`, with the model.
 
     Attributes:
         compared_on: Kind of samples.
         samples: Number of samples.
-        measures: Metrics of the file; empty if the dataset is unavailable.
-        torch_measures: Metrics of the model for the same samples.
-        milliseconds: Time of the file per sample, on this machine's CPU.
-        torch_milliseconds: Time of the model with the same number of threads.
+        measures: Metrics of the file. Empty if the dataset is unavailable.
+        torch_measures: Metrics of the model on the same samples.
+        milliseconds: Time per sample with the file, on the CPU of this machine.
+        torch_milliseconds: Time per sample with the model and the same number of threads.
     """
 
     name: str
@@ -104,7 +108,7 @@ class NextCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result of a conversion into `out`, a folder or a zip file.
+    """Result of a conversion to `out`, a folder or a zip file.
 
     `checkpoint_sha256` identifies the weights. `problems` describe skipped steps and other facts for the user.
     """
@@ -126,5 +130,5 @@ class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def read_converted(file: Path) -> Converted:
-    """Read a conversion's file. Raises OSError, and msgspec.DecodeError for other content."""
+    """Read the file that describes a conversion. Raises OSError, and msgspec.DecodeError for other content."""
     return msgspec.json.decode(read_file(file), type=Converted)

@@ -31,10 +31,11 @@ PROBABILITIES_FILE = "probabilities.npy"
 
 
 class EvaluateOrder(Order, tag="evaluate", frozen=True, kw_only=True):
-    """Request to evaluate the model on a `split` of the folder `dataset`, "" for the run's dataset.
+    """Request to evaluate the model on a `split` of the folder `dataset`, or of the run's dataset if it is "".
 
-    Without a split, the validation split of the run's dataset is used; of another folder, it is "test", "val" or "all",
-    whichever exists first. The samples of a folder without splits are "all". The answer is the path of an `Evaluation`.
+    Without a split, the validation split of the run's dataset is used. For another folder, the first of "test", "val"
+    and "all" that exists is used. The samples of a folder without splits are "all". The answer is the path of an
+    `Evaluation`.
     """
 
     dataset: str = ""
@@ -42,14 +43,14 @@ class EvaluateOrder(Order, tag="evaluate", frozen=True, kw_only=True):
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base class of saved results; unknown fields, which a later version may add, are ignored."""
+    """Base class for saved results. Unknown fields, which a later version may add, are ignored."""
 
 
 class Interval(msgspec.Struct, frozen=True, array_like=True):
-    """Value with the 95 % interval of a bootstrap over the samples (Efron 1979).
+    """Value with the 95 % interval from a bootstrap over the samples (Efron 1979).
 
-    `low` and `high` are the 2.5th and 97.5th percentile over resamples of the same size, drawn with replacement; None if there
-    is no interval.
+    `low` and `high` are the 2.5th and 97.5th percentile over resamples of the same size, drawn with replacement. They
+    are None if there is no interval.
     """
 
     value: float
@@ -65,12 +66,12 @@ class Skipped(_Saved, frozen=True):
 
 
 class ClassMapping(_Saved, frozen=True):
-    """Mapping of the folder's classes to the model's, by name.
+    """Mapping from the classes of the folder to those of the model, by name.
 
     Attributes:
-        missing: Classes of the model that the folder lacks.
-        unknown: Classes of the folder that the model lacks.
-        ignored: Number of images, labels or boxes of unknown classes, which are excluded; None for pixels, points and
+        missing: Classes of the model that do not exist in the folder.
+        unknown: Classes of the folder that the model does not know.
+        ignored: Number of images, labels or boxes of unknown classes, which are excluded. None for pixels, points and
             outlines, which are not counted.
     """
 
@@ -82,7 +83,7 @@ class ClassMapping(_Saved, frozen=True):
 class ReliabilityBin(_Saved, frozen=True):
     """Predictions with a confidence above `low` and up to `high`.
 
-    `confidence` is their mean confidence and `accuracy` the fraction of correct ones; None for an empty bin.
+    `confidence` is their mean confidence and `accuracy` the fraction of correct ones. Both are None for an empty bin.
     """
 
     low: float
@@ -96,7 +97,7 @@ class Calibration(_Saved, frozen=True):
     """Expected calibration error (Guo et al. 2017, section 2) over 15 bins, and the effect of temperature scaling.
 
     `temperature` divides the logits (section 4.2) and is fitted on every second sample. `ece_before`, `ece_after`,
-    `loss_before` and `loss_after` are the calibration error and the negative log-likelihood of the other samples,
+    `loss_before` and `loss_after` are the calibration error and the negative log-likelihood on the other samples,
     without and with temperature. They are None if there are too few samples. For multi-label tasks, every label of a
     sample is a prediction.
     """
@@ -111,7 +112,7 @@ class Calibration(_Saved, frozen=True):
 
 
 class ThresholdRow(_Saved, frozen=True):
-    """Predictions with a confidence of at least `threshold`; None for undefined values.
+    """Predictions with a confidence of at least `threshold`. Undefined values are None.
 
     Attributes:
         share: Fraction of all predictions.
@@ -131,9 +132,9 @@ SizeName = Literal["small", "medium", "large"]
 
 
 class BoxErrors(_Saved, frozen=True):
-    """One kind of detection errors after TIDE (Bolya et al. 2020, section 2.2).
+    """One kind of detection error after TIDE (Bolya et al. 2020, section 2.2).
 
-    `ap_loss` is the increase of AP50, from 0 to 1, if all errors of this kind were corrected.
+    `ap_loss` is the amount by which AP50, from 0 to 1, would rise if all errors of this kind were corrected.
     """
 
     kind: ErrorKind
@@ -142,9 +143,10 @@ class BoxErrors(_Saved, frozen=True):
 
 
 class SizePrecision(_Saved, frozen=True):
-    """Average precision for objects of one size, by COCO's limits of the area in pixels of the original image.
+    """Average precision for objects of one size, by COCO's limits for the area in pixels of the original image.
 
-    "small" is up to 32², "medium" up to 96², "large" above. `objects` counts them; the values are None if there are none.
+    "small" is up to 32², "medium" up to 96², "large" above. `objects` counts them. The values are None if there are
+    none.
     """
 
     size: SizeName
@@ -154,7 +156,7 @@ class SizePrecision(_Saved, frozen=True):
 
 
 class Evaluation(_Saved, frozen=True):
-    """Results of a model on a split of a dataset; None or empty if they don't apply to the task.
+    """Results of a model on a split of a dataset. Fields that don't apply to the task are None or empty.
 
     Attributes:
         date: Time in UTC, as in 2026-11-24T13:33:49Z.
@@ -166,9 +168,9 @@ class Evaluation(_Saved, frozen=True):
         samples: Number of evaluated samples.
         entries: Descriptions of the metrics, in order of display.
         measures: Values of the metrics by id.
-        per_class: Values for each class, by title; None for a class without a value.
+        per_class: Values for each class, by title, with None for a class without a value.
         confusion: For each true class, the number of predictions of each class.
-        resamples: Number of bootstrap resamples of the intervals.
+        resamples: Number of bootstrap resamples used for the intervals.
     """
 
     id: str
@@ -196,20 +198,20 @@ class Evaluation(_Saved, frozen=True):
 
 
 class Samples(_Saved, frozen=True):
-    """Results for each sample, in columns with an entry per sample; None if the task has no such column.
+    """Results for each sample, in columns with one entry per sample. Columns that the task doesn't have are None.
 
     Attributes:
-        paths: Printable paths relative to the dataset's folder, as given by the split's `path(index)`.
+        paths: Printable paths relative to the dataset folder, as given by the split's `path(index)`.
         splits: Split of the folder that contains the sample.
         indices: Index of the sample in that split, so that `split.files[index]` is its file.
-        losses: Loss of each sample without class weights; None for detectors.
+        losses: Loss of each sample without class weights. None for detectors.
         correct: Score from 0 to 1. For classification it is 1 or 0, for labels the intersection over union of true and
             predicted labels, for pixels or points the fraction with the right class, and for objects the F1 of
             detections with a score of at least 0.5 at an IoU of 0.5, or 1 if there is neither object nor detection.
         true: Indices of the true class, or of all true labels in ascending order, or of each object's class.
         predicted: Indices of the predicted class, or of all predicted labels in ascending order, or of the class of
             each detection with a score of at least 0.5, in descending order of scores.
-        confidence: Probability of the predicted class, or of the least certain label (from 0.5 on), or the mean score
+        confidence: Probability of the predicted class, or of the least certain label (0.5 or more), or the mean score
             of the detections (0 without detections).
     """
 
@@ -224,9 +226,9 @@ class Samples(_Saved, frozen=True):
 
 
 class ClassCurves(_Saved, frozen=True):
-    """Curves of one class against the rest, thinned to at most 200 points; None or empty if undefined.
+    """Curves for one class against the rest, thinned to at most 200 points. Undefined values are None or empty.
 
-    `precision` and `recall` are in descending order of thresholds; `average_precision` is computed over all points as
+    `precision` and `recall` are in descending order of thresholds. `average_precision` is computed over all points as
     in scikit-learn. The curve of `true_positive_rate` over `false_positive_rate` has the area `auc`. `best_threshold`
     yields the highest F1, `best_f1`.
     """
@@ -245,16 +247,16 @@ class ClassCurves(_Saved, frozen=True):
 
 
 class Curves(_Saved, frozen=True):
-    """Curves of all classes, in their order."""
+    """Curves for all classes, in the order of the classes."""
 
     classes: tuple[ClassCurves, ...] = ()
 
 
 class Resamples(_Saved, frozen=True):
-    """Values of each metric in each bootstrap resample, None if undefined.
+    """Values of each metric in each bootstrap resample, or None if undefined.
 
-    The nth resample consists of the same samples in every evaluation with as many samples, so that differences are
-    paired.
+    The nth resample consists of the same samples in every evaluation with the same number of samples, so that
+    differences are paired.
     """
 
     measures: dict[str, tuple[float | None, ...]] = {}
@@ -272,7 +274,7 @@ class Difference(_Saved, frozen=True):
 class McNemar(_Saved, frozen=True):
     """McNemar's exact test (1947) for equal error rates of two classifiers.
 
-    `only_first` and `only_second` count samples that only one of them predicts correctly; `p` is two-sided.
+    `only_first` and `only_second` count samples that only one of them predicts correctly. `p` is two-sided.
     """
 
     only_first: int
@@ -283,8 +285,8 @@ class McNemar(_Saved, frozen=True):
 class Comparison(_Saved, frozen=True):
     """Comparison of two evaluations of the same split of the same folder.
 
-    `samples` counts the common samples. `only_first` and `only_second` are the paths of samples that only one predicts
-    correctly; they and `mcnemar` are None for tasks without a binary result per sample.
+    `samples` counts the common samples. `only_first` and `only_second` are the paths of samples that only one
+    evaluation predicts correctly. These two and `mcnemar` are None for tasks without a binary result per sample.
     """
 
     first: Evaluation

@@ -1,4 +1,4 @@
-"""Messages for the explanation of a model's predictions with heat maps."""
+"""Messages for explaining a model's predictions with heat maps."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ and Yeasin 2020) shows the first principal component of the layer's activations 
 """
 
 EXPLANATION_FILE = "explanation.json"
-"""Name of the result file in the folder `out`; paths in it are relative to that folder."""
+"""Name of the result file in the folder `out`. Paths in it are relative to that folder."""
 
 Box = tuple[float, float, float, float]
-"""Left, top, right, bottom in pixels of the upright image."""
+"""Left, top, right and bottom in pixels of the upright image."""
 
 
 class ExplainOrder(Order, tag="explain", frozen=True, kw_only=True):
-    """Request to draw heat maps of the `classes` for images (files, and folders of them) into the folder `out`.
+    """Request to draw heat maps of the `classes` for images (files and folders), and save them in the folder `out`.
 
     Only the first device is used. Without `classes`, it explains the most probable class of an image, the most frequent
-    class of a mask, or the classes of a detector's most confident detections.
+    class in a mask, or the classes of a detector's most confident detections.
     """
 
     paths: tuple[str, ...]
@@ -36,14 +36,14 @@ class ExplainOrder(Order, tag="explain", frozen=True, kw_only=True):
 
 
 class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Heat map of one class in one image.
+    """Heat map for one class in one image.
 
     Attributes:
-        class_name: Class; "" for a method without classes.
-        overlay: Path of a PNG of the colored map over the image, whose longer side is at most
-            `engine.inference.explanation.explain.MOST` pixels.
-        raw: Path of a PNG of the map in grey, white for the maximum.
-        score: Confidence of the model from 0 to 1; None if it has none.
+        class_name: Class, or "" for a method without classes.
+        overlay: Path of a PNG of the colored map over the image. Its longer side is at most
+            `engine.inference.explanation.explain.MAX_SIDE` pixels.
+        raw: Path of a PNG of the map in gray, with white for the maximum.
+        score: Confidence of the model from 0 to 1, or None if it has none.
         box: Explained detection.
         empty: True if the map is black, since nothing supports the class.
         note: Sentence with additional information.
@@ -63,7 +63,7 @@ class ExplainedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     Attributes:
         predicted: Prediction in words.
-        side_by_side: Path of a PNG of the image next to its overlays; "" if there is only one map.
+        side_by_side: Path of a PNG of the image next to its overlays, or "" if there is only one map.
         region: Region of the image that the model received.
         reason: Reason in a sentence if there are no maps.
     """
@@ -79,8 +79,8 @@ class ExplainedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Result of an `ExplainOrder`.
 
-    `layer` is the name of the layer whose activations are shown, `grid` the height and width of its map, which limit the
-    resolution. `checkpoint` is a file name.
+    `layer` is the name of the layer whose activations are shown, and `grid` the height and width of its map, which
+    limit the resolution. `checkpoint` is a file name.
     """
 
     run: str

@@ -1,6 +1,6 @@
-"""Base class of the orders to ``python -m engine.inference``, and the orders for live predictions and drawings.
+"""Base class for orders to ``python -m engine.inference``, and the orders for live predictions and drawings.
 
-The answer to an order is the path of the result file, which holds a Struct that depends on the order.
+The answer to an order is the path of the result file. Its content is a Struct that depends on the order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Order(msgspec.Struct, tag_field="order", frozen=True, forbid_unknown_field
         run: Folder of the run.
         checkpoint: "best", "last", or the number of an epoch.
         devices: Devices for the work, which waits in the queue until they are free.
-        batch_size: Batch size per device; None for an automatic choice.
+        batch_size: Batch size per device, or None for an automatic choice.
         at_once: Share the devices with other work instead of waiting for them.
     """
 
@@ -34,7 +34,7 @@ INFERENCE = msgspec.json.Decoder(Progress | Refused | Done[str])
 
 
 FRAME_FILE = "frame.msgpack"
-"""Name of the file with the latest frame in the folder `out`, which is replaced atomically with every frame."""
+"""Name of the file with the latest frame in the folder `out`. It is replaced atomically with every frame."""
 
 
 class LiveOrder(Order, tag="live", frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ class LiveOrder(Order, tag="live", frozen=True, kw_only=True):
 
 
 class LiveFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Frame at the model's input size, as a JPEG with the prediction drawn on it, and a text that describes the prediction.
+    """Frame at the model's input size, as a JPEG with the prediction drawn on it, and a text about the prediction.
 
-    `number` counts from 1; `images_per_second` is the speed over the last frames, including reading and drawing.
+    `number` counts from 1. `images_per_second` is the speed over the last frames, including reading and drawing.
     """
 
     number: int
@@ -64,11 +64,11 @@ decode_frame = msgspec.msgpack.Decoder(LiveFrame).decode
 
 
 DRAWINGS_FILE = "shown.json"
-"""Name of the result file in the folder `out`; paths in it are relative to that folder."""
+"""Name of the result file in the folder `out`. Paths in it are relative to that folder."""
 
 
 class ShowOrder(Order, tag="show", frozen=True, kw_only=True):
-    """Request to draw annotations and predictions for `samples` of an evaluation into a folder.
+    """Request to draw annotations and predictions for `samples` of an evaluation, and save them in a folder.
 
     Samples are drawn as the model receives them. `evaluation` is the folder of the evaluation, and `samples` are
     indices in its `Samples`. Only the first device is used. The answer is the path of a `SampleDrawings`.
@@ -80,9 +80,9 @@ class ShowOrder(Order, tag="show", frozen=True, kw_only=True):
 
 
 class SampleDrawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """PNGs with the annotations and the prediction of one sample.
+    """PNGs with the annotations and the prediction for one sample.
 
-    `legend` holds the indices of the legend entries that occur in them.
+    `legend` contains the indices of the legend entries that occur in them.
     """
 
     number: int
@@ -94,7 +94,7 @@ class SampleDrawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class SampleDrawings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result of a `ShowOrder`; samples that can no longer be read are omitted."""
+    """Result of a `ShowOrder`. Samples that can no longer be read are omitted."""
 
     legend: tuple[LegendEntry, ...] = ()
     samples: tuple[SampleDrawing, ...] = ()

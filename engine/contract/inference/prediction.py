@@ -1,4 +1,4 @@
-"""Messages for predictions for images, videos and other files."""
+"""Messages for predictions on images, videos and other files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.contract.images import LegendEntry
 from engine.contract.inference.messages import Order
 
 PREDICTIONS_FILE = "predictions.json"
-"""Name of the file with the `Predicted` in the results folder; it is written last."""
+"""Name of the file with the `Predicted` in the results folder. It is written last."""
 
 CAMERA = "camera:"
 """Prefix of a source that is a camera, as in "camera:0"."""
@@ -43,29 +43,29 @@ TILED: tuple[PredictionKind, ...] = ("pixels", "lines", "objects")
 """Kinds of predictions that can be made for a large image in tiles."""
 
 SHOWN_ROWS = 200
-"""Number of results in a `Predicted` for display."""
+"""Number of results that a `Predicted` contains for display."""
 NAMED_SKIPS = 1000
 """Maximum number of skipped files that are named in a `Predicted`."""
 
 
 def formats_of(task: str) -> tuple[Format, ...]:
-    """Return the formats for predictions of a task, the default first."""
+    """Return the formats for the predictions of a task, the default first."""
     return FORMATS[predictions_of(task)]
 
 
 class PredictOrder(Order, tag="predict", frozen=True, kw_only=True):
-    """Request to predict for files and folders, videos and cameras ("camera:0"), and write the results into a folder.
+    """Request to predict for files, folders, videos and cameras ("camera:0"), and write the results to a folder.
 
     Attributes:
-        out: New or empty folder, or the unfinished results of an equal order (except `devices` and `batch_size`), which
-            is continued.
-        formats: Formats of the results; () for the default one, which is "geotiff" for a TIFF with a georeference.
-        overlays: True to draw each result on its image as well (overlays/NAME.png; overlays/NAME.mp4 for a video).
-        tile: Side of tiles for larger images, in pixels; "auto" for the model's size; None to make full images square
-            as in training.
+        out: New or empty folder, or the unfinished results of an equal order, which are then continued. `devices` and
+            `batch_size` may differ.
+        formats: Formats of the results, or () for the default, which is "geotiff" for a TIFF with a georeference.
+        overlays: True to also draw each result on its image (overlays/NAME.png, overlays/NAME.mp4 for a video).
+        tile: Side of tiles for larger images, in pixels. "auto" for the model's size, or None to make full images
+            square as in training.
         overlap: Overlap of neighboring tiles as a fraction of their side.
         threshold: Minimum score of a written detection, and minimum probability of a predicted label or line.
-        max_frames: Maximum number of frames of each video or camera; required for a camera.
+        max_frames: Maximum number of frames of each video or camera. Required for a camera.
     """
 
     paths: tuple[str, ...]
@@ -86,7 +86,7 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Results in one format; `path` is relative to the results' folder, and `count` is the number of files."""
+    """Results in one format. `path` is relative to the results folder, and `count` is the number of files."""
 
     path: str
     format: Format | Literal["overlays"]
@@ -97,12 +97,12 @@ class PredictedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Result for one sample, for display.
 
     Attributes:
-        path: Source; "PATH#FRAME" in a video.
+        path: Source, or "PATH#FRAME" for a frame in a video.
         text: Prediction in words.
-        classes: Indices of the predicted classes, the most probable first.
-        scores: Score of each class; for masks, the fraction of the image.
-        overlay: File relative to the results folder; "" if there is none.
-        mask: File relative to the results folder; "" if there is none.
+        classes: Indices of the predicted classes, most probable first.
+        scores: Score of each class. For masks, the fraction of the image.
+        overlay: File relative to the results folder, or "" if there is none.
+        mask: File relative to the results folder, or "" if there is none.
     """
 
     path: str
@@ -126,8 +126,8 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         skipped_count: Number of samples without a result.
         skipped: First `NAMED_SKIPS` skipped files.
         class_counts: Number of images, or of detected objects, with each class.
-        images_per_second: Speed of all devices together since this start, without loading the model; None after too few
-            images.
+        images_per_second: Speed of all devices together since this start, without loading the model. None if there were
+            too few images.
         rows: First `SHOWN_ROWS` results.
         finished_at: Seconds since the epoch.
     """

@@ -1,4 +1,4 @@
-"""Messages for the review of an evaluation's samples: mistakes, probably wrong labels and duplicates.
+"""Messages for reviewing the samples in an evaluation: mistakes, labels that are probably wrong, and duplicates.
 
 A review is saved in `<run>/reviews/<id>.json` (`Review`). Samples that the user marks are exported as a table.
 """
@@ -15,10 +15,10 @@ Split = Literal["train", "val", "test"]
 
 
 class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
-    """Request to review the samples of `evaluations`, the paths of their folders; () for the run's latest one.
+    """Request to review the samples in `evaluations`, the paths of their folders.
 
-    Several evaluations, for example from a cross-validation, should cover disjoint samples. The answer is the path of a
-    `Review`.
+    Several evaluations, for example from a cross-validation, should cover disjoint samples. With (), the run's latest
+    evaluation is reviewed. The answer is the path of a `Review`.
 
     Attributes:
         worst: Maximum number of worst samples to list.
@@ -37,14 +37,15 @@ class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base class of saved results; unknown fields, which a later version may add, are ignored."""
+    """Base class for saved results. Unknown fields, which a later version may add, are ignored."""
 
 
 class ReviewedSample(_Saved, frozen=True, kw_only=True, omit_defaults=True):
-    """Sample with the model's result; None if the task has no such value.
+    """Sample with the model's result. Values that the task doesn't have are None.
 
-    `path` is printable and as in the evaluation; `file` is the path of its file, "" if it has none. `true` and `predicted` are
-    class names; `loss`, `correct` and `confidence` are as in `engine.contract.inference.evaluation.Samples`.
+    `path` is the same printable path as in the evaluation. `file` is the path of its file, or "" if it has none. `true`
+    and `predicted` are class names. `loss`, `correct` and `confidence` are the same as in
+    `engine.contract.inference.evaluation.Samples`.
     """
 
     path: str
@@ -58,12 +59,12 @@ class ReviewedSample(_Saved, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LabelIssue(_Saved, frozen=True, kw_only=True, omit_defaults=True):
-    """Probably wrong label.
+    """Label that is probably wrong.
 
     Attributes:
-        given: Label in the dataset; "" if the label `suggested` is missing from a multi-label sample.
-        suggested: Label found by the model; "" if the label `given` is superfluous.
-        probability: Probability of the given label by the model.
+        given: Label in the dataset, or "" if the label `suggested` is missing from a multi-label sample.
+        suggested: Label found by the model, or "" if the label `given` is superfluous.
+        probability: Probability of the given label according to the model.
         suggested_probability: Probability of the suggested label.
     """
 
@@ -77,7 +78,8 @@ class LabelIssue(_Saved, frozen=True, kw_only=True, omit_defaults=True):
 class DuplicatePair(_Saved, frozen=True, kw_only=True, omit_defaults=True):
     """Equal or nearly equal images.
 
-    `distance` is the number of different bits of their 64-bit perceptual hashes. With `exact`, the files are equal byte by byte.
+    `distance` is the number of different bits in their 64-bit perceptual hashes. If `exact` is True, the files are
+    equal byte by byte.
     """
 
     first: ReviewedSample
@@ -93,10 +95,10 @@ class Review(_Saved, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         id: Name of its file.
         date: UTC, as in 2026-11-24T13:33:49Z.
-        held_out: True if no sample was in the training of the model that predicted it, which `label_issues` requires.
+        held_out: True if no sample was used to train the model that predicted it, which `label_issues` requires.
         origin: Sentence about the samples and the models that predicted them.
         worst: Samples by descending loss, or by ascending correctness for tasks without losses.
-        label_issues: Probably wrong labels, the most probable first; empty unless `held_out`.
+        label_issues: Labels that are probably wrong, most likely first. Empty unless `held_out` is True.
         expected_errors: Estimated number of wrong labels.
         duplicates: Pairs of duplicates: first those across splits, then those with different labels.
         missing: Sentences about omitted parts, with reasons.
@@ -120,7 +122,7 @@ class Review(_Saved, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Mark(_Saved, frozen=True, kw_only=True, omit_defaults=True):
-    """Sample marked by the user, a row of the exported table.
+    """Sample marked by the user, which becomes a row in the exported table.
 
     `label` and `prediction` are class names, and `new_label` is the suggested label, if any.
     """
