@@ -1,4 +1,4 @@
-"""Texts of numbers, quantities and times in the window."""
+"""Display texts for numbers, quantities and times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DECIMAL = {"B": "B", "KiB": "kB", "MiB": "MB", "GiB": "GB", "TiB": "TB"}
 
 @dataclass
 class _Style:
-    """Number format: locale (None as in files), translation of comma and point, and decimal units."""
+    """Number format: locale (None for that of files), translation table for comma and point, and decimal units."""
 
     locale: QLocale | None = None
     separators: Mapping[int, str] = field(default_factory=dict)
@@ -36,14 +36,14 @@ _style = _Style()
 
 
 def use_locale(locale: QLocale) -> None:
-    """Use the numbers and dates of `locale`; the language stays English."""
+    """Use the number and date formats of `locale`. The language remains English."""
     is_plain = locale.language() == QLocale.Language.C
     _style.locale = None if is_plain else locale
     _style.separators = {} if is_plain else {ord(","): locale.groupSeparator(), ord("."): locale.decimalPoint()}
 
 
 def use_decimal_units(decimal: bool) -> None:
-    """Use decimal (GB) or binary (GiB) sizes."""
+    """Display sizes in decimal units (GB) or in binary units (GiB)."""
     _style.decimal = decimal
 
 
@@ -54,7 +54,7 @@ def locale() -> QLocale:
 
 @contextmanager
 def as_in_files() -> Iterator[None]:
-    """Write numbers and dates as in files in this context."""
+    """Format numbers and dates as in files within this context."""
     previous = locale()
     use_locale(QLocale.c())
     try:
@@ -69,23 +69,23 @@ def _localised(number: str) -> str:
 
 
 def localised(value: float, digits: int = 0) -> str:
-    """Return a number such as "12,345", or "1,234.5" with one digit."""
+    """Format a number, as in "12,345", or "1,234.5" with one digit."""
     return _localised(f"{value:,.{digits}f}")
 
 
 def speed(images_per_second: float) -> str:
-    """Return a speed such as "1,840 images/s" or "0.31 images/s"."""
+    """Format a speed, as in "1,840 images/s" or "0.31 images/s"."""
     rate = images_per_second
     return f"{localised(rate) if rate >= 10 else significant(rate, 2)} images/s"
 
 
 def significant(value: float, digits: int = 6) -> str:
-    """Return `value` with that many significant digits, as in "0.0012" or "3e-05"."""
+    """Format `value` with this number of significant digits, as in "0.0012" or "3e-05"."""
     return _localised(f"{value:.{digits}g}")
 
 
 def number_in(text: str) -> float:
-    """Parse a number in the desktop's or Python's format; raises ValueError for other texts."""
+    """Parse a number in the desktop's or Python's format. Raises ValueError for other texts."""
     try:
         return float(text)
     except ValueError:
@@ -93,13 +93,13 @@ def number_in(text: str) -> float:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, as in "1 run" or "3,000 runs"."""
+    """Format a number with its noun, as in "1 run" or "3,000 runs"."""
     written, _, rest = plain.counted(number, noun).partition(" ")
     return f"{_localised(written)} {rest}"
 
 
 def size(count: float | None, unit: str = "") -> str:
-    """Return a size such as "44.9 MiB", or "47.1 MB" in decimal units; see `engine.system.format.size`."""
+    """Format a size, as in "44.9 MiB", or "47.1 MB" in decimal units; see `engine.system.format.size`."""
     if not _style.decimal or count is None or math.isnan(count):
         return _localised(plain.size(count, unit))
     units = list(_DECIMAL)
@@ -109,12 +109,12 @@ def size(count: float | None, unit: str = "") -> str:
 
 
 def measured(quantity: Quantity, value: float | None) -> str:
-    """Return an NVML quantity in its basic unit, as in "41.2 GiB" or "215 W"."""
+    """Format an NVML quantity in its base unit, as in "41.2 GiB" or "215 W"."""
     return size(value, quantity.unit) if quantity.unit in _DECIMAL else _localised(quantity.write(value))
 
 
 def size_of(used: float | None, total: float | None) -> str:
-    """Return two sizes, as in "41.2 of 140.4 GiB"."""
+    """Format two sizes, as in "41.2 of 140.4 GiB"."""
     return size(used, "GiB") if total is None else f"{size(used, 'GiB').rpartition(' ')[0]} of {size(total, 'GiB')}"
 
 
@@ -123,7 +123,7 @@ def known(value: float | None) -> bool:
 
 
 def number(value: float | None, digits: int = 0, width: int = 0) -> str:
-    """Return `value` rounded and padded to `width` digits; a dash if unknown."""
+    """Format `value` rounded and padded to `width` digits; a dash if unknown."""
     text = _localised(f"{value:.{digits}f}") if value is not None and known(value) else NOT_KNOWN
     return text.rjust(width, _FIGURE_SPACE)
 
@@ -133,7 +133,7 @@ def percent(value: float | None, width: int = 0) -> str:
 
 
 def share(used: float | None, total: float | None) -> str:
-    """Return a percentage padded to the width of "100 %"."""
+    """Format a fraction as a percentage, padded to the width of "100 %"."""
     return percent(100 * used / total if used is not None and total else None, 3)
 
 
@@ -146,19 +146,19 @@ def celsius(value: float | None, width: int = 0) -> str:
 
 
 def energy(joules: float) -> str:
-    """Return an energy, as in "41.2 kJ" or, for large ones, "1.24 kWh"."""
+    """Format an energy, as in "41.2 kJ", or "1.24 kWh" if it is large."""
     if joules < _JOULES_PER_KWH / 10:
         return f"{localised(joules / 1000, 1)} kJ"
     return f"{localised(joules / _JOULES_PER_KWH, 2)} kWh"
 
 
 def throughput(bytes_per_s: float) -> str:
-    """Return a transfer rate, as in "1.20 GB/s"; decimal like the ratings of links."""
+    """Format a transfer rate, as in "1.20 GB/s". Units are decimal, like the ratings of links."""
     return f"{localised(bytes_per_s / 1e9, 2)} GB/s"
 
 
 def clock(seconds: float, now: float | None = None) -> str:
-    """Return seconds since the epoch as a time of day, as in "14:02:31"; with the date if it isn't today."""
+    """Format a time (seconds since the epoch), as in "14:02:31"; with the date if it isn't today."""
     at, today = time.localtime(seconds), time.localtime(now)
     if _style.locale is not None and at[:3] != today[:3]:
         return _written(seconds)
@@ -166,18 +166,18 @@ def clock(seconds: float, now: float | None = None) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Return seconds since the epoch as "2026-11-21 14:05"."""
+    """Format a time (seconds since the epoch), as in "2026-11-21 14:05"."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if _style.locale is None else _written(seconds)
 
 
 def _written(seconds: float) -> str:
-    """Return a date and time in the desktop's short format."""
+    """Format a date and time in the desktop's short format."""
     assert _style.locale is not None
     return _style.locale.toString(QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat)
 
 
 def lately(seconds: float) -> str:
-    """Return seconds since the epoch as "14:05" if that is today, else as "2026-11-20"."""
+    """Format a time (seconds since the epoch), as in "14:05" if it is today, otherwise as in "2026-11-20"."""
     day, now = time.localtime(seconds), time.localtime()
     if _style.locale is not None:
         at, short = QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat
@@ -186,7 +186,7 @@ def lately(seconds: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """Return a rounded duration, such as "22 s", "12 min", "3.5 h" or "2.1 days"."""
+    """Format a duration approximately, as in "22 s", "12 min", "3.5 h" or "2.1 days"."""
     for unit, length, digits in (("s", 1, 0), ("min", 60, 0), ("h", 3600, 1)):
         if round(seconds / length, digits) < (90 if unit == "min" else 60 if unit == "s" else 48):
             return f"{localised(max(1.0, seconds) / length, digits)} {unit}"
@@ -194,6 +194,6 @@ def about(seconds: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Format a short time, such as "0.42 ms", "31.5 ms" or "1,204 ms"."""
+    """Format a short duration, as in "0.42 ms", "31.5 ms" or "1,204 ms"."""
     value = 1000 * seconds
     return f"{localised(value, 2 if value < 1 else 1 if value < 100 else 0)} ms"

@@ -1,1 +1,1 @@
-"""Advisor page: strategy, devices and settings that train a job fastest."""
+"""Advisor page: strategy, devices and settings with which a job trains fastest."""

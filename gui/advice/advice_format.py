@@ -31,16 +31,16 @@ MEMORY_BY = {
     "none": "",
 }
 _NAMES = 8
-"""Maximum number of candidates listed for one reason."""
+"""Maximum number of candidates that are named for a reason."""
 
 
 def number(value: float) -> str:
-    """Return a number such as "1,234" or "8.4"."""
+    """Format a number, as in "1,234" or "8.4"."""
     return localised(value) if value >= 10 else localised(value, 1)
 
 
 def speed(of: Candidate) -> str:
-    """Return the speed with half the width of its confidence interval, as in "1,234 ± 20"."""
+    """Format the speed with half the width of its confidence interval, as in "1,234 ± 20"."""
     if of.images_per_second is None:
         return NOT_KNOWN
     if of.low is None or of.high is None:
@@ -58,7 +58,7 @@ def speed_help(of: Candidate) -> str:
 
 
 def memory(of: Candidate) -> str:
-    """Return the memory use, as in "12.3 of 79.2 GiB"; estimates start with "≈"."""
+    """Format the memory use, as in "12.3 of 79.2 GiB". Estimates start with "≈"."""
     if of.memory_bytes is not None:
         return size_of(of.memory_bytes, of.limit_bytes)
     return f"≈ {size_of(of.estimated_bytes, of.limit_bytes)}" if of.estimated_bytes is not None else NOT_KNOWN
@@ -76,10 +76,10 @@ def whole_job(of: Candidate) -> str:
 
 
 def whole_job_help(of: Candidate) -> str:
-    """Describe the parts that the duration of the job consists of.
+    """Describe what the duration of the job consists of.
 
-    For example "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step. Estimated:
-    start."
+    For example "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step.
+    Estimated: start."
     """
     time = of.time
     if time is None:
@@ -99,7 +99,7 @@ def efficiency(of: Candidate) -> str:
 
 
 def joules(of: Candidate) -> str:
-    """Return the energy per thousand images, as in "644 J" or "12.4 kJ"."""
+    """Format the energy per thousand images, as in "644 J" or "12.4 kJ"."""
     value = of.joules_per_thousand_images
     if value is None:
         return NOT_KNOWN
@@ -111,12 +111,12 @@ def name(of: Candidate) -> str:
 
 
 def note(of: Candidate) -> str:
-    """Return the reason that the advisor gave for a candidate, or the title of its state."""
+    """Return the advisor's remark on a candidate, or the title of the candidate's state."""
     return of.why or STATES[of.state]
 
 
 def changes(of: Candidate) -> str:
-    """Return the settings that a candidate changes in the job, as in "strategy DistributedDataParallel, devices 2 GPUs"."""
+    """Describe the job settings that a candidate changes, as in "strategy DistributedDataParallel, devices 2 GPUs"."""
     words: dict[str, object] = {}
     for field, value in of.changes.items():
         if isinstance(value, tuple):
@@ -129,7 +129,7 @@ def changes(of: Candidate) -> str:
 
 
 def details(of: Candidate) -> Iterator[str]:
-    """Yield sentences about one candidate."""
+    """Yield sentences about a candidate."""
     yield tr("Sets {of}.").format(of=changes(of)) if of.changes else tr("This is your current job.")
     if of.why:
         yield of.why
@@ -143,7 +143,7 @@ def details(of: Candidate) -> Iterator[str]:
 
 
 def progress(message: AdviceProgress) -> str:
-    """Return the progress, as in "34 s left · 5 more to try in this round · 41 considered"."""
+    """Describe the progress, as in "34 s left · 5 more to try in this round · 41 considered"."""
     words = [f"{duration(message.seconds_left)} left"]
     words += [f"{localised(message.left)} more to try in this round"] if message.left else []
     words += [f"{localised(message.considered)} considered"] if message.considered else []
@@ -151,7 +151,7 @@ def progress(message: AdviceProgress) -> str:
 
 
 def how(of: Advice) -> Iterator[str]:
-    """Yield sentences about how the candidates were measured."""
+    """Yield sentences about how candidates were measured."""
     equal = len(of.equally_fast)
     if of.fits and of.ended_by == "settled" and equal > 1:
         yield tr("The first {equal} are about equally fast.").format(equal=equal)
@@ -165,7 +165,7 @@ def how(of: Advice) -> Iterator[str]:
 
 
 def left_out(reason: LeftOut) -> str:
-    """Describe a group of candidates that were left out: reason, number and names."""
+    """Describe a group of candidates that were left out, with reason, number and names."""
     more = len(reason.names) - _NAMES
     names = "; ".join([*reason.names[:_NAMES], *([f"and {localised(more)} more"] if more > 0 else [])])
     return f"{counted(len(reason.names), 'way')}: {reason.why}\n{names}"

@@ -24,7 +24,7 @@ NO_PREDICTION = tr("The saved result has no multi-machine prediction. Measure ag
 
 
 class AnswerView(QWidget):
-    """View of one `Advice`: summary sentence, table of candidates and details."""
+    """View of an `Advice`: a summary sentence, the table of candidates, and details."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class AnswerView(QWidget):
         self._lay_out()
 
     def show_answer(self, answer: Advice, machines: int) -> None:
-        """Show an answer; `machines` is the requested number of machines."""
+        """Show an answer; `machines` is the number of machines that was requested."""
         self.answer = answer
         saved = tr("Saved result, measured {measured_at}. Measure again to update it.").format(
             measured_at=lately(answer.measured_at)
@@ -79,13 +79,13 @@ class AnswerView(QWidget):
         self.left_out.setText("\n\n".join(map(words.left_out, answer.left_out)))
 
     def show_details(self) -> None:
-        """Show details of the selected row."""
+        """Show the details of the selected row."""
         chosen = self.table.chosen()
         self.details.heading.setText(words.name(chosen) if chosen is not None else "")
         self.details.say(words.details(chosen) if chosen is not None else ())
 
     def copy_answer(self) -> None:
-        """Copy the answer as text."""
+        """Copy the answer as plain text."""
         if self.answer is not None:
             titles, *rows = self.table.texts()
             QGuiApplication.clipboard().setText(words.as_text(self.answer, titles, rows))
@@ -98,7 +98,7 @@ class AnswerView(QWidget):
 
 
 class _Section(QWidget):
-    """Title above a list of sentences; hidden while the list is empty."""
+    """Title with a list of sentences below it; hidden while the list is empty."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ def _text(kind: str = "") -> QLabel:
 
 
 def _remarks(answer: Advice) -> Iterable[Problem]:
-    """Yield warnings above the table: remedies if nothing fits, or an uncertain ranking."""
+    """Yield warnings that are shown above the table: remedies if nothing fits, or an uncertain ranking."""
     if not answer.fits:
         for remedy in answer.remedies:
             yield Problem("", remedy, "", "warning")

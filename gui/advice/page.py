@@ -1,4 +1,4 @@
-"""Page of the advisor, which tries candidates, shows its answer and applies the selected row to the job."""
+"""Advisor page, which tries candidates, shows the answer, and applies the selected candidate to the job."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AdvicePage(FinderPage):
         return self._order
 
     def covers(self, job: Job) -> bool:
-        """Return True if `job` is the job that was tried, or that job with a candidate's changes."""
+        """Return True if `job` is the job that was tried, with or without the changes of a candidate."""
         if self._tried is None:
             return False
         same = WITHOUT_EFFECT - {"epochs"}
@@ -103,12 +103,15 @@ class AdvicePage(FinderPage):
         self.view.show_answer(found, self._order.machines if self._order is not None else 1)
 
     def chosen(self) -> Candidate | None:
-        """Return the selected row if it was measured; None otherwise."""
+        """Return the selected candidate if it was measured; None otherwise."""
         row = self.view.table.chosen() if self.found is not None else None
         return row if row is not None and row.images_per_second is not None else None
 
     def values(self) -> dict[str, Any]:
-        """Return the chosen row's values for all fields that any row sets, so that they undo an earlier choice."""
+        """Return the selected candidate's values for all fields that any candidate changes.
+
+        They therefore undo an earlier selection.
+        """
         row = self.chosen()
         if row is None or self._tried is None:
             return {}
@@ -133,7 +136,7 @@ class AdvicePage(FinderPage):
         super()._ask()
 
     def _ask_with_options(self) -> None:
-        """Request advice with the changed options; measure again only if the time limit changed."""
+        """Request advice with the changed options. Only a changed time limit requires new measurements."""
         before = self._order.seconds if self._order is not None else None
         self._ask(again=before is not None and self.options.time.currentData() != before)
 
@@ -179,10 +182,10 @@ GIGABIT = 1e9
 
 
 class AdviceOptions(QWidget):
-    """Row of option fields with a button that requests advice with them.
+    """Row of fields for options, with a button that requests advice with them.
 
     Signals:
-        changed(): A field changed.
+        changed(): a field has changed.
     """
 
     changed = Signal()
@@ -211,7 +214,7 @@ class AdviceOptions(QWidget):
         self.machines.valueChanged.connect(self._on_machines_changed)
 
     def order(self, job: Job, *, again: bool = False) -> AdviceOrder:
-        """Return the order for `job`; `again` ignores saved measurements."""
+        """Return the order for `job`. With `again`, saved measurements are ignored."""
         machines = self.machines.value()
         network = Network(self.network.value() * GIGABIT) if machines > 1 else None
         return AdviceOrder(
@@ -219,7 +222,7 @@ class AdviceOptions(QWidget):
         )
 
     def differs(self, order: AdviceOrder) -> bool:
-        """Return True if the options differ from those of `order`."""
+        """Return True if the options differ from those in `order`."""
         now = self.order(order.job)
         return (now.seconds, now.machines, now.network) != (order.seconds, order.machines, order.network)
 

@@ -73,11 +73,11 @@ MARKS = {"trying": ("resume", "accent"), "too_large": ("warning", "warning"), "f
 """Icons of candidate states; other states have no icon."""
 _MAX_ROWS = 14
 _NAME_FRACTION = 0.4
-"""Maximum fraction of the table's width for the names."""
+"""Maximum width of the name column, as a fraction of the table's width."""
 
 
 class AdviceModel(ColumnModel):
-    """Model with a row per candidate, in the order of the answer. The advised one is bold and has a star."""
+    """Model with a row for each candidate, in the order of the answer. The recommended one is bold and has a star."""
 
     columns = COLUMNS
 
@@ -89,7 +89,7 @@ class AdviceModel(ColumnModel):
         self._bold.setBold(True)
 
     def show_candidates(self, candidates: Sequence[Candidate], advised: bool) -> None:
-        """Show candidates; with `advised`, the first one is the advice."""
+        """Show candidates. If `advised`, the first one is the recommendation."""
         self.beginResetModel()
         self.candidates, self._advised = candidates, advised
         self.endResetModel()
@@ -129,7 +129,7 @@ class AdviceModel(ColumnModel):
 
 
 class AdviceTable(QTableView):
-    """Table of candidates with a bar below each speed. It is as high as its rows, without scrolling."""
+    """Table of candidates, with a bar below each speed. It is as high as its rows and doesn't scroll."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class AdviceTable(QTableView):
         self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
 
     def show_candidates(self, candidates: Sequence[Candidate], advised: bool = False) -> None:
-        """Show candidates; keep the selection, or select the first row if nothing was selected."""
+        """Show candidates. The selection doesn't change; without one, the first row is selected."""
         chosen = self.chosen()
         self.model_.show_candidates(candidates, advised)
         self.setColumnHidden(ENERGY, all(each.joules_per_thousand_images is None for each in candidates))
@@ -164,7 +164,7 @@ class AdviceTable(QTableView):
         return self.model_.candidates[self.rows.mapToSource(rows[0]).row()] if rows else None
 
     def texts(self) -> list[list[str]]:
-        """Return the titles and the cells of the visible columns, row by row."""
+        """Return the titles and cells of the visible columns, row by row."""
         shown = [column for column in range(len(COLUMNS)) if not self.isColumnHidden(column)]
         rows = [[self.rows.index(row, column).data() for column in shown] for row in range(self.rows.rowCount())]
         return [[COLUMNS[column].title for column in shown], *rows]
@@ -174,7 +174,7 @@ class AdviceTable(QTableView):
         self._fit()
 
     def _fit(self) -> None:
-        """Fit the name column to its texts within limits, and the height to the rows."""
+        """Fit the name column to its texts, within limits, and the height to the rows."""
         needed = self.sizeHintForColumn(NAME) + 2 * PAD
         self.setColumnWidth(NAME, max(170, min(needed, round(_NAME_FRACTION * self.viewport().width()))))
         rows = min(_MAX_ROWS, max(1, self.rows.rowCount())) * self.verticalHeader().defaultSectionSize()

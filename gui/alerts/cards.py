@@ -1,4 +1,4 @@
-"""Cards of the active alerts, and the banner of the unacknowledged ones."""
+"""Cards of the active alerts, and the banner for unacknowledged ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gui.widgets.layouts import vbox
 
 
 class AlertCard(QFrame):
-    """Card of one active alert: its cause, its start and its remedy."""
+    """Card of an active alert: cause, start and remedy."""
 
     def __init__(self, alerts: Alerts, alert: Alert) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class AlertCard(QFrame):
 
 
 class AlertCards(QWidget):
-    """List with a card per active alert, or a line that says that there are none."""
+    """List with a card for each active alert, or a text if there is none."""
 
     def __init__(self, alerts: Alerts) -> None:
         super().__init__()
@@ -96,7 +96,9 @@ def _label(name: str) -> QLabel:
 
 
 class AlertBanner(Banner):
-    """Banner with the first unacknowledged alert and the number of all. Silent hosts are left to the page.
+    """Banner with the first unacknowledged alert, and the number of all.
+
+    Alerts about hosts that don't respond are left to the page.
 
     Signals:
         show_requested(): the user wants to see all alerts.

@@ -1,4 +1,4 @@
-"""Interface of a desktop notification channel, and the channel through the system tray."""
+"""Interface of desktop notification channels, and the channel that uses the system tray."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from PySide6.QtWidgets import QApplication, QSystemTrayIcon
 
 
 class Channel(QObject):
-    """Base class of the channels that show notifications on the desktop.
+    """Base class of channels that show desktop notifications.
 
     Signals:
-        pressed(): the user pressed a notification sent through this channel.
+        pressed(): the user has clicked a notification of this channel.
     """
 
     pressed = Signal()
 
     def send(self, title: str, text: str, answer: Callable[[str], None]) -> None:
-        """Show a notification and, now or later, call `answer` with an error message, "" for success."""
+        """Show a notification. `answer` is called now or later, with an error message or "" for success."""
         raise NotImplementedError
 
 
 class TrayChannel(Channel):
-    """Channel through an icon in the system tray, which appears with the first notification."""
+    """Channel that uses an icon in the system tray, which appears with the first notification."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)

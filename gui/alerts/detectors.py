@@ -1,4 +1,4 @@
-"""Evaluation of alert rules on one snapshot of a GPU. Only `EventTracker` has state."""
+"""Evaluation of alert rules on a snapshot of a GPU. Only `EventTracker` has state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gui.translation import tr
 
 @dataclass(frozen=True)
 class Finding:
-    """Condition found by a rule.
+    """Condition that a rule has found.
 
-    `full` is False for a value that has crossed the threshold back by less than the margin: it keeps an active alert
-    alive but starts none.
+    `full` is False for a value that has returned across the threshold by less than the margin. Such a value prolongs an
+    active alert, but raises none.
     """
 
     text: str
@@ -39,9 +39,9 @@ def _lost(gpu: Gpu) -> Finding:
 
 
 def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
-    """Evaluate a rule on `gpu`; `run` is the name of the run that uses the GPU. Return None without a finding.
+    """Evaluate a rule on `gpu`; `run` is the name of the run that uses the GPU.
 
-    Unknown values and the last values of a lost or sleeping GPU give no finding.
+    Returns None without a finding. Unknown values give none, nor do the last values of a lost or sleeping GPU.
     """
     if rule.kind == "lost":
         return _lost(gpu) if gpu.lost else None
@@ -81,9 +81,10 @@ def _sentence(text: str, rule: Rule) -> str:
 
 
 class EventTracker:
-    """Detector of new events on one GPU.
+    """Detector of new events on a GPU.
 
-    Xid errors and a failed row remapping are reported when first seen, memory errors only when their count rises.
+    Xid errors and a failed row remapping are reported when they are first seen; memory errors only when their number
+    rises.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Notifications by the Desktop Notifications Specification (org.freedesktop.Notifications) over D-Bus."""
+"""Notifications over D-Bus, according to the Desktop Notifications Specification (org.freedesktop.Notifications)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gui.translation import tr
 SERVICE = "org.freedesktop.Notifications"
 PATH = "/org/freedesktop/Notifications"
 PATIENCE_MS = 3000
-"""Timeout in milliseconds for a reply from the desktop."""
+"""Milliseconds to wait for a reply from the desktop."""
 _PRESSED = "default"
-"""Name that the specification gives to a press on the notification itself."""
+"""Action id with which the specification reports a click on the notification."""
 
 
 class FreedesktopChannel(Channel):
-    """Channel through the notification service that is registered on `bus`."""
+    """Channel that uses the notification service on `bus`."""
 
     def __init__(self, bus: QDBusConnection, parent: QObject | None = None, *, patience_ms: int = PATIENCE_MS) -> None:
         super().__init__(parent)

@@ -1,4 +1,4 @@
-"""Desktop notifications about alerts, through the notification service on Linux or else the system tray."""
+"""Desktop notifications about alerts, through the notification service on Linux, or the system tray."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gui.alerts.watcher import Alert, Alerts
 from gui.translation import tr
 
 TOGETHER_MS = 1000
-"""Alerts that follow each other within this time, such as eight hot GPUs, share one notification."""
+"""Milliseconds during which alerts, such as those of eight hot GPUs, are combined into one notification."""
 AT_MOST_EVERY_MS = 20_000
-"""Minimum time between notifications. Alerts that are raised meanwhile are combined into the next one."""
+"""Minimum milliseconds between notifications. Alerts in the meantime are combined into the next one."""
 LINES = 4
 NOWHERE = tr("This desktop has no notification service and no system tray; alerts appear only in the window.")
 SENT = tr("Sent. If nothing appears, check whether the desktop is set to “do not disturb”.")
 
 
 def find_channel(parent: QObject) -> Channel | None:
-    """Return the best notification channel that this desktop offers; None if it offers none."""
+    """Return the best notification channel that this desktop offers; None if there is none."""
     if has_session_bus():
         # D-Bus takes time to load, which most openings of the window never need.
         from PySide6.QtDBus import QDBusConnection
@@ -38,12 +38,10 @@ def find_channel(parent: QObject) -> Channel | None:
 
 
 class DesktopNotices(QObject):
-    """Sender of desktop notifications about the alerts whose rules request them.
-
-    It combines alerts and limits the rate.
+    """Sender of desktop notifications for alerts whose rules request them. It combines alerts, and limits their rate.
 
     Signals:
-        pressed(): the user pressed a notification and wants to see the alerts.
+        pressed(): the user has clicked a notification and wants to see the alerts.
     """
 
     pressed = Signal()
@@ -57,7 +55,7 @@ class DesktopNotices(QObject):
         together_ms: int = TOGETHER_MS,
         at_most_every_ms: int = AT_MOST_EVERY_MS,
     ) -> None:
-        """Create a sender, which calls `find` for a channel when the first notification is due."""
+        """Create a sender. It calls `find` for a channel when the first notification is due."""
         super().__init__(parent)
         self._alerts = alerts
         self._find = find
@@ -74,7 +72,7 @@ class DesktopNotices(QObject):
         alerts.test_requested.connect(self.send_test)
 
     def send_test(self, answer: Callable[[str], None]) -> None:
-        """Send a notification at once, and call `answer` with a message about the result."""
+        """Send a notification immediately, and call `answer` with a message about the result."""
         self._send("Footplate", tr("This is what an alert looks like."), lambda why: answer(why or SENT))
 
     def _raised(self, alert: Alert) -> None:
@@ -106,7 +104,7 @@ class DesktopNotices(QObject):
 
 
 def in_words(alerts: list[Alert]) -> tuple[str, str]:
-    """Return the title and the text of a notification about `alerts`. The text has a line for each of the first ones."""
+    """Return title and text of a notification about `alerts`. The text has a line for each of the first alerts."""
     if len(alerts) == 1:
         return f"{alerts[0].title}: {alerts[0].what}", alerts[0].text
     lines = [alert.sentence for alert in alerts[:LINES]]

@@ -1,4 +1,4 @@
-"""Row of one alert rule: a check box, a summary, and collapsible editors."""
+"""Row of an alert rule: a check box, a summary, and collapsible editors."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gui.widgets.layouts import hbox, vbox
 from gui.widgets.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0
-"""Minimum default duration in seconds of rules whose duration is edited in minutes."""
+"""Minimum default duration in seconds for which a rule's duration is edited in minutes."""
 _EDITOR_WIDTH = 240
 
 
 class RuleRow(QWidget):
-    """Row of one rule.
+    """Row of an alert rule.
 
     Signals:
-        edited(Rule): The user has changed the rule, and the new rule is valid.
+        edited(Rule): the user has changed the rule, and the new rule is valid.
     """
 
     edited = Signal(object)
@@ -56,7 +56,7 @@ class RuleRow(QWidget):
         self._show()
 
     def show_rule(self, rule: Rule) -> None:
-        """Show `rule`. Do nothing if it is on screen, so that unfinished input stays."""
+        """Show `rule`. If it is already shown, unfinished input is preserved."""
         if rule != self._rule:
             self._rule = rule
             self._show()
@@ -74,7 +74,7 @@ class RuleRow(QWidget):
             self.editors.show_rule(rule)
 
     def set_devices(self, devices: Mapping[str, str]) -> None:
-        """Set the titles of the devices to choose from, by key."""
+        """Set the titles of the devices that can be selected, by key."""
         if devices != self._devices:
             self._devices = dict(devices)
             if self.editors is not None:
@@ -95,7 +95,7 @@ class RuleRow(QWidget):
 
 
 class RuleEditors(QWidget):
-    """Editors of a rule's fields. Valid text takes effect on Enter or when its field loses the focus.
+    """Editors for the fields of a rule. Valid text takes effect on Enter, or when its field loses the focus.
 
     Signals:
         edited(Rule): the user has changed the rule.
@@ -185,7 +185,7 @@ class RuleEditors(QWidget):
         self._grid.addWidget(self._problems[field], row, 1, 1, 2)
 
     def _written(self) -> Rule:
-        """Return the rule that the fields describe, even if it is invalid."""
+        """Return the rule in the editors, even if it is invalid."""
         chosen = tuple(key for key, box in self._boxes.items() if box.isChecked())
         return msgspec.structs.replace(
             self._rule,
@@ -212,7 +212,7 @@ class RuleEditors(QWidget):
             self.edited.emit(self._written())
 
     def _show_devices(self) -> None:
-        """Show a check box per device, including missing devices that the rule covers."""
+        """Show a check box for each device, including missing devices for which the rule applies."""
         if "devices" not in self._problems:
             return
         named = self._rule.devices or ()

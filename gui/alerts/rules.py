@@ -24,16 +24,17 @@ KindId = Literal[
     "not_answering",
 ]  # fmt: skip
 LONGEST_S = 86_400.0
-"""Longest duration of a rule: one day, the length of the history."""
+"""Maximum duration in a rule: one day, the length of the history."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """User's rule for one kind of alert.
+    """User's rule for a kind of alert.
 
     Attributes:
-        threshold: Limit in the unit of the kind's `Threshold`; None for the limit of the GPU, and for kinds without a limit.
+        threshold: Limit in the unit of the kind's `Threshold`; None for the limit of the GPU, and for kinds without a
+            limit.
         for_s: Seconds that the condition must last.
-        devices: Keys of the covered devices (a GPU's UUID, or "host/UUID"), None for all.
+        devices: Keys of the devices for which the rule applies (a GPU's UUID, or "host/UUID"); None for all.
     """
 
     kind: KindId
@@ -53,8 +54,8 @@ class Threshold:
 
     Attributes:
         read: Returns the value of a GPU in `unit`.
-        margin: Distance that the value must move back to end an alert, so that it doesn't flicker.
-        device_limit: Returns the limit that the GPU itself reports; None if it reports none.
+        margin: Distance by which the value must return across the limit to end an alert, so that alerts don't flicker.
+        device_limit: Returns the limit that the GPU reports; None if it reports none.
         device_limit_name: Name of that limit.
     """
 
@@ -73,7 +74,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of alert. An `event` has no duration: its alert stays active until it is acknowledged."""
+    """Kind of alert. An `event` has no duration, so its alert remains active until it is acknowledged."""
 
     id: KindId
     title: str
@@ -86,7 +87,7 @@ class Kind:
 
 
 def memory_full_percent(gpu: Gpu) -> float | None:
-    """Return the used memory, including the driver's reserve, in percent; None if unknown."""
+    """Return the used memory in percent, including the driver's reserve; None if unknown."""
     if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
         return None
     return 100 * (gpu.memory_used_bytes + (gpu.memory_reserved_bytes or 0)) / gpu.memory_total_bytes
@@ -178,7 +179,7 @@ DEFAULTS: dict[KindId, Rule] = {id_: kind.default for id_, kind in KINDS.items()
 
 
 def problems(rule: Rule) -> tuple[Problem, ...]:
-    """Validate a rule; each problem names the field `threshold`, `for_s` or `devices`."""
+    """Validate a rule. Each problem is about the field `threshold`, `for_s` or `devices`."""
     found = []
     threshold = KINDS[rule.kind].threshold
     if threshold is not None and (rule.threshold is not None or threshold.device_limit is None):
@@ -204,7 +205,7 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
 
 
 def length(seconds: float) -> str:
-    """Format a duration as "10 s" or "10 min"."""
+    """Format a duration, as in "10 s" or "10 min"."""
     minutes = seconds / 60
     return f"{significant(minutes)} min" if minutes >= 1 and minutes == int(minutes) else f"{significant(seconds)} s"
 
@@ -230,15 +231,15 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuleStore:
-    """Store of the rules in a file in `folder`, by default Footplate's home."""
+    """File in `folder` that stores the rules, by default in the Footplate home."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or paths.home()) / "alerts.json"
 
     def load(self) -> tuple[dict[KindId, Rule], str]:
-        """Return the stored rules, or the defaults, with an error message if the file is damaged ("" if not).
+        """Return the stored rules, or the default rules with an error message if the file is damaged ("" if not).
 
-        A damaged file is renamed to `alerts.json.damaged`, so that nothing in it is lost.
+        A damaged file is renamed to `alerts.json.damaged`, so that its contents aren't lost.
         """
         rules = dict(DEFAULTS)
         try:

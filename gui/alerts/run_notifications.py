@@ -1,4 +1,7 @@
-"""Summary and test of the notifications about runs. Supervisors send those, even while no window is open."""
+"""Summary and test of the notifications about runs.
+
+Supervisors send these notifications, even while no window is open.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _TEXT = tr("Top-1 accuracy 94.1 % (epoch 7 of 10); 1:02:03 in all.")
 
 
 def sample(settings: NoticeSettings) -> Notice:
-    """Return a notification of a made-up run, to be delivered according to `settings`."""
+    """Return an example of a notification, to be delivered according to `settings`."""
     values = {
         "FOOTPLATE_NOTICE": "ended",
         "FOOTPLATE_TITLE": _TITLE,
@@ -41,7 +44,7 @@ def sample(settings: NoticeSettings) -> Notice:
 
 
 class NotificationTest(JsonLinesProcess):
-    """Child process that delivers one notification as a supervisor would. Its result is a NoticeSent."""
+    """Child process that delivers a notification as a supervisor would. Its result is a NoticeSent."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         decode = msgspec.json.Decoder(NoticeSent).decode
@@ -90,11 +93,11 @@ class RunNotifications(QWidget):
         return "\n".join(filter(None, (self._result.text(), self._failed.text())))
 
     def close_work(self) -> None:
-        """End a running test because the window closes."""
+        """End a running test when the window closes."""
         self.trial.close()
 
     def _load(self) -> NoticeSettings:
-        """Read the settings again, because other programs may have changed them, and show a summary."""
+        """Reload the settings, which other programs may have changed, and show a summary."""
         settings, problems = load_notices()
         self._problems.show_problems(tuple(problems))
         self.summary.setText(describe_settings(settings))

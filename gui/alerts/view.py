@@ -1,4 +1,4 @@
-"""View of the alerts: the active ones, their history, and the rules."""
+"""View of the alerts: active ones, history, and rules."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from gui.widgets.labels import ElidedLabel, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 SIDE_BY_SIDE = 980
-"""Minimum width at which the rules are next to the alerts instead of below them."""
+"""Minimum width for placing the rules next to the alerts instead of below them."""
 
 
 class AlertsView(QWidget):
-    """View that shows `alerts` and lets the user acknowledge them and change the rules.
+    """View of `alerts`, in which users acknowledge alerts and edit the rules.
 
     Signals:
         settings_requested(str): the user wants to change the setting with this key.
@@ -83,7 +83,7 @@ class AlertsView(QWidget):
             self._share_room()
 
     def _share_room(self) -> None:
-        """Divide the space: side by side, both columns are equally wide; stacked, the table gets the remaining height."""
+        """Divide the space: columns side by side are equally wide; otherwise, the table gets the remaining height."""
         wide = self._halves.direction() == QBoxLayout.Direction.LeftToRight
         table = not self.table.isHidden()
         for index, stretch in enumerate((wide or table, wide, not wide and not table)):
@@ -161,13 +161,16 @@ class _Column:
     title: str
     text: Callable[[Alert], str]
     widest: str
-    """Longest text that the column must fit."""
+    """Longest text that must fit into the column."""
     number: bool = False
     help: str = ""
 
 
 def _lasted(alert: Alert) -> str:
-    """Return the duration of an alert, as in "3:12 min"; "active" if it hasn't ended, "–" for an event."""
+    """Return the duration of an alert, as in "3:12 min".
+
+    Returns "active" if the alert hasn't ended, and "–" for an event.
+    """
     if alert.ended is None:
         return "active"
     return "–" if KINDS[alert.kind].event else duration(max(0.0, alert.ended - alert.since))
@@ -183,7 +186,7 @@ WHAT = 3
 
 
 class HistoryModel(ColumnModel):
-    """Model with a row per alert, newest first."""
+    """Model with a row for each alert, newest first."""
 
     columns = COLUMNS
 
@@ -192,7 +195,7 @@ class HistoryModel(ColumnModel):
         self._alerts: tuple[Alert, ...] = ()
 
     def show_alerts(self, alerts: tuple[Alert, ...]) -> None:
-        """Show `alerts`, newest first. Rows that remain stay selected."""
+        """Show `alerts`, newest first. The selection doesn't change."""
         numbers = {alert.number for alert in alerts}
         for row in reversed(range(len(self._alerts))):
             if self._alerts[row].number not in numbers:
@@ -226,7 +229,7 @@ class HistoryModel(ColumnModel):
 
 
 class HistoryTable(QTableView):
-    """View of a `HistoryModel`."""
+    """Table for a `HistoryModel`."""
 
     def __init__(self, model: HistoryModel) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Evaluation of the alert rules on the snapshots of all hosts."""
+"""Evaluation of the alert rules on snapshots from all hosts."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from gui.alerts.rules import KINDS, KindId, Rule, RuleStore
 from gui.translation import tr
 
 CALM_S = 10.0
-"""Seconds without a finding after which an alert ends, so that it doesn't flicker."""
+"""Seconds without a finding after which an alert ends. The delay prevents flickering."""
 GAP_S = 60.0
-"""Gap between snapshots, such as during suspension, after which a condition must last its full time again."""
+"""Seconds between snapshots, for example after a suspension, from which the duration of a condition starts again."""
 _CONCERN_RUNS: set[KindId] = {"temperature", "memory_temperature", "throttled", "memory", "xid", "memory_errors"}
-"""Kinds of alerts that become warnings of a job on the device. A lost GPU is reported as an error elsewhere."""
+"""Kinds of alerts that become warnings for a job on the device. A lost GPU is reported as an error elsewhere."""
 CAPACITY = 200
-"""Capacity of the alert history."""
+"""Maximum number of alerts in the history."""
 
 
 @dataclass(frozen=True)
 class Alert:
-    """Alert about a device, or about a complete host if `device` is "".
+    """Alert about a device, or about a host if `device` is "".
 
     Attributes:
         since: Start, in seconds since the epoch by the host's clock.
-        ended: End, None while it is active.
-        times: Number of events since it was last acknowledged.
+        ended: End; None while the alert is active.
+        times: Number of events since the last acknowledgement.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Alert:
 
     @property
     def what(self) -> str:
-        """Title of the kind, with the number of repeated events, as in "Xid error, 3 times"."""
+        """Title of the kind, with the number of events, as in "Xid error, 3 times"."""
         return KINDS[self.kind].title + (f", {self.times} times" if self.times > 1 else "")
 
     @property
@@ -61,7 +61,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class _Subject:
-    """Subject of an alert; `source` separates reports about one thing from different origins."""
+    """Subject of an alert; `source` distinguishes reports of different origin about the same device."""
 
     host: str
     device: str
@@ -71,7 +71,7 @@ class _Subject:
 
 @dataclass
 class _Watch:
-    """State of one rule for one subject: when the condition began, and when it was last absent."""
+    """State of a rule for a subject: when its condition began, and when it was last absent."""
 
     since: float | None = None
     calm: float | None = None
@@ -84,16 +84,18 @@ _Key = tuple[KindId, str, str, str]
 class Alerts(QObject):
     """Active alerts, their history, and the rules.
 
-    Timestamps are those of the snapshots, so that a stalled window raises no false alerts. An acknowledged alert stays
-    active while its cause lasts; an event's alert ends with it.
+    Times are those of the snapshots, so that a blocked window doesn't cause false alerts. An acknowledged alert remains
+    active
+    while its cause exists; the alert of an event ends when it is acknowledged.
 
     Signals:
-        raised(Alert): an alert has started, or its event was repeated.
+        raised(Alert): an alert has been raised, or its event has occurred again.
         cleared(Alert): an alert has ended.
         changed(): `active_alerts`, `history` or `devices` has changed.
         rules_changed(): `rules` has changed.
         message(str): an error in the file of the rules; "" once it is solved.
-        test_requested(object): the user requests a test notification; the argument is called with a message about the result.
+        test_requested(object): the user wants a test notification. The argument is called with a message about the
+            result.
     """
 
     raised = Signal(object)
@@ -106,7 +108,7 @@ class Alerts(QObject):
     def __init__(
         self, parent: QObject | None = None, *, folder: Path | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        """Load the rules from `folder`, by default Footplate's home; `clock` returns seconds since the epoch."""
+        """Load the rules from `folder`, by default the Footplate home; `clock` returns seconds since the epoch."""
         super().__init__(parent)
         self._store = RuleStore(folder)
         self._clock = clock
@@ -122,26 +124,26 @@ class Alerts(QObject):
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._evaluate_connections)
         self.devices: dict[str, str] = {}
-        """Titles of the devices that rules can cover, by key."""
+        """Titles of the devices to which rules can apply, by key."""
 
     # What there is
 
     @property
     def active_alerts(self) -> tuple[Alert, ...]:
-        """Active alerts: errors first, then the newest."""
+        """Active alerts: errors first, then the newest ones."""
         now = [alert for alert in self._alerts.values() if alert.ended is None]
         return tuple(sorted(now, key=lambda alert: (alert.severity != "error", -alert.since, -alert.number)))
 
     @property
     def unseen(self) -> tuple[Alert, ...]:
-        """Active alerts that have not been acknowledged."""
+        """Active alerts that haven't been acknowledged."""
         return tuple(alert for alert in self.active_alerts if not alert.acknowledged)
 
     @property
     def device_warnings(self) -> dict[str, tuple[Problem, ...]]:
-        """Active alerts that concern the next run on a device, as problems of a job, by device id.
+        """Active alerts that matter to the next run on a device, as problems of a job, by device id.
 
-        Full memory is left out if a run on this machine fills it, because the next run would wait for that run.
+        Full memory doesn't count if a local run uses it, because the next run would wait for that run.
         """
         warnings: dict[str, tuple[Problem, ...]] = {}
         for alert in self.active_alerts:
@@ -160,7 +162,7 @@ class Alerts(QObject):
         return self._rules
 
     def set_rule(self, rule: Rule) -> None:
-        """Set the rule for its kind of alert and save it; `rule` must be valid."""
+        """Set and save the rule for its kind of alert; `rule` must be valid."""
         before = self._rules[rule.kind]
         if rule == before:
             return
@@ -190,7 +192,10 @@ class Alerts(QObject):
     # What comes in
 
     def consider(self, host: str, snapshot: Snapshot, holding: Mapping[str, str]) -> None:
-        """Evaluate a snapshot of `host` ("" for this machine); `holding` names the runs on GPUs, by `device_key`."""
+        """Evaluate a snapshot of `host` ("" for this machine).
+
+        `holding` contains the names of the runs on GPUs, by `device_key`.
+        """
         now, self._held = snapshot.time, holding
         self._connection_errors.pop(host, None)
         self._notice_gap(host, now)
@@ -205,7 +210,7 @@ class Alerts(QObject):
                 self._step(key, found.get(key), now)
 
     def set_connection_error(self, host: str, message: str) -> None:
-        """Record an error of the connection to `host`; "" marks it as solved."""
+        """Set the error of the connection to `host`; "" if it is solved."""
         if message:
             self._connection_errors[host] = message
         elif self._connection_errors.pop(host, None):
@@ -213,7 +218,7 @@ class Alerts(QObject):
         self._evaluate_connections()
 
     def forget_host(self, host: str) -> None:
-        """Drop the alerts of a removed host."""
+        """Remove the alerts of a removed host."""
         self._connection_errors.pop(host, None)
         self._last.pop(host, None)
         self._answered.discard(host)
@@ -296,7 +301,7 @@ class Alerts(QObject):
             del self._watches[key]
 
     def _add_event(self, kind: KindId, subject: _Subject, event: Event) -> None:
-        """Raise an event's alert, or count it in the active one."""
+        """Raise an alert for an event, or count the event in the active alert."""
         if not self._rules[kind].covers(subject.device):
             return
         watch = self._watches.setdefault(_key(kind, subject), _Watch())
@@ -321,7 +326,7 @@ class Alerts(QObject):
         self.changed.emit()
 
     def _update_text(self, number: int, subject: _Subject, finding: Finding) -> None:
-        """Update the text of an alert about a silent host. Alerts about GPUs keep their first text."""
+        """Update the text of an alert about a host that doesn't respond. Alerts about GPUs keep their first text."""
         alert = self._alerts[number]
         if subject.source != "device" and alert.text != finding.text:
             self._alerts[number] = replace(alert, text=finding.text)

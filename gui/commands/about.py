@@ -1,4 +1,4 @@
-"""About dialog: Footplate's version, and versions and licenses of its packages."""
+"""About dialog: versions and licenses of Footplate and its packages."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from gui.widgets.layouts import resize_with_text, vbox
 _NAME = re.compile(r"[\w.-]+")
 _LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
 _LONGEST_LICENCE = 60
-"""Maximum characters of a license name; longer fields of old packages contain the license text."""
+"""Maximum characters of a license name. In old packages, a longer field contains the license text."""
 
 
 class Package(NamedTuple):
-    """Installed package with its version and the name of its license."""
+    """Installed package, its version and the name of its license."""
 
     name: str
     version: str
@@ -38,7 +38,7 @@ class Package(NamedTuple):
 
 
 def packages(root: str = "footplate") -> list[Package]:
-    """Return `root`, followed by its installed dependencies sorted by name."""
+    """Return the package `root`, followed by its installed dependencies in alphabetical order."""
     found: dict[str, Package] = {}
     waiting = [root]
     while waiting:
@@ -58,7 +58,10 @@ def packages(root: str = "footplate") -> list[Package]:
 
 
 def licence(dist: Distribution) -> str:
-    """Return the license name from the SPDX expression, license field or classifiers; "" if all are missing."""
+    """Return the name of a package's license; "" if it is unknown.
+
+    It is read from the SPDX expression, the license field or the classifiers.
+    """
     given = dist.metadata.json
     short = str(given.get("license", "")).removeprefix("UNKNOWN")  # what old setuptools writes for none
     if expression := given.get("license_expression", ""):
@@ -70,7 +73,7 @@ def licence(dist: Distribution) -> str:
 
 
 def licence_text(name: str) -> str:
-    """Return the text of a package's license files, or a sentence that says that it ships none."""
+    """Return the text of a package's license files, or a sentence if there are none."""
     dist = distribution(name)
     files = [
         file for file in dist.files or () if _LICENCE_FILE.search(file.name) and file.suffix not in (".py", ".pyc")
@@ -80,7 +83,7 @@ def licence_text(name: str) -> str:
 
 
 class AboutDialog(QDialog):
-    """Non-modal dialog with the packages and their license texts."""
+    """Non-modal dialog with all packages and their license texts."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -1,4 +1,4 @@
-"""Handlers of the window's commands, its menus, command palette and dialogs."""
+"""Handlers of the window's commands, with the menus, the command palette and the dialogs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TEXT_STEP = 10
 
 
 class Commands(QObject):
-    """Connects actions with their handlers. Those that need the pages work once `complete` is called."""
+    """Handlers of the window's actions. Those that need the pages work after `complete` has been called."""
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context.window)
@@ -61,7 +61,7 @@ class Commands(QObject):
         self._connect()
 
     def complete(self, workspace: Workspace, page_commands: Sequence[Action] = ()) -> None:
-        """Enable the commands that need the pages, and add those that show pages without a tab."""
+        """Enable the commands that need the pages, and add those that open pages without a tab."""
         self._workspace = workspace
         self.effects.complete(workspace)
         self.menus.offer_runs(workspace.runs.acts)
@@ -77,7 +77,7 @@ class Commands(QObject):
         self._update_run_actions()
 
     def close(self) -> None:
-        """Wait until a running submission is done."""
+        """Wait until a submission to SLURM that is in progress has finished."""
         if self.slurm is not None:
             self.slurm.close_work()
 
@@ -120,7 +120,7 @@ class Commands(QObject):
         self._palette.offer(self._entries())
 
     def show_preferences(self, key: str = "") -> None:
-        """Open the settings; if `key` is given, go to the setting with that key."""
+        """Open the settings dialog, at the setting `key` if it is given."""
         from gui.preferences.dialog import PreferencesDialog
 
         self._settings_dialog = self._settings_dialog or PreferencesDialog(self.preferences, self._window)
@@ -135,7 +135,7 @@ class Commands(QObject):
         _show_dialog(self._shortcuts)
 
     def show_remote_runs(self) -> None:
-        """Open the dialog with the runs of other machines."""
+        """Open the dialog with the runs on other machines."""
         from gui.runs.remote_dialog import RemoteRunsDialog
 
         workspace = self._workspace
@@ -233,7 +233,7 @@ class Commands(QObject):
             self._workspace.runs.fork(self._workspace.session.run)
 
     def _views_of_run(self, workspace: Workspace) -> list[tuple[Action, Callable[[], object]]]:
-        """Return the commands for the model on screen, each with the function that shows its view on the run's page."""
+        """Return the commands for the model of the open run, each with a function that shows its view."""
         from gui.run.header import EVALUATE
         from gui.run.use.view import CONVERT, PREDICT
 
@@ -245,13 +245,13 @@ class Commands(QObject):
         ]
 
     def _show_view(self, show: Callable[[], object]) -> None:
-        """Show the run on screen and then one of its views."""
+        """Show the open run, and then one of its views."""
         if self._workspace is not None and self._workspace.session.run is not None:
             self._context.show_run(self._workspace.session.run)
             show()
 
     def _update_run_actions(self) -> None:
-        """Enable the commands for the run on screen if there is one."""
+        """Enable the commands for the open run if there is one."""
         is_shown = self._workspace is not None and self._workspace.session.run is not None
         acts = self._acts
         for action in (acts.fork, acts.try_image, acts.evaluate_run, acts.predict_with_run, acts.convert_run):
@@ -292,7 +292,7 @@ class Commands(QObject):
 
 
 def _show_dialog(dialog: QDialog) -> None:
-    """Show a dialog or bring it to the front."""
+    """Show a dialog, or bring it to the front."""
     dialog.show()
     dialog.raise_()
     dialog.activateWindow()
@@ -307,7 +307,7 @@ class Recent(NamedTuple):
 
 
 class Menus:
-    """Menus of the menu bar. The creator fills `datasets` and `runs` whenever they open."""
+    """Menus of the menu bar. Their owner fills `datasets` and `runs` whenever they open."""
 
     def __init__(self, window: QMainWindow, acts: Actions) -> None:
         self._window = window
@@ -325,7 +325,7 @@ class Menus:
         self._menu("&Help", acts.menu_groups("help"))
 
     def offer_runs(self, acts: RunActions) -> None:
-        """Add the commands for the runs that are selected in the list."""
+        """Add the commands for the selected runs in the list."""
         _add_groups(
             self.selected,
             [
@@ -343,7 +343,7 @@ class Menus:
         return menu
 
     def _submenu(self, title: str, menu: QMenu, before: QAction | None = None) -> QMenu:
-        """Add a menu at the end, or before the separator in front of the action `before`."""
+        """Add a menu at the end, or before the separator above the action `before`."""
         submenu = QMenu(title, menu)
         submenu.setToolTipsVisible(True)
         if before is None:
@@ -362,7 +362,7 @@ def _add_groups(menu: QMenu, groups: Sequence[Sequence[QAction]]) -> None:
 
 
 def fill(menu: QMenu, recent: Iterable[Recent], empty: str, forget: Callable[[], object] | None = None) -> None:
-    """Fill a menu with recent entries; show the text `empty` if there are none."""
+    """Fill a menu with recent entries; if there are none, show the text `empty`."""
     menu.clear()
     entries: Sequence[Recent] = list(recent)
     for entry in entries:

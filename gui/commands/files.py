@@ -1,4 +1,4 @@
-"""Commands for job files, recent datasets, and run folders anywhere on disk."""
+"""Commands for job files, recent datasets, and run folders in any location."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JobFiles(QObject):
     """Commands that clear the form, open and save jobs, copy torchrun commands, and open run folders.
 
     Signals:
-        cleared(): The form shows a new job.
+        cleared(): the form has been reset to a new job.
     """
 
     cleared = Signal()
@@ -48,12 +48,12 @@ class JobFiles(QObject):
         self._update_actions()
 
     def show_new_job(self) -> None:
-        """Show the form of the new job as the user left it."""
+        """Show the form of the new job with the user's input."""
         self._context.show_form()
         self._panel.form.focus_field("dataset")
 
     def clear(self) -> None:
-        """Reset the form to a new job; keep only the selected devices."""
+        """Reset the form to a new job, except for the selected devices."""
         self._panel.show_new(Job())
         self._panel.form.validate()
         self._context.show_form()
@@ -61,11 +61,11 @@ class JobFiles(QObject):
         self._panel.form.focus_field("dataset")
 
     def open_job(self, path: str) -> None:
-        """Put the job from a file into the form, or show why it can't be used."""
+        """Put the job in a file into the form, or show why it can't be used."""
         in_background(lambda: load_job(Path(path)), self, self._on_job_read, reraise)
 
     def save_job(self, path: Path) -> None:
-        """Save the job in the form as a file."""
+        """Save the job in the form to a file."""
         job = self._panel.form.job
         if job is None:
             self._context.show_message(f"{_ERRORS}.")
@@ -78,13 +78,13 @@ class JobFiles(QObject):
             self._context.show_message(tr("Saved the job as {path}.").format(path=path))
 
     def copy_torchrun(self) -> None:
-        """Copy the torchrun command for each machine to the clipboard."""
+        """Copy the torchrun command of each machine to the clipboard."""
         job = self._panel.form.job
         if job is not None:
             in_background(lambda: torchrun_lines(job), self, self._copy_lines, reraise)
 
     def open_run(self, path: str) -> None:
-        """Show the run in a folder anywhere on disk."""
+        """Open the run in a folder in any location."""
         run = RunFolder(path)
         in_background(partial(_is_run_folder, run), self, partial(self._on_folder_checked, run), reraise)
 
@@ -132,7 +132,7 @@ _KEY = "recent_datasets"
 
 
 class RecentDatasets:
-    """Saved list of recently read dataset folders, newest first."""
+    """Saved list of the dataset folders that were used most recently, newest first."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -154,12 +154,12 @@ class RecentDatasets:
 
 
 def datasets_of(runs: Sequence[RunSummary], recent: Sequence[str]) -> list[str]:
-    """Return all known datasets: the recent ones, then those of runs, newest first."""
+    """Return all known datasets: the recent ones, then those of the runs, newest first."""
     return list(dict.fromkeys([*recent, *(run.dataset for run in runs if run.dataset)]))
 
 
 def titles_of(folders: Sequence[str]) -> dict[str, str]:
-    """Return the name of each folder, with its parent's name if two folders share it."""
+    """Return the name of each folder; folders with the same name get the parent's name, too."""
     names = [Path(folder).name for folder in folders]
     return {
         folder: name if names.count(name) == 1 else f"{name} ({Path(folder).parent.name})"
@@ -168,5 +168,5 @@ def titles_of(folders: Sequence[str]) -> dict[str, str]:
 
 
 def run_line(run: RunSummary) -> str:
-    """Return the title and state of a run, for menus."""
+    """Return title and state of a run, for menus."""
     return f"{run_title(run)} · {run.state}"

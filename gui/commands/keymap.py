@@ -1,4 +1,4 @@
-"""Keys of the commands, as the user changed them from the defaults."""
+"""Keyboard shortcuts of the commands, as the user has changed them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY = "shortcuts"
 
 
 class Keymap(QObject):
-    """Assigns keys to commands and saves those that differ from the defaults."""
+    """Assigns shortcuts to commands, and saves those that differ from the defaults."""
 
     def __init__(self, acts: Actions, settings: Settings, parent: QObject) -> None:
         super().__init__(parent)
@@ -31,11 +31,11 @@ class Keymap(QObject):
                 action.set_keys(saved[action.objectName()])
 
     def commands(self) -> list[Action]:
-        """Return all existing commands, sorted by title."""
+        """Return all commands that exist, sorted by title."""
         return sorted(self._acts.all(), key=lambda action: (action.title.lower(), action.objectName()))
 
     def holder(self, action: Action, keys: str) -> Action | None:
-        """Return another command that would react to these keys with the same focus; None if there is none."""
+        """Return another command that would react to the same shortcut; None if there is none."""
         sequence = QKeySequence(keys)
         return next(
             (
@@ -47,14 +47,14 @@ class Keymap(QObject):
         )
 
     def assign(self, action: Action, keys: str) -> Action | None:
-        """Assign keys ("" for none). If another command has them, return that command and change nothing."""
+        """Assign a shortcut ("" for none). If another command has it, return that command and change nothing."""
         other = self.holder(action, keys) if keys else None
         if other is None:
             self._set(action, (keys,) if keys else ())
         return other
 
     def reset(self, action: Action) -> Action | None:
-        """Restore the default keys. If another command has one of them, return that command and change nothing."""
+        """Restore the default shortcut. If another command has it, return that command and change nothing."""
         others = [self.holder(action, keys) for keys in action.standard_keys]
         other = next(filter(None, others), None)
         if other is None:
@@ -76,7 +76,7 @@ class Keymap(QObject):
 
 
 def overlap(one: Action, other: Action) -> bool:
-    """Return True if there is a focus with which the keys of both actions work."""
+    """Return True if there is a focus with which the shortcuts of both actions work."""
     first, second = one.parent(), other.parent()
     assert isinstance(first, QWidget)
     assert isinstance(second, QWidget)

@@ -1,4 +1,4 @@
-"""Command palette, which finds commands, fields of the job, settings, GPUs, datasets, runs and models by words."""
+"""Command palette: searches commands, job fields, settings, GPUs, datasets, runs and models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gui.widgets.layouts import vbox
 MOST_SHOWN = 100
 """Maximum number of listed entries."""
 KINDS = (tr("Command"), tr("Field"), tr("Setting"), "GPU", tr("Dataset"), tr("Run"), tr("Model"))
-"""Kinds of entries; equally good matches are listed in this order."""
+"""Kinds of entries, in the order in which equally good matches are listed."""
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 _KIND_WIDTH, _PADDING = 84, 10
 
@@ -45,7 +45,7 @@ class Entry:
     key: str = ""
     why: str = ""
     hay: str = field(init=False)
-    """Searched text in lower case; the title starts after a space and ends at `head`."""
+    """Searched text in lower case. The title is preceded by a space and ends at index `head`."""
     head: int = field(init=False)
     order: int = field(init=False)
 
@@ -58,8 +58,8 @@ class Entry:
 def find(entries: Sequence[Entry], text: str) -> list[Entry]:
     """Return the entries that contain all words of `text`, best first.
 
-    An equal title comes first. Other matches rank by position: start of the title, start of a word in the title, within the title, elsewhere. Equal ones
-    rank by state (enabled first), kind and the given order.
+    An entry with exactly this title is first. The others are ranked by position: start of the title, start of a word in
+    the title, within the title, elsewhere. Ties are resolved by state (enabled first), kind, and given order.
     """
     words = [(f" {word}", word) for word in text.lower().split()]
     if not words:
@@ -85,7 +85,7 @@ def find(entries: Sequence[Entry], text: str) -> list[Entry]:
 
 
 class EntryModel(QAbstractListModel):
-    """Entries that match the typed words."""
+    """Model of the entries that match the typed words."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -93,7 +93,7 @@ class EntryModel(QAbstractListModel):
         self.shown: list[Entry] = []
 
     def offer(self, entries: Sequence[Entry]) -> None:
-        """Replace the entries that are searched."""
+        """Replace the entries to search."""
         self._all = entries
         self.search("")
 
@@ -119,7 +119,7 @@ class EntryModel(QAbstractListModel):
 
 
 class _Row(QStyledItemDelegate):
-    """Delegate that paints an entry: kind, title, detail or reason, and key."""
+    """Delegate that paints an entry: kind, title, detail or reason, and shortcut."""
 
     def sizeHint(self, option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:
         return QSize(100, 2 * option.fontMetrics.height() + 12)
@@ -159,7 +159,7 @@ class _Row(QStyledItemDelegate):
 
 
 class Palette(QDialog):
-    """Popup at the top of the window with a search field and the matching entries."""
+    """Popup at the top of the window with a search field and matching entries."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Popup)
@@ -181,7 +181,7 @@ class Palette(QDialog):
         self.setLayout(vbox(self.field, self.list, self.hint, margins=(10, 10, 10, 8)))
 
     def offer(self, entries: Sequence[Entry]) -> None:
-        """Open the palette with `entries` and an empty search."""
+        """Open the palette with `entries` and an empty search field."""
         self.model.offer(entries)
         self.field.clear()
         self._search("")
@@ -194,7 +194,7 @@ class Palette(QDialog):
         self.field.setFocus()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Let keys move the selection while the search field keeps the focus."""
+        """Let arrow keys move the selection while the search field has the focus."""
         if watched is not self.field or not isinstance(event, QKeyEvent) or event.type() != QEvent.Type.KeyPress:
             return super().eventFilter(watched, event)
         page = max(1, self.list.viewport().height() // max(1, self.list.sizeHintForRow(0)))
@@ -237,7 +237,7 @@ class Palette(QDialog):
 
 
 def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
-    """Yield entries for the commands of the window and of the page on screen."""
+    """Yield entries for the commands of the window and of the visible page."""
     for action in actions:
         place = action.parent()
         if place is window or (isinstance(place, QWidget) and place.isVisible()):
@@ -253,7 +253,7 @@ def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
 
 
 def of_fields(fields: JobFields, show: Callable[[str], object]) -> Iterator[Entry]:
-    """Yield the fields of the job on screen that have an effect."""
+    """Yield entries for the fields of the visible job that have an effect."""
     for name, row in fields.rows.items():
         if row.has_effect:
             section = section_of(name) or tr("New job")
@@ -267,7 +267,7 @@ def of_settings(show: Callable[[str], object]) -> Iterator[Entry]:
 
 
 def of_models(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Iterator[Entry]:
-    """Yield an entry per model, which calls `choose` with the task and the model."""
+    """Yield an entry for each model, which calls `choose` with the task and the model."""
     tasks = {task.id: task.title for task in catalogue.tasks}
     for model in catalogue.models:
         task = tasks.get(model.task, model.task)
@@ -288,7 +288,7 @@ def of_datasets(folders: Sequence[str], choose: Callable[[str], object]) -> Iter
 
 
 def of_gpus(titles: dict[str, str], show: Callable[[str], object]) -> Iterator[Entry]:
-    """Yield an entry per GPU, which calls `show` with its key; `titles` maps keys to titles."""
+    """Yield an entry for each GPU, which calls `show` with the GPU's key; `titles` maps keys to titles."""
     for key, title in titles.items():
         yield Entry("GPU", title, partial(show, key), tr("Shows it in the Monitor"))
 

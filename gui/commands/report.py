@@ -1,4 +1,4 @@
-"""Dialog that creates a problem report and saves it after review."""
+"""Dialog that creates a problem report, and saves it after the user has reviewed it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAME = "footplate-report.zip"
 
 
 class ReportDialog(QDialog):
-    """Non-modal dialog that shows the texts in a report from ``footplate doctor --report``.
+    """Non-modal dialog with the texts of a report from ``footplate doctor --report``.
 
     Closing it ends the command and deletes the dialog.
     """

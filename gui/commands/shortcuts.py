@@ -29,7 +29,7 @@ _STANDARD = tr("Alt+arrows, Tab and typing into fields can't be reassigned.")
 
 
 class ShortcutsDialog(QDialog):
-    """Non-modal dialog with all commands and a field for new keys."""
+    """Non-modal dialog with all commands, and a field for a new shortcut."""
 
     def __init__(self, keymap: Keymap, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -74,7 +74,7 @@ class ShortcutsDialog(QDialog):
         return self._commands[row] if 0 <= row < len(self._commands) else None
 
     def choose(self, action_id: str) -> None:
-        """Select the command with that id."""
+        """Select the command with the id `action_id`."""
         for row, action in enumerate(self._commands):
             if action.objectName() == action_id:
                 self.table.setCurrentCell(row, 0)
@@ -90,7 +90,7 @@ class ShortcutsDialog(QDialog):
         )
 
     def _list(self) -> None:
-        """List the commands that contain all words of the search."""
+        """List the commands that contain all words in the search field."""
         words = self.search.text().lower().split()
         chosen = self.chosen
         self._commands = [
@@ -118,7 +118,7 @@ class ShortcutsDialog(QDialog):
         self._check()
 
     def _check(self) -> None:
-        """Show which command has the typed keys."""
+        """Show which command has the typed shortcut."""
         action, keys = self.chosen, self.keys.keySequence().toString()
         other = self._keymap.holder(action, keys) if action is not None and keys else None
         self.problem.show_problems(_conflict(other, keys))
@@ -148,7 +148,7 @@ class ShortcutsDialog(QDialog):
 
 
 class _KeysEdit(QKeySequenceEdit):
-    """Records all keys except Tab, which moves the focus, and Escape, which closes the dialog."""
+    """Field that records any keys except Tab, which moves the focus, and Escape, which closes the dialog."""
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:

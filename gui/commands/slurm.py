@@ -36,7 +36,7 @@ _TEXTS = {
     "time": (tr("&Time limit"), "partition default, e.g. 8:00:00"),
     "host": (tr("SLURM's &host (ssh)"), "this machine"),
 }
-"""Title of each text field, and the meaning if it is empty."""
+"""Title of each text field, and the meaning of an empty field."""
 _NUMBERS = {
     "nodes": ("&Nodes", 1, 1000, ""),
     "gpus_per_node": (tr("&GPUs per node"), 0, 64, "none (CPU worker)"),
@@ -46,10 +46,10 @@ _NUMBERS = {
 
 
 class SlurmDialog(QDialog):
-    """Non-modal dialog with the SLURM options, which it saves, and the script that results from them.
+    """Non-modal dialog with SLURM's options, and the script that results from them. The options are saved.
 
     Signals:
-        submitted(RunFolder): SLURM accepted this run.
+        submitted(RunFolder): SLURM has accepted this run.
     """
 
     submitted = Signal(object)
@@ -91,7 +91,7 @@ class SlurmDialog(QDialog):
         self._write()  # the job may have changed
 
     def close_work(self) -> None:
-        """Wait until a running submission is done."""
+        """Wait until a submission that is in progress has finished."""
         if self._submitting is not None:
             self._submitting.finish()
 
@@ -124,7 +124,7 @@ class SlurmDialog(QDialog):
         self.setup.setPlainText("\n".join(saved.setup))
 
     def _write(self) -> None:
-        """Show the script that results from the options, unless the user edited the script."""
+        """Show the script that results from the options, unless the user has edited the script."""
         job = self._job()
         if not self.script.document().isModified() and job is not None:
             self.script.setPlainText(self.options().script(job.name or Path(job.model.name).stem))
@@ -168,7 +168,7 @@ class SlurmDialog(QDialog):
 
 
 def _submit_job(job: Job, asked: SlurmOptions, script: str) -> RunFolder | list[Problem]:
-    """Submit the job; return the run, or the problems that prevented it."""
+    """Submit the job; return the run, or the problems that prevent it."""
     wanted = asked.job(resolved(job))
     if wrong := errors(problems(wanted, load_catalogue())):
         return wrong

@@ -1,4 +1,4 @@
-"""One of the compared runs, and the reader of its log."""
+"""Run in a comparison, and the reader of its log."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from gui.titles import run_title
 Over = Literal["step", "epoch", "time"]
 
 GAP_S = 10.0
-"""Gap between two samples in seconds above which the run counts as paused; samples are one second apart."""
+"""Seconds between two samples above which the run counts as paused. Samples are one second apart."""
 
 _JOULES_PER_WH = 3600.0
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """Compared run.
+    """Run in a comparison.
 
     Attributes:
-        series: Index among the compared runs, which determines the color.
+        series: Index among the compared runs, which determines its color.
         summary: Summary of the run.
-        job: Its job, None if the file is unreadable.
-        data: Its logged data.
+        job: Job of the run; None if it can't be read.
+        data: Logged data.
     """
 
     series: int
@@ -45,7 +45,7 @@ class ComparedRun:
 
     @property
     def number(self) -> str:
-        """Short label for places where the name does not fit."""
+        """Short label where the name doesn't fit."""
         return str(self.series + 1)
 
     @property
@@ -53,7 +53,7 @@ class ComparedRun:
         return f"{self.number} · {run_title(self.summary)}"
 
     def x(self, values_of: Steps | Validations, over: Over) -> Floats:
-        """Return the x values of logged figures: steps, fractional epochs or seconds; empty if unknown."""
+        """Return the x values for logged figures: steps, fractional epochs or seconds; empty if unknown."""
         if over == "time":
             return values_of.seconds.values
         if over == "step":
@@ -64,7 +64,7 @@ class ComparedRun:
         )
 
     def best(self, measure: str) -> tuple[float, int] | None:
-        """Return the best value of a metric and its epoch; None without validations."""
+        """Return the best value of a metric, and its epoch; None without validations."""
         column = self.data.validations.measures.get(measure)
         if column is None or not np.isfinite(column.values).any():
             return None
@@ -75,7 +75,7 @@ class ComparedRun:
 
     @property
     def images_per_second(self) -> float | None:
-        """Median speed. The first value includes warm-up, so it is used only if there is no other."""
+        """Median speed, without the first value if there are others, because it includes warm-up."""
         rates = self.data.steps.images_per_second.values
         rates = rates[1:] if len(rates) > 1 else rates
         rates = rates[np.isfinite(rates)]
@@ -83,9 +83,9 @@ class ComparedRun:
 
     @property
     def energy_wh(self) -> float | None:
-        """Energy of the devices while they were sampled, in watt-hours; None if no device reports power.
+        """Energy of the devices while they were sampled, in watt-hours; None if no device reports its power.
 
-        Trapezoidal integral of power; gaps longer than `GAP_S` are left out.
+        Computed with the trapezoidal rule; gaps longer than `GAP_S` are left out.
         """
         parts = [_joules(each.seconds.values, each.power_w.values) for each in self.data.devices.values()]
         known = [part for part in parts if part is not None]
@@ -103,12 +103,14 @@ def _joules(seconds: Floats, power_w: Floats) -> float | None:
 
 
 class LogLoader(QObject):
-    """Loader that reads runs one after another on a thread. A new start cancels the previous one.
+    """Loader that reads runs one after another on a worker thread.
+
+    Starting it again cancels the previous work.
 
     Signals:
-        read(ComparedRun): a run has been loaded completely.
-        unread(str, str): id of an unreadable run and the reason, "" if it was deleted.
-        complete(): all runs have been loaded.
+        read(ComparedRun): a run has been read completely.
+        unread(str, str): the id of a run that can't be read, and the reason; "" if it was deleted.
+        complete(): all runs have been read.
     """
 
     read = Signal(object)
@@ -124,7 +126,7 @@ class LogLoader(QObject):
         self._loaded.connect(self._report)
 
     def start(self, runs: Sequence[tuple[int, RunFolder]]) -> None:
-        """Load `runs`, each with its index among the compared ones."""
+        """Read `runs`, each with its index among the compared runs."""
         self.close()
         self._stop_event = threading.Event()
         self._thread = threading.Thread(
@@ -137,7 +139,7 @@ class LogLoader(QObject):
         return self._thread is not None
 
     def close(self) -> None:
-        """Stop loading and discard pending results."""
+        """Stop reading, and discard results that haven't been delivered."""
         self._generation += 1
         self._stop_event.set()
         if self._thread is not None:
@@ -168,7 +170,7 @@ class LogLoader(QObject):
 
 
 def read_run(series: int, run: RunFolder, is_stopped: threading.Event) -> ComparedRun | None:
-    """Load a run until `is_stopped` is set; return None if the run doesn't exist. Raises OSError and others."""
+    """Read a run until `is_stopped` is set; return None if it doesn't exist. May raise OSError and other errors."""
     try:
         summary = run.summary()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Rows of the comparison table: results of the runs and differences between their jobs."""
+"""Rows of the comparison table: results of the runs, and differences between their jobs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gui.translation import tr
 
 @dataclass(frozen=True)
 class Row:
-    """Row of the table.
+    """Row in the comparison table.
 
     Attributes:
         title: Title of the row.
-        texts: A cell per run; empty for a heading.
+        texts: A text for each run; empty for a heading.
         best: Series of the best runs.
         help: Tool tip of the title.
         tips: Tool tips of the cells.
@@ -38,7 +38,7 @@ class Row:
 
 
 def rows(runs: Sequence[ComparedRun]) -> list[Row]:
-    """Return all rows, with a heading before each section."""
+    """Return all rows, with a heading for each section."""
     if not runs:
         return []
     differing = differences(runs)
@@ -49,7 +49,7 @@ def rows(runs: Sequence[ComparedRun]) -> list[Row]:
 
 
 def results(runs: Sequence[ComparedRun]) -> list[Row]:
-    """Return rows for state and figures. The best run of a row is marked if several are comparable."""
+    """Return rows for state and figures. The best runs in a row are marked if there are several to compare."""
     is_completed = [run.summary.state == "completed" for run in runs]
     seconds = [run.summary.seconds for run in runs]
     energy = [run.energy_wh for run in runs]
@@ -88,7 +88,7 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
 
 
 def differences(runs: Sequence[ComparedRun]) -> list[Row]:
-    """Return a row for each field, except the name, in which the jobs differ."""
+    """Return a row for each job field that differs between runs, except the name."""
     jobs = [run.job.with_fields(strategy=run.job.resolved_strategy) if run.job is not None else None for run in runs]
     found = []
     for name, field in FIELDS.items():
@@ -101,7 +101,10 @@ def differences(runs: Sequence[ComparedRun]) -> list[Row]:
 
 
 def _differing_options(jobs: Sequence[Job | None]) -> list[Row]:
-    """Return a row for each option that differs. A run whose model, task or strategy lacks the option has a dash."""
+    """Return a row for each option that differs.
+
+    Runs whose model, task or strategy doesn't have the option get a dash.
+    """
     fields = [option_fields(job) if job is not None else {} for job in jobs]
     values = [
         {name: field.default for name, field in known.items()} | (job.options if job is not None else {})
@@ -118,7 +121,7 @@ def _differing_options(jobs: Sequence[Job | None]) -> list[Row]:
 
 
 def measures(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the validation metrics of all runs in the order of their first appearance."""
+    """Return the validation metrics of all runs, in the order in which they first appear."""
     return list(dict.fromkeys(name for run in runs for name in run.data.validations.measures))
 
 
@@ -184,5 +187,5 @@ def _steps(run: ComparedRun) -> str:
 
 
 def _lower_first(title: str) -> str:
-    """Return the title with a lower-case first letter."""
+    """Return the title with its first letter in lower case."""
     return title[:1].lower() + title[1:]

@@ -1,4 +1,4 @@
-"""Overlaid curves of several runs."""
+"""Curves of several runs in the same plots."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from gui.widgets.layouts import vbox
 _AXES: dict[Over, AxisKind] = {"step": "count", "epoch": "epochs", "time": "elapsed"}
 _VALIDATION = "validation/"
 _MIN_WIDTH = 400
-"""Minimum width of a plot in a row of several, in pixels."""
+"""Minimum width in pixels of plots that are side by side."""
 _MIN_HEIGHT = 170
 
 
 class CompareCurves(QWidget):
-    """Plots of the compared runs: one per quantity, with a line per run that is labelled with its number.
+    """Plots of the compared runs, one per quantity, with a line for each run that is labeled with its number.
 
-    Training figures are smoothed. Lines are dashed from the ninth run on.
+    Training figures are smoothed. From the ninth run on, lines are dashed.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -60,7 +60,7 @@ class CompareCurves(QWidget):
 
     @property
     def in_order(self) -> list[LinePlot]:
-        """Visible plots: losses, then accuracies, then the others."""
+        """Visible plots: losses first, then accuracies, then the others."""
         order = ["loss", f"{_VALIDATION}loss", "accuracy"]
         order += [key for key in self.plots if key.startswith(_VALIDATION) and key not in order]
         order += ["images_per_second", "learning_rate"]
@@ -72,13 +72,13 @@ class CompareCurves(QWidget):
         self.show_runs(self._runs)
 
     def set_smoothing(self, weight: float) -> None:
-        """Set the weight of the moving average that smooths training figures; 0 switches it off."""
+        """Set the weight of the moving average for training figures; 0 disables smoothing."""
         self._weight = weight
         for plot in self.plots.values():
             plot.set_smoothing(weight)
 
     def set_log(self, is_log: bool) -> None:
-        """Switch the losses to logarithmic axes."""
+        """Set whether losses have logarithmic axes."""
         self._log = is_log
         for key in ("loss", f"{_VALIDATION}loss"):
             if key in self.plots:
@@ -104,7 +104,7 @@ class CompareCurves(QWidget):
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Show the names of the runs above the curves while the context is active, for an exported image."""
+        """Show the names of the runs above the curves within this context, for an exported image."""
         self._names.show_spans(span for run in self._runs for span in _name_spans(run))
         self._names.show()
         self._layout.activate()
@@ -116,7 +116,7 @@ class CompareCurves(QWidget):
         self._arrange()
 
     def _add_line(self, key: str, plot: LinePlot, run: ComparedRun) -> None:
-        """Add the line of a run if it logged the quantity."""
+        """Add a line for a run if it has logged the quantity."""
         name = key.removeprefix(_VALIDATION)
         is_validation = name != key
         values_of: Steps | Validations = run.data.validations if is_validation else run.data.steps

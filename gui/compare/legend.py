@@ -1,4 +1,4 @@
-"""Legend of the compared runs, which shows and hides them."""
+"""Legend of the compared runs, with which users show and hide them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
 _SWATCH = QSize(22, 10)
 _MAX_LENGTH = 44
-"""Longest title in the legend, in characters."""
+"""Maximum length of a title in characters."""
 _MAX_ROWS = 3
-"""Largest number of visible rows of check boxes."""
+"""Maximum number of visible rows of check boxes."""
 
 
 class Legend(QWidget):
-    """Legend with a check box per run in the color of its line.
+    """Legend with a check box for each run, in the color of its line.
 
     Signals:
         changed(): `shown` has changed.
@@ -57,7 +57,7 @@ class Legend(QWidget):
         self._fit_height()
 
     def add_run(self, run: ComparedRun) -> None:
-        """Add a checked box for a run; a run that is listed keeps its state."""
+        """Add a checked box for a run. If the run is in the legend, its state doesn't change."""
         if run.series in self.boxes:
             return
         box = self.boxes[run.series] = QCheckBox(_shorten(run.title))
@@ -79,7 +79,7 @@ class Legend(QWidget):
         self._fit_height()
 
     def _fit_height(self) -> None:
-        """Fit the height to the boxes; more than a few rows scroll."""
+        """Fit the height to the boxes, up to a few rows; more rows scroll."""
         line = next((box.sizeHint().height() for box in self.boxes.values()), 0)
         needed = self._flow.heightForWidth(max(1, self._scroll.viewport().width()))
         self._scroll.setFixedHeight(max(self.all.sizeHint().height(), min(needed, _MAX_ROWS * (line + 2))))

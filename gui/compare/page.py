@@ -1,4 +1,4 @@
-"""Page that compares runs: overlaid curves, and a table of their results and job differences."""
+"""Page that compares runs: their curves, and a table of their results and job differences."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from gui.widgets.tab_order import order_tabs
 _EMPTY = tr("Nothing to compare yet.\n\nOn the Runs page, select two or more runs and press Compare.")
 _REFRESH_MS = 5000
 _PAUSE_FACTOR = 20
-"""Pause between two reads of active runs, as a multiple of the time that one takes."""
+"""Pause between two reads of active runs, as a multiple of the duration of a read."""
 _PADDING = 6
 _MAX_COLUMN_WIDTH = 260
-"""Largest initial width of a column, in pixels."""
+"""Maximum initial width of a column in pixels."""
 
 
 class ComparePage(QWidget):
     """Comparison of any number of runs. While the page is visible, active runs are reloaded every few seconds.
 
     Signals:
-        closed(): back to the previous page.
-        message(str, str): result of saving a file, with the severity "info" or "warning".
+        closed(): the user wants to return to the previous page.
+        message(str, str): the result of saving a file, with the severity "info" or "warning".
         loaded(): all runs have been read.
     """
 
@@ -102,7 +102,7 @@ class ComparePage(QWidget):
         self.show_runs([*self.run_ids, *run_ids_in(event.mimeData())])
 
     def clear(self) -> None:
-        """Remove all runs and release their data."""
+        """Remove all runs, and release their data."""
         self.close_work()
         self.runs, self._requested, self._unread = {}, {}, {}
         self.legend.clear()
@@ -110,7 +110,7 @@ class ComparePage(QWidget):
         self._stack.setCurrentIndex(0)
 
     def close_work(self) -> None:
-        """Stop reading."""
+        """Stop reading when the window closes."""
         self._refresh_timer.stop()
         self._loader.close()
 
@@ -259,20 +259,20 @@ class ComparePage(QWidget):
         self.controls.save.setEnabled(bool(self.runs))
 
     def save_curves(self, path: Path) -> None:
-        """Write every point of the visible curves as CSV."""
+        """Write all points of the visible curves to a CSV file."""
         shown = self.legend.shown
         table = CurvesTable(tuple(run for run in self._ordered() if run.series in shown))
         self._write(path, table, tr("The curves were saved to"))
 
     def save_table(self, path: Path) -> None:
-        """Write the displayed table as CSV, with unformatted numbers."""
+        """Write the displayed table to a CSV file, with unformatted numbers."""
         runs = self._ordered()
         with as_in_files():
             table = RowsTable(runs, tuple(rows(runs)))
         self._write(path, table, tr("The table was saved to"))
 
     def save_image(self, path: Path) -> None:
-        """Write an image of all curves, including those scrolled out of view, with the names of the runs."""
+        """Write an image of all curves with the names of the runs, including curves that are scrolled out of view."""
         try:
             with self.curves.named():
                 export_png(path, self.curves.grab())
@@ -297,7 +297,7 @@ _OVER: tuple[tuple[str, Over], ...] = ((tr("Steps"), "step"), (tr("Epochs"), "ep
 
 
 class CompareControls(CurveControls):
-    """Controls of the curves. The page places the buttons `show_all` and `save`.
+    """Controls for the curves. The page places the buttons `show_all` and `save`.
 
     Attributes:
         acts: Actions that save curves, table and image.

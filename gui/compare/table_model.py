@@ -1,4 +1,4 @@
-"""Model of the table of compared runs, and the tables written as CSV files."""
+"""Model of the comparison table, and tables that are written to CSV files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _shape(runs: Sequence[ComparedRun], table: Sequence[Row]) -> tuple[list[str]
 
 
 class CompareModel(QAbstractTableModel):
-    """Model of the comparison table. The best value of a row is bold, with a star in front."""
+    """Model of the comparison table. The best value in a row is bold, with a star in front of it."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -37,7 +37,7 @@ class CompareModel(QAbstractTableModel):
         self._bold.setBold(True)
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
-        """Show `runs`. If runs and rows are the same as before, selection and scroll position stay."""
+        """Show `runs`. If runs and rows are the same as before, selection and scroll position don't change."""
         new_rows = rows(runs)
         if _shape(runs, new_rows) == _shape(self.runs, self.rows):
             self.runs, self.rows = runs, new_rows
@@ -110,9 +110,9 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class CurvesTable:
-    """CSV table of the curves: a row for every logged step and every validation of each run.
+    """CSV table of the curves, with a row for every logged step and validation of each run.
 
-    Unknown values are empty; `epoch` is a fraction that starts at 0.
+    Unknown values are empty; `epoch` is fractional and starts at 0.
     """
 
     runs: tuple[ComparedRun, ...]
@@ -136,7 +136,7 @@ class CurvesTable:
 
 @dataclass(frozen=True)
 class RowsTable:
-    """CSV table of the comparison: a row per figure or field, a column per run."""
+    """CSV table of the comparison, with a row for each figure or field and a column for each run."""
 
     runs: tuple[ComparedRun, ...]
     rows: tuple[Row, ...]

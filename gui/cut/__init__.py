@@ -1,1 +1,1 @@
-"""Page on which users cut a model into pipeline stages."""
+"""Page on which users divide a model into pipeline stages."""

@@ -1,4 +1,4 @@
-"""Texts about a cut: figures, stages and balance."""
+"""Texts about a pipeline cut: figures, stages and balance."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gui.translation import tr
 
 
 def format_count(count: int) -> str:
-    """Format a number such as "11.7 M", "3.2 k" or "640"."""
+    """Format a number, as in "11.7 M", "3.2 k" or "640"."""
     if count >= 1_000_000:
         return f"{localised(count / 1e6, 1)} M"
     return f"{localised(count / 1e3, 1)} k" if count >= 1000 else str(count)
 
 
 def format_memory(stage: Stage, cut: Cut) -> str:
-    """Format memory such as "1.2 GiB" or "1.2 GiB of 8.0 GiB"."""
+    """Format memory, as in "1.2 GiB" or "1.2 GiB of 8.0 GiB"."""
     limit = cut.memory_bytes[stage.group_rank]
     needed = size(stage.memory_bytes)
     if limit is None:
@@ -38,7 +38,10 @@ def sent_bytes(stages: Sequence[Stage], number: int) -> int:
 
 
 def format_transfer(stages: Sequence[Stage], number: int) -> str:
-    """Format the amount of sent data, as in "3.1 MiB"; "stays" on the same device, a dash for the last stage."""
+    """Format the amount of data that a stage sends, as in "3.1 MiB".
+
+    Returns "stays" if the next stage is on the same device, and a dash for the last stage.
+    """
     if number + 1 >= len(stages):
         return NOT_KNOWN
     return size(sent_bytes(stages, number)) if sent_bytes(stages, number) else "stays"
@@ -52,7 +55,7 @@ def format_modules(stage: Stage) -> str:
 
 
 def describe_stage(number: int, stages: Sequence[Stage], cut: Cut, title: str) -> str:
-    """Describe stage `number` for tool tips and screen readers."""
+    """Describe a stage for tool tips and screen readers."""
     stage = stages[number]
     sent = sent_bytes(stages, number)
     transfer = f", sends {size(sent)} per microbatch" if sent else ""
@@ -65,13 +68,13 @@ def describe_stage(number: int, stages: Sequence[Stage], cut: Cut, title: str) -
 
 
 def describe_cut(cut: Cut, stages: Sequence[Stage], titles: Sequence[str]) -> str:
-    """Describe the complete diagram in words, for screen readers."""
+    """Describe the full diagram for screen readers."""
     sentences = [describe_stage(number, stages, cut, titles[stage.group_rank]) for number, stage in enumerate(stages)]
     return " ".join([describe_balance(cut, stages), *sentences])
 
 
 def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
-    """Describe how much slower the slowest rank is than with an even division.
+    """Describe how much slower the slowest rank is than it would be with an even division.
 
     The time of a rank is the sum over its stages. The slowest rank determines the time per microbatch.
     """
@@ -87,5 +90,5 @@ def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
 
 
 def describe_origin(cut: Cut) -> str:
-    """Describe who chose the cuts: the user or Footplate."""
+    """Describe whether the user or Footplate has set the cuts."""
     return tr("Automatic, from measurements") if cut.chosen else tr("Moved by hand")

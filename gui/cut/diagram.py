@@ -1,4 +1,4 @@
-"""Diagram of a cut: a bar divided into stages whose widths show their times."""
+"""Diagram of a pipeline cut: a bar that is divided into stages, as wide as their times."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from gui.style import fills, theme
 from gui.translation import tr
 
 STRIP = 10
-"""Height of the strip in the device's color at the top of each stage, in pixels."""
+"""Height in pixels of the strip in the device's color at the top of a stage."""
 TICK, LINE_PAD, MARGIN = 7, 5, 10
 
 
 class CutDiagram(QWidget):
-    """Diagram with stages, ticks at the possible split points, and a handle at each cut.
+    """Diagram with the stages, ticks at possible split points, and a handle at each cut.
 
     Signals:
-        cut_moved(object): the Cut after the user moved a handle.
-        automatic_requested(): Home was pressed.
+        cut_moved(object): the new Cut after the user has moved a handle.
+        automatic_requested(): the user has pressed Home.
 
     Attributes:
         cut: Displayed Cut; None if there is none.
@@ -58,7 +58,7 @@ class CutDiagram(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
-        """Show `cut`; `titles` name the devices of its ranks. Raises ValueError for impossible cuts."""
+        """Show `cut`; `titles` are the names of its ranks' devices. Raises ValueError for impossible cuts."""
         self._bar = lay_out(cut)
         self.cut, self._titles = cut, titles
         if not self._read_only and len(self.handles) != len(cut.cuts):
@@ -78,7 +78,7 @@ class CutDiagram(QWidget):
         return QSize(280, self.sizeHint().height())
 
     def step(self, number: int, by: int) -> None:
-        """Move cut `number` by up to `by` split points; its neighbors limit the move."""
+        """Move cut `number` by up to `by` split points, but not beyond its neighbors."""
         if self.cut is None:
             return
         free = reachable(self.cut, number)
@@ -198,9 +198,9 @@ class CutDiagram(QWidget):
             painter.setFont(font)
 
     def _stage_lines(self, cut: Cut, number: int, stage: Stage) -> list[tuple[tuple[str, ...], bool]]:
-        """Return the lines of a stage: alternative texts, longest first, and boldness. The first that fits is drawn.
+        """Return the lines of a stage, each with alternative texts from long to short, and True if it is bold.
 
-        The tool tip and the table show the complete texts.
+        The first text that fits is drawn. Tool tip and table contain the full texts.
         """
         fraction, needed = cut_format.format_fraction(stage), size(stage.memory_bytes)
         count = cut_format.format_count(stage.parameters)
@@ -224,7 +224,10 @@ class CutDiagram(QWidget):
             painter.drawLine(QPointF(x, top), QPointF(x, top + (TICK if is_reachable else TICK - 3)))
 
     def _draw_transfers(self, painter: QPainter) -> None:
-        """Draw the amount of data sent at each cut below it, in at most two rows. Texts that don't fit are left out."""
+        """Write the amount of data that each cut transfers below it, in one or two rows.
+
+        Texts that don't fit are left out.
+        """
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         painter.setPen(QColor(scheme.text))
@@ -283,9 +286,9 @@ class Bar(NamedTuple):
 
     Attributes:
         stages: Stages from left to right.
-        edges: Positions of their edges from 0 to 1, one more than stages.
+        edges: Positions of their edges from 0 to 1; one more than there are stages.
         spots: Possible positions of cuts.
-        seconds: Time of all stages for one microbatch.
+        seconds: Total time of all stages for a microbatch.
     """
 
     stages: tuple[Stage, ...]
@@ -297,7 +300,7 @@ class Bar(NamedTuple):
 def lay_out(cut: Cut) -> Bar:
     """Compute the layout of the bar for `cut`. Raises ValueError for impossible cuts.
 
-    A stage is as wide as its time; its segments are as wide as their compute time.
+    The width of a stage is proportional to its time, and that of a segment to its compute time.
     """
     cut_stages = stages(cut)
     total = sum(stage.seconds for stage in cut_stages)
@@ -330,9 +333,9 @@ class Handle(QWidget):
     """Handle on the bar that moves a cut.
 
     Signals:
-        stepped(int): move to the next split point, 1 right or -1 left.
+        stepped(int): the user wants to move the cut to the next split point, to the right (1) or left (-1).
         dragged(float): x position of the mouse in the parent, in pixels.
-        automatic_requested(): reset to the automatic cut.
+        automatic_requested(): the user wants to return to the automatic cut.
         active_changed(): focus or mouse grab has changed.
     """
 

@@ -1,4 +1,4 @@
-"""Page that measures a model's cut and lets the user move it."""
+"""Page that measures the segments of a model, and on which the user can move the cuts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MEASURED_BY = (
     "ema_decay", "image_size", "precision", "freeze_epochs", "activation_checkpointing", "replicas",
     "pipeline_schedule", "microbatches", "stages_per_device",
 )  # fmt: skip
-"""Fields of a job that affect the measured figures."""
+"""Job fields that affect the measurement."""
 STALE = Problem(
     "cuts",
     tr("The job has changed since it was measured; these figures and cuts may be out of date."),
@@ -50,15 +50,15 @@ OTHER_CUTS = Problem(
 
 
 class CutPage(QWidget):
-    """Page that shows how the job's model is cut; it measures the model on request.
+    """Page that shows the cuts of the job's model. It measures the model on request.
 
     Signals:
-        closed(): return to the previous page.
-        used(dict): put these cuts into the form, by field; () means automatic cuts.
-        wanted(): the current job should be measured; the owner calls `show_job`.
+        closed(): the user wants to return to the previous page.
+        used(dict): the user wants to put these cuts into the form, by field; () for automatic cuts.
+        wanted(): the user wants to measure the current job; the owner calls `show_job`.
 
     Attributes:
-        cut: Cut on screen; None if there is none.
+        cut: Visible Cut; None if there is none.
     """
 
     closed = Signal()
@@ -93,11 +93,11 @@ class CutPage(QWidget):
         self.planner.close()
 
     def show_job(self, job: Job | None, problems: Sequence[Problem], names: Mapping[str, str]) -> None:
-        """Show the cut of `job`, after measuring it if necessary.
+        """Show the cut of `job`. Measure the model first if necessary.
 
         Args:
-            job: Job in the form, None if it is invalid.
-            problems: All problems of the job; only those of fields that affect the cut matter.
+            job: Job in the form; None if it is invalid.
+            problems: All problems of the job. Only those of fields that affect the cut are relevant.
             names: Titles of devices by id.
         """
         self._names = dict(names)
@@ -114,7 +114,7 @@ class CutPage(QWidget):
             self._measure(job)
 
     def set_job(self, job: Job | None) -> None:
-        """Store the job in the form, and show if it differs from the measured one."""
+        """Set the job in the form, and show whether it differs from the measured one."""
         self._job = job
         is_stale = self.cut is not None and self._is_stale()
         self.notice.show_problems((STALE,) if is_stale else ())
@@ -237,7 +237,7 @@ class CutPage(QWidget):
         return any(self._job.value(name) != self._measured.value(name) for name in MEASURED_BY)
 
     def _with_job_cuts(self, cut: Cut, job: Job) -> Cut:
-        """Return `cut` with the cuts of `job` if they are possible; otherwise with automatic ones."""
+        """Return `cut` with the cuts of `job`, or with automatic cuts if those are impossible."""
         if job.parallel.cuts:
             with_cuts = msgspec.structs.replace(cut, cuts=job.parallel.cuts, chosen=False)
             try:
@@ -253,9 +253,9 @@ _LINE_LIMIT_BYTES = 16 << 20
 
 
 class Planner(JsonLinesProcess):
-    """Child process that measures the model of one job at a time.
+    """Child process that measures the models of jobs, one at a time.
 
-    Its progress is a Progress and its result a Cut.
+    Its progress is a Progress, and its result a Cut.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:

@@ -51,7 +51,7 @@ class CutView(QWidget):
         self._lay_out()
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
-        """Show `cut`; `titles` name the devices of its ranks. Raises ValueError for impossible cuts."""
+        """Show `cut`; `titles` are the names of its ranks' devices. Raises ValueError for impossible cuts."""
         cut_stages = stages(cut)
         before = len(self.diagram.handles)
         self.diagram.show_cut(cut, titles)
@@ -69,13 +69,13 @@ class CutView(QWidget):
             self._limit_table_height()
 
     def order_tabs(self, after: QWidget) -> None:
-        """Set the tab order from `after` through cuts and buttons to the table."""
+        """Set the tab order: `after`, cuts, buttons, table."""
         chain = [after, *self.diagram.handles, self.automatic, self.measure_again, self.use, self.table]
         for widget, next_widget in pairwise(chain):
             QWidget.setTabOrder(widget, next_widget)
 
     def show_origin(self, text: str, is_warning: bool = False) -> None:
-        """Show the origin of the cut or a warning."""
+        """Show who has set the cut, or a warning."""
         self.origin.setText(text)
         name = "warning" if is_warning else "muted"
         theme.set_kind(self.origin, name)
@@ -154,7 +154,7 @@ MODULES = 2
 
 
 class StageTable(ColumnModel):
-    """Item model of the table, with a row per stage."""
+    """Item model of the table, with a row for each stage."""
 
     columns = COLUMNS
 
@@ -165,7 +165,7 @@ class StageTable(ColumnModel):
         self._titles: tuple[str, ...] = ()
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
-        """Show the stages of `cut`; `titles` name the devices of its ranks."""
+        """Show the stages of `cut`; `titles` are the names of its ranks' devices."""
         cut_stages = stages(cut)
         if len(cut_stages) != len(self._stages) or titles != self._titles:
             self.beginResetModel()

@@ -1,1 +1,1 @@
-"""Page of the dataset: examples, classes and augmentation."""
+"""Dataset page: examples, classes and augmentation."""

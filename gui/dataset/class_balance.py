@@ -1,4 +1,4 @@
-"""Bar chart of class counts: training split above validation split."""
+"""Bar chart of class counts, with the training split above the validation split."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gui.widgets.legend import SWATCH, draw_swatch
 ROW, HEAD = 24, 20
 _GAP, _TRAIN, _VAL = 8, 9, 5
 _EDGE = 4
-"""Pixels of the margins."""
+"""Width of the margins in pixels."""
 
 
 class ClassBalance(QWidget):
-    """Bar chart with a row per class, in the color that the class has in the examples.
+    """Bar chart with a row for each class, in the class's color in the examples.
 
-    The longest bar of each split has the full width, so that splits of different sizes are comparable.
+    The longest bar of each split has the full width, so that splits of different sizes can be compared.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:

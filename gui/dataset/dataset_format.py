@@ -1,4 +1,4 @@
-"""Texts that describe the contents of a dataset folder."""
+"""Descriptions of the contents of a dataset folder."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from gui.translation import tr
 
 NAMED_UNREADABLE = 200
 VALUES_SHOWN = 24
-"""Maximum number of listed mask values."""
+"""Maximum number of mask values that are listed."""
 
 
 def samples(report: DatasetReport, count: int) -> str:
-    """Return a number of samples, as in "1,204 images" or "1 cloud"."""
+    """Format a number of samples, as in "1,204 images" or "1 cloud"."""
     noun = _kind(report).sample
     return f"{localised(count)} {noun if count == 1 else f'{noun}s'}"
 
 
 def _kind(report: DatasetReport) -> AnnotationKind:
-    """Return the kind of annotations in a report. An unknown kind from a plug-in uses its id as the title."""
+    """Return the kind of annotations in a report. The title of an unknown kind from a plug-in is its id."""
     return load_catalogue().annotation_kinds.get(report.kind) or AnnotationKind(report.kind, "")
 
 
 def element(report: DatasetReport) -> str:
-    """Return the capitalized noun for the parts of a sample that have classes, such as "Box" or "Object"."""
+    """Return the capitalized noun for the parts of a sample that have a class, such as "Box" or "Object"."""
     return capitalized(_kind(report).element)
 
 
 def summary(report: DatasetReport) -> str:
-    """Return the size of a dataset, as in "5 classes, 3,670 images"; only the latter without classes."""
+    """Describe the size of a dataset, as in "5 classes, 3,670 images", or "3,670 images" without classes."""
     counted = samples(report, sum(split.images for split in report.splits))
     if not report.classes:
         return counted[:1].upper() + counted[1:]
@@ -48,7 +48,7 @@ def title(report: DatasetReport) -> str:
 
 
 def capitalized(text: str) -> str:
-    """Return `text` with a capital first letter; other letters stay as they are."""
+    """Return `text` with its first letter in upper case. Other letters don't change."""
     return text[:1].upper() + text[1:]
 
 
@@ -67,12 +67,15 @@ def describe(report: DatasetReport) -> str:
 
 
 def recognized_by(report: DatasetReport) -> str:
-    """Return the evidence for the recognized format, or "" if it is unknown."""
+    """Return the evidence for the recognized format; "" if it is unknown."""
     return tr("Recognized by: {evidence}.").format(evidence="; ".join(report.evidence)) if report.evidence else ""
 
 
 def _format_and_kind(report: DatasetReport) -> str:
-    """Return format and kind, as in "COCO JSON: images with boxes, color"; the kind is omitted if the title names it."""
+    """Describe format and kind, as in "COCO JSON: images with boxes, color".
+
+    The kind is left out if the title contains it.
+    """
     kind = _kind(report).title
     text = title(report)
     if kind and kind != report.title:
@@ -84,14 +87,14 @@ def _format_and_kind(report: DatasetReport) -> str:
 
 
 def question(report: DatasetReport) -> str:
-    """Return the heading above the possible readings of a folder that was not recognized."""
+    """Return the heading for the possible readings of an unrecognized folder."""
     if len(report.readings) > 1:
         return tr("This folder can be read in {readings_count} ways.").format(readings_count=len(report.readings))
     return tr("Is this the right way to read the folder?")
 
 
 def evidence(reading: Reading) -> str:
-    """Return the evidence for and against a reading, one sentence per line."""
+    """Return the evidence for and against a reading, with one sentence per line."""
     lines = [f"{words}: {'; '.join(seen)}." for words, seen in _sides(reading) if seen]
     return "\n".join(lines)
 
@@ -101,7 +104,7 @@ def _sides(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def choice_of(reading: Reading, report: DatasetReport) -> Choice:
-    """Return the choice that applies a reading, with the same title as in the report's problems."""
+    """Return the choice that applies a reading, titled as in the report's problems."""
     for problem in report.problems:
         for choice in problem.choices:
             if _chooses(choice, reading):
@@ -114,7 +117,7 @@ def choice_of(reading: Reading, report: DatasetReport) -> Choice:
 
 
 def without_readings(problems: Iterable[Problem], report: DatasetReport | None) -> tuple[Problem, ...]:
-    """Return the problems without those choices that the readings of the report offer."""
+    """Return the problems without the choices for which the report has readings."""
     readings = report.readings if report is not None else ()
     return tuple(
         msgspec.structs.replace(
@@ -130,7 +133,10 @@ def _chooses(choice: Choice, reading: Reading) -> bool:
 
 
 def sizes(told: ImageSizes) -> str:
-    """Return the image sizes, as in "720 x 576 pixels" or "From 240 x 180 to 1,024 x 768 pixels, mostly about 500 x 375"."""
+    """Describe the image sizes, as in "720 x 576 pixels".
+
+    Different sizes are described as in "From 240 x 180 to 1,024 x 768 pixels, mostly about 500 x 375".
+    """
     smallest, middle, largest = (
         f"{localised(width)} x {localised(height)}" for width, height in (told.smallest, told.middle, told.largest)
     )
@@ -140,7 +146,7 @@ def sizes(told: ImageSizes) -> str:
 
 
 def objects(split: SplitReport) -> str:
-    """Describe the number and the sizes of the annotations in a split; "" if unknown."""
+    """Describe the number and sizes of the annotations in a split; "" if unknown."""
     if not split.objects:
         return ""
     text = f"{split.name}: {localised(sum(split.objects.values()))} marked"
@@ -151,7 +157,7 @@ def objects(split: SplitReport) -> str:
 
 
 def mask_values(report: DatasetReport) -> str:
-    """List the most frequent mask values and their classes, one per line; "" for datasets without masks."""
+    """Return the most frequent mask values with their classes, one per line; "" for datasets without masks."""
     values = report.mask_values
     frequent = sorted(values, key=lambda each: -each.share)[:VALUES_SHOWN]
     lines = [
@@ -165,7 +171,7 @@ def mask_values(report: DatasetReport) -> str:
 
 
 def counts(report: DatasetReport) -> str:
-    """Return counts per class and split, one class per line."""
+    """Return the number of samples of each class and split, one class per line."""
     return "\n".join(
         f"{name}: {', '.join(f'{split.name} {of_class(split, name)}' for split in report.splits)}"
         for name in report.classes
@@ -178,7 +184,10 @@ def unreadable(report: DatasetReport) -> str:
 
 
 def of_class(split: SplitReport, name: str) -> str:
-    """Return how often a class occurs in a split, as in "1,204", "31.2 % of the pixels, in 60 images" or "412 marked, in 60 images"."""
+    """Describe how often a class occurs in a split.
+
+    For example "1,204", "31.2 % of the pixels, in 60 images" or "412 marked, in 60 images".
+    """
     count = localised(split.counts.get(name, 0))
     if name in split.objects:
         return f"{localised(split.objects[name])} marked, in {count} images"

@@ -1,4 +1,4 @@
-"""List of example images: a scrolling strip or a grid."""
+"""List of example images, as a scrolling strip or as a grid."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from gui.translation import tr
 
 _PAD = 4
 _STRIP_MARGIN = 14
-"""Height of a strip's scroll bar and frame in pixels."""
+"""Height in pixels of the scroll bar and frame of a strip."""
 
 
 class ExampleList(QListWidget):
-    """List of examples of one size, either a scrolling strip or a grid.
+    """List of example images of equal size, as a scrolling strip or a grid.
 
     Images are decoded when they become visible.
 
     Signals:
-        opened(int): the user clicked the example at this index in a strip, or pressed Enter on it.
+        opened(int): the user has clicked the example at this index in a strip, or pressed Enter on it.
 
     Attributes:
-        examples: Examples on screen.
+        examples: Visible examples.
     """
 
     opened = Signal(int)
@@ -43,7 +43,7 @@ class ExampleList(QListWidget):
         """Create an empty list.
 
         Args:
-            side: Side of an image in pixels of the screen.
+            side: Side length of an image in screen pixels.
             strip: Arrange the images in one row instead of a grid.
             captions: Show the classes below the images.
             parent: Parent widget.
@@ -70,7 +70,11 @@ class ExampleList(QListWidget):
             self.itemClicked.connect(lambda item: self.opened.emit(self.row(item)))
 
     def show_examples(self, examples: Sequence[Example], given: Mapping[int, PreviewImage] | None = None) -> None:
-        """Show `examples`: the images in the folder or, if `given`, rendered ones by sample. Missing ones stay empty."""
+        """Show `examples`.
+
+        With `given`, show the rendered images in it (by sample) instead of those in the folder. Missing ones stay
+        empty.
+        """
         row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
         self._given = None if given is None else dict(given)
@@ -83,7 +87,7 @@ class ExampleList(QListWidget):
         self.setCurrentRow(row)  # the one that was looked at, in another way
 
     def give(self, image: PreviewImage) -> None:
-        """Show a training image whose rendering has finished."""
+        """Show a training image that has been rendered."""
         if self._given is None:
             return
         self._given[image.sample] = image
@@ -95,7 +99,7 @@ class ExampleList(QListWidget):
         self.viewport().update()
 
     def awaits(self, row: int) -> bool:
-        """Return True if the example at `row` isn't rendered."""
+        """Return True if the example at `row` hasn't been rendered."""
         return self._given is not None and self.examples[row].sample not in self._given
 
     def image(self, row: int) -> QPixmap:
@@ -110,12 +114,12 @@ class ExampleList(QListWidget):
         return self._images[row]
 
     def png(self, row: int) -> bytes:
-        """Return the PNG data of an example; empty if it isn't rendered."""
+        """Return the PNG data of an example; empty if it hasn't been rendered."""
         image = self._source(row)
         return b"" if image is None else image.png
 
     def _source(self, row: int) -> Example | PreviewImage | None:
-        """Return the image of an example; None if it isn't rendered."""
+        """Return the source of an example's image; None if it hasn't been rendered."""
         example = self.examples[row]
         if self._given is None:
             return example
@@ -135,13 +139,13 @@ class ExampleList(QListWidget):
             super().keyPressEvent(event)
 
     def set_side(self, side: int) -> None:
-        """Show the images at this size."""
+        """Set the side length of the images."""
         if side != self._side:
             self._side = side
             self._fit()
 
     def _fit(self) -> None:
-        """Scale the images to their size on screen."""
+        """Scale the images to their size on the screen."""
         self._pixmaps.clear()
         wide, caption = self._side + 2 * _PAD, self._caption_height()
         if self._strip:
@@ -205,5 +209,5 @@ class _Images(QStyledItemDelegate):
 
 
 def describe(example: Example) -> str:
-    """Return a caption such as "rose (train)"."""
+    """Return a caption, as in "rose (train)"."""
     return f"{example.class_name} ({example.split})" if example.class_name else example.split

@@ -1,4 +1,4 @@
-"""Page of a dataset: large examples, class balance and problems, or the possible readings of an unclear folder."""
+"""Dataset page: large examples, class balance and problems, or the possible readings of an ambiguous folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 EMPTY = tr("No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here.")
 SIDE, _SMALLEST = 128, 64
-"""Side length of an example in pixels at first, and at least."""
+"""Initial and minimum side length of an example in pixels."""
 _NARROW = 450
 """Width in pixels, at a text size of 100 %, below which the facts are placed below the examples."""
 _SIZES = [400, 210]
@@ -49,9 +49,9 @@ RENDERED_BY = (
     "dataset", "task", "model", "model_file_sha256", "encoder", "image_size", "progressive_from", "augmentation",
     "transforms", "mirror", "seed", "epochs", "val_fraction", "ignore_value",
 )  # fmt: skip
-"""Fields of a job that affect how training images are rendered."""
+"""Job fields that affect how training images are rendered."""
 _EDITING_MS = 400
-"""Milliseconds without an edit after which images are rendered again."""
+"""Milliseconds after the last edit until images are rendered again."""
 
 
 class DatasetPage(QWidget):
@@ -60,8 +60,8 @@ class DatasetPage(QWidget):
     While it is visible, a child process renders images exactly as the job would train on them.
 
     Signals:
-        closed(): The user left the page.
-        chosen(Choice): The user chose how to read the folder, or another remedy.
+        closed(): the user has left the page.
+        chosen(Choice): the user has chosen how to read the folder, or another remedy.
     """
 
     closed = Signal()
@@ -121,7 +121,10 @@ class DatasetPage(QWidget):
         self.show_report(None)
 
     def show_report(self, report: DatasetReport | None) -> None:
-        """Show the report of a folder, or the possible readings of an unclear one. Keep the selected class if it exists."""
+        """Show the report on a folder, or the possible readings if it is ambiguous.
+
+        The selected class remains selected if it still exists.
+        """
         if report is not None and report is self._given:
             return
         if report is not self._given:
@@ -178,7 +181,7 @@ class DatasetPage(QWidget):
         self.shown_as.setCurrentIndex(1 if augmented and self.shown_as.count() > 1 else 0)
 
     def choose(self, index: int) -> None:
-        """Go to the example at `index` in the report, or to the first reading of an unclear folder."""
+        """Select the example at `index` in the report, or the first reading of an ambiguous folder."""
         if self.question.readings.buttons:
             self.question.readings.buttons[0].setFocus()
             return
@@ -231,7 +234,7 @@ class DatasetPage(QWidget):
         self.none.setVisible(not examples)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Place the facts below the examples if the page is too narrow for both."""
+        """Place the facts below the examples if the page is too narrow."""
         is_narrow = event.size().width() < theme.scaled(_NARROW)
         orientation = Qt.Orientation.Vertical if is_narrow else Qt.Orientation.Horizontal
         if orientation != self._splitter.orientation():
@@ -259,7 +262,7 @@ class DatasetPage(QWidget):
         return [example.sample for example in examples if example.sample is not None and _is_rendered(example)]
 
     def _drop_rendered(self) -> None:
-        """Drop the images that were rendered for another job."""
+        """Remove the images that were rendered for another job."""
         self._render_timer.stop()
         self.renderer.cancel()
         self._rendered.clear()
@@ -358,12 +361,12 @@ def _rendered_by(job: Job | None) -> tuple[object, ...] | None:
 
 
 def _is_rendered(example: Example) -> bool:
-    """Return True for a training image with a known index in the split."""
+    """Return True for a training image whose index in the split is known."""
     return example.split == "train" and example.sample is not None
 
 
 def _classes_of(example: Example) -> set[str]:
-    """Return the class of an example, or all of its classes."""
+    """Return the class or classes of an example."""
     return {example.class_name, *example.class_name.split(", ")} - {""}
 
 
@@ -371,9 +374,9 @@ _LINE_LIMIT_BYTES = 8 << 20
 
 
 class Renderer(JsonLinesProcess):
-    """Child process that renders the images of one job at a time.
+    """Child process that renders the images of jobs, one job at a time.
 
-    Its progress is a PreviewImage; its result is True if images may be mirrored.
+    Its progress is a PreviewImage, and its result is True if images may be mirrored.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -386,5 +389,5 @@ class Renderer(JsonLinesProcess):
         )
 
     def start(self, job: Job, samples: Sequence[int]) -> None:
-        """Render the given samples of the training split."""
+        """Render these samples of the training split."""
         self.run(stdin=msgspec.json.encode(PreviewOrder(job, tuple(samples))))

@@ -1,4 +1,4 @@
-"""Possible readings of a folder with conflicting evidence, each with images and a button that chooses it."""
+"""Possible readings of an ambiguous folder, each with images and a button that selects it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ NO_EXAMPLES = tr("No image can be shown for this.")
 
 
 class ReadingChoices(QWidget):
-    """List of the readings in a report; hidden if it has none.
+    """List of the readings in a report; hidden if there are none.
 
     Signals:
-        chosen(Choice): The user pressed the button of a reading.
-        opened(): The user clicked an image, or pressed Enter on it.
+        chosen(Choice): the user has pressed the button of a reading.
+        opened(): the user has clicked an image, or pressed Enter on it.
     """
 
     chosen = Signal(object)
     opened = Signal()
 
     def __init__(self, side: int) -> None:
-        """Create an empty list whose images have sides of `side` pixels."""
+        """Create an empty list; `side` is the side length of its images in pixels."""
         super().__init__()
         self._side = side
         self._report: DatasetReport | None = None
@@ -81,10 +81,10 @@ class ReadingChoices(QWidget):
 
 
 class FolderQuestion(QWidget):
-    """Problems of an unclear folder, and its possible readings.
+    """Problems of an ambiguous folder, and its possible readings.
 
     Signals:
-        chosen(Choice): The user chose how to read the folder, or another remedy.
+        chosen(Choice): the user has chosen how to read the folder, or another remedy.
     """
 
     chosen = Signal(object)

@@ -1,1 +1,1 @@
-"""Panel of the devices at the left of the window."""
+"""Panel with the devices, at the left of the window."""

@@ -1,4 +1,4 @@
-"""Left side of the window: live rows with check boxes for the devices of all machines."""
+"""Panel with live rows for the devices of all machines, which have check boxes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gui.widgets.labels import heading_label, muted_label
 from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
 _WIDEST = 390
-"""Maximum width in pixels that the rows require."""
+"""Maximum width in pixels that the rows may require."""
 
 
 class DevicesPanel(QWidget):
-    """Panel with the rows of the devices by machine: first this one, then the hosts.
+    """Panel with the rows of the devices by machine: this machine first, then the hosts.
 
-    Until the user chooses, the first idle GPU of this machine is checked; if there is none, its CPU.
+    Until the user chooses, the first idle GPU of this machine is checked, or its CPU if there is none.
 
     Signals:
         selection_changed(): `selection()` has changed.
@@ -50,7 +50,7 @@ class DevicesPanel(QWidget):
         self._announced = self.selection()
 
     def set_hosts(self, names: Sequence[str]) -> None:
-        """Set the other machines in order; devices of removed ones are unchecked."""
+        """Set the other machines, in order. Devices of removed machines are unchecked."""
         for name in [name for name in self._machines if name and name not in names]:
             removed = self._machines.pop(name)
             self._list.removeWidget(removed)
@@ -61,19 +61,19 @@ class DevicesPanel(QWidget):
         self._announce()
 
     def selection(self) -> tuple[str, ...]:
-        """Return the checked devices by machine: GPUs in the order of the rows, then "cpu" once per worker.
+        """Return the checked devices by machine: GPUs in row order, then "cpu" once per worker.
 
         Devices of other machines have the machine's name as a prefix.
         """
         return tuple(device for machine in self._machines.values() for device in machine.selection())
 
     def set_selection(self, devices: tuple[str, ...]) -> None:
-        """Check only `devices`. Unknown GPUs are checked once they appear."""
+        """Check only `devices`. Unknown GPUs are checked when they appear."""
         self._chosen, self._all = True, False
         self._apply(devices)
 
     def choose_all(self) -> None:
-        """Check all usable GPUs of this machine once they are known, or its CPU if there is none."""
+        """Check all usable GPUs of this machine when they are known, or its CPU if there are none."""
         self._all = True
         if self._here.gpus:
             self._choose_all()
@@ -83,7 +83,7 @@ class DevicesPanel(QWidget):
         return self._here.free()
 
     def update_snapshot(self, snapshot: Snapshot, host: str = "") -> None:
-        """Show a snapshot of `host` ("" for this machine) that the history already contains."""
+        """Show a snapshot of `host` ("" for this machine), which must already be in the history."""
         if host in self._machines:
             self._machines[host].update_snapshot(snapshot)
         if not host and snapshot.nvml.status != "not_answering":
@@ -91,7 +91,7 @@ class DevicesPanel(QWidget):
         self._announce()
 
     def show_error(self, message: str, host: str = "") -> None:
-        """Show the reason that a machine sends no snapshots; "" once they arrive again."""
+        """Show the reason why a machine sends no snapshots; "" once they arrive again."""
         if host in self._machines:
             self._machines[host].show_error(message)
 
@@ -103,7 +103,7 @@ class DevicesPanel(QWidget):
         return machine
 
     def _settle(self, gpus: list[Gpu]) -> None:
-        """Check the default devices once this machine's GPUs are known, unless the user has chosen."""
+        """Check the default devices when this machine's GPUs are known, unless the user has chosen."""
         if self._all and gpus:
             self._choose_all()
         if not self._chosen and gpus:
@@ -145,9 +145,9 @@ _NO_GPU = tr("No NVIDIA GPU is installed in {where}; training runs on the CPU.")
 
 
 class MachineDevices(QWidget):
-    """Rows of a machine's GPUs and CPU, below the number of checked GPUs and a message about problems.
+    """Rows for a machine's GPUs and CPU, with the number of checked GPUs and a message about problems.
 
-    `host` is "" for this machine. While another machine sends nothing, its devices can only be unchecked.
+    `host` is "" for this machine. While another machine sends no snapshots, its devices can only be unchecked.
 
     Signals:
         toggled(): the user has checked or unchecked a device.
@@ -159,7 +159,7 @@ class MachineDevices(QWidget):
         super().__init__()
         self.host = host
         self.gpus: tuple[str, ...] = ()
-        """UUIDs of the GPUs in row order."""
+        """UUIDs of the GPUs, in row order."""
         self._history = history
         self._rows: dict[str, GpuRow] = {}
         self._gpus: list[Gpu] = []
@@ -190,13 +190,13 @@ class MachineDevices(QWidget):
         self._show_count()
 
     def selection(self) -> tuple[str, ...]:
-        """Return the checked devices: GPUs in the order of the rows, then the CPU once per worker."""
+        """Return the checked devices: GPUs in row order, then the CPU once per worker."""
         gpus = tuple(uuid for uuid, row in self._rows.items() if row.check.isChecked())
         workers = self._cpu.workers.value() if self._cpu.check.isChecked() else 0
         return tuple(device_key(self.host, device) for device in gpus + self._awaited + (CPU,) * workers)
 
     def usable(self) -> tuple[str, ...]:
-        """Return the GPUs that can train; all if no GPU is known to be able to."""
+        """Return the GPUs that can train. If this isn't known for any GPU, return all."""
         gpus = [gpu for gpu in self._gpus if not gpu.lost and (gpu.cuda_index is not None or gpu.mig)]
         return tuple(gpu.uuid for gpu in gpus or self._gpus)
 
@@ -210,7 +210,10 @@ class MachineDevices(QWidget):
         return next((row for row in (*self._rows.values(), self._cpu) if row.check.isChecked()), None)
 
     def choose(self, devices: Sequence[str]) -> None:
-        """Check only this machine's devices in `devices`. Unknown GPUs are checked once they appear."""
+        """Check those of `devices` that belong to this machine, and uncheck the others.
+
+        Unknown GPUs are checked when they appear.
+        """
         local_devices = [local_device(device) for device in devices if host_of(device) == self.host]
         workers = local_devices.count(CPU)
         if workers:
@@ -224,7 +227,7 @@ class MachineDevices(QWidget):
         self._allow()
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
-        """Show a snapshot that the history already contains."""
+        """Show a snapshot, which must already be in the history."""
         gpus = sorted(snapshot.gpus, key=card_order)
         known = snapshot.nvml.status != "not_answering"  # else a restarted sampler has found none yet
         if gpus or known:
@@ -244,7 +247,7 @@ class MachineDevices(QWidget):
         self._allow()
 
     def show_error(self, message: str) -> None:
-        """Show the reason that no snapshots arrive; "" once they arrive again."""
+        """Show the reason why no snapshots arrive; "" once they arrive again."""
         self._error = message
         if message:
             self._message.setText(message)
@@ -252,7 +255,7 @@ class MachineDevices(QWidget):
         self._allow()
 
     def _arrange(self, gpus: list[Gpu]) -> None:
-        """Create and remove rows to match `gpus`, in their order, above the CPU's."""
+        """Create and remove rows so that they match `gpus` in their order, above the CPU's row."""
         self._gpus = gpus
         uuids = tuple(gpu.uuid for gpu in gpus)
         if uuids == self.gpus:
@@ -285,7 +288,7 @@ class MachineDevices(QWidget):
         self.toggled.emit()
 
     def _allow(self) -> None:
-        """Enable the check boxes while the machine is reachable."""
+        """Enable the check boxes if the machine is reachable."""
         away = bool(self.host and self._error)
         for check in (self._cpu.check, *(row.check for row in self._rows.values())):
             check.setEnabled(not away or check.isChecked())
@@ -294,7 +297,7 @@ class MachineDevices(QWidget):
         self._show_count()
 
     def _show_count(self) -> None:
-        """Show the number of checked GPUs; hide it if there are no GPUs."""
+        """Show the number of checked GPUs, unless there are no GPUs."""
         checked = sum(row.check.isChecked() for row in self._rows.values())
         self._count.setText(tr("{checked} of {total} selected").format(checked=checked, total=len(self._rows)))
         for widget in (self._count, *self._buttons):
@@ -303,7 +306,7 @@ class MachineDevices(QWidget):
             button.setEnabled(not (self.host and self._error))
 
     def _choice_button(self, text: str, tip: str, devices: Callable[[], tuple[str, ...]]) -> QToolButton:
-        """Return a button that checks only the `devices` of this machine."""
+        """Create a button that checks only these devices of the machine."""
 
         def choose() -> None:
             self.choose([device_key(self.host, device) for device in devices()])

@@ -1,4 +1,4 @@
-"""Rows of the devices: a check box for the job, the state, and the latest readings."""
+"""Rows for devices: a check box, the state, and the latest readings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gui.widgets.labels import ElidedLabel, field_label
 from gui.widgets.layouts import hbox, vbox
 
 SPAN_S = 120.0
-"""Seconds shown by a row's small graph; the Monitor page shows more."""
+"""Seconds in a row's small graph. The Monitor page shows more."""
 _MARGINS = (7, 2, 7, 4)
 
 
 class DeviceRow(QFrame):
-    """Row of one device. A click anywhere on it toggles the check box.
+    """Row for a device. A click anywhere on it toggles the check box.
 
     Signals:
         toggled(): the user has changed the check box.
@@ -37,7 +37,7 @@ class DeviceRow(QFrame):
     toggled = Signal()
 
     def __init__(self, key: str, title: str, graph_tip: str) -> None:
-        """Create a row for the device with a key; `title` is its accessible name."""
+        """Create the row for a device; `title` is its accessible name."""
         super().__init__()
         self._key, self._title = key, title
 
@@ -77,7 +77,7 @@ class DeviceRow(QFrame):
             self.check.click()
 
     def show_readings(self, load: float | None, temperature: float | None, history: DeviceHistory) -> None:
-        """Show the latest load in percent and temperature (None if unknown), and the graph of the load."""
+        """Show the latest load in percent, the temperature (None if unknown), and the graph of the load."""
         key = self._key
         self.load.setText(percent(load, 3) if load is not None else "")
         self.temperature.setText(celsius(temperature, 3) if temperature is not None else "")
@@ -94,16 +94,16 @@ class DeviceRow(QFrame):
 
 
 class GpuRow(DeviceRow):
-    """Row of one GPU: name, state or memory in use, utilization and temperature."""
+    """Row for a GPU: name, state or used memory, utilization and temperature."""
 
     def __init__(self, gpu: Gpu, host: str = "") -> None:
-        """Create the row of a GPU in `host` ("" for this machine)."""
+        """Create the row for a GPU of `host` ("" for this machine)."""
         title = f"{host} {gpu_title(gpu)}".strip()
         tip = tr("Utilization of the last two minutes: the fraction of time in which at least one kernel ran.")
         super().__init__(device_key(host, gpu.uuid), title, tip)
 
     def update_gpu(self, gpu: Gpu, history: DeviceHistory, now: float) -> None:
-        """Show the state of `gpu` at `now`, in seconds since the epoch."""
+        """Show the state of `gpu` at time `now`, in seconds since the epoch."""
         self.check.setText(gpu_title(gpu))
         self.check.setAccessibleName(f"{self._title}, {gpu.name}")
         self.check.setAccessibleDescription(device_format.describe_gpu(gpu))
@@ -118,7 +118,7 @@ class GpuRow(DeviceRow):
         self.show_readings(gpu.utilization_percent if awake else None, gpu.temperature_c if awake else None, history)
 
     def _show_note(self, gpu: Gpu, now: float) -> None:
-        """Show a warning that matters before using the GPU; if there is none, its user; otherwise its memory use."""
+        """Show a warning that matters before using the GPU, or its user, or its memory use."""
         found = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
         used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
         memory = size_of(gpu.memory_used_bytes, gpu.memory_total_bytes) if gpu.memory_used_bytes is not None else ""
@@ -133,14 +133,14 @@ class GpuRow(DeviceRow):
 
 
 class CpuRow(DeviceRow):
-    """Row of a machine's processor, which counts as one or more devices.
+    """Row for a machine's CPU, which counts as one or more devices.
 
     Signals:
         toggled(): the check box or the number of workers has changed.
     """
 
     def __init__(self, host: str = "") -> None:
-        """Create the row of the processor in `host` ("" for this machine)."""
+        """Create the row for the CPU of `host` ("" for this machine)."""
         self._workers_row = QWidget()
         super().__init__(device_key(host, CPU), f"{host} CPU".strip(), tr("Average load of all cores."))
         self._is_remote = bool(host)
@@ -174,7 +174,7 @@ class CpuRow(DeviceRow):
 
 
 class _Figure(QLabel):
-    """Right-aligned number that is as wide as the widest one, so that the rows stay aligned."""
+    """Right-aligned number with a fixed width, so that the rows stay aligned."""
 
     def __init__(self) -> None:
         super().__init__(alignment=Qt.AlignmentFlag.AlignRight)
@@ -188,7 +188,7 @@ class _Figure(QLabel):
 
 
 class _Bar(QWidget):
-    """Bar that shows the memory in use."""
+    """Bar that shows the used memory."""
 
     def __init__(self, color: Callable[[], str]) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class _Bar(QWidget):
         self.setFixedHeight(4)
 
     def set_share(self, used_bytes: int | None, total_bytes: int | None) -> None:
-        """Fill the bar; an unknown usage leaves it empty."""
+        """Fill the bar. It is empty if the usage is unknown."""
         self._share = min(1.0, used_bytes / total_bytes) if used_bytes is not None and total_bytes else 0.0
         self.update()
 

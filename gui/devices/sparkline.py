@@ -1,4 +1,4 @@
-"""Small graph of one quantity, which is fast enough to show dozens of them."""
+"""Small graph of a quantity, fast enough to show dozens of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTHING: Floats = np.empty(0)
 
 
 class Sparkline(QWidget):
-    """Graph of the last `span_s` seconds of one quantity, with the newest value at the right edge.
+    """Graph of the last `span_s` seconds of a quantity, with the newest value at the right edge.
 
     `highest` fixes the vertical range; without it, the range follows the data.
     """
@@ -35,11 +35,11 @@ class Sparkline(QWidget):
         return QSize(theme.scaled(52), theme.scaled(30))
 
     def set_highest(self, highest: float | None) -> None:
-        """Set the value at the upper edge. The lower edge is 0."""
+        """Set the value at the upper edge. The value at the lower edge is 0."""
         self._highest = highest
 
     def set_data(self, times: Floats, values: Floats) -> None:
-        """Show the end of `values` at `times` (seconds); both are copied."""
+        """Show the last `values`, measured at `times` (seconds). Both are copied."""
         if len(times):
             first = int(np.searchsorted(times, times[-1] - self._span_s))
             self._seconds_ago = times[-1] - times[first:]
@@ -47,7 +47,7 @@ class Sparkline(QWidget):
         self.update()
 
     def set_words(self, name: str, latest: str) -> None:
-        """Update the text for screen readers: the graph's name, its latest value and its range."""
+        """Update the text for screen readers: name, latest value and range."""
         self.setAccessibleName(name)
         finite = self._values[np.isfinite(self._values)]
         over = f", over {len(self._values)} samples" if len(finite) else ", nothing to show"
@@ -80,7 +80,7 @@ class Sparkline(QWidget):
         painter.drawPolyline(QPolygonF(run))
 
     def _runs(self, width: int, height: int) -> list[list[QPointF]]:
-        """Return the points between gaps, in pixels; a single point becomes a pixel wide."""
+        """Return the points between gaps in pixels. A single point becomes one pixel wide."""
         finite = np.isfinite(self._values)
         if not finite.any():
             return []

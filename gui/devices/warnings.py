@@ -1,4 +1,4 @@
-"""Warnings about GPUs that a job is about to use, with the choice of another GPU."""
+"""Warnings about the GPUs that a job will use, with a choice of other GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gui.sources.devices.device_format import states
 from gui.translation import tr
 
 _FULL = 0.97
-"""Minimum fraction of used memory of a full GPU."""
+"""Fraction of used memory from which a GPU counts as full."""
 
 Warnings = dict[str, tuple[Problem, ...]]
 
@@ -22,12 +22,12 @@ Warnings = dict[str, tuple[Problem, ...]]
 def device_warnings(
     alerts: Mapping[str, tuple[Problem, ...]], machine: Snapshot, held: Mapping[str, str], devices: Sequence[str]
 ) -> Warnings:
-    """Return the warnings of each device.
+    """Return the warnings for each device.
 
     Args:
-        alerts: Problems of devices with active alerts, which replace the GPU's current states.
+        alerts: Active alerts about devices as problems, which replace the current states of these devices.
         machine: Devices of this machine.
-        held: Runs that use GPUs. Their memory will be free for the next run, which waits for them.
+        held: Runs that use GPUs. The next run waits for them, so their memory will be free.
         devices: Devices of the job.
     """
     warnings: Warnings = dict(alerts)

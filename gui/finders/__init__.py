@@ -1,1 +1,1 @@
-"""Pages that find a batch size and a learning rate."""
+"""Pages that find a suitable batch size and learning rate."""

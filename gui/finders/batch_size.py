@@ -1,4 +1,4 @@
-"""Page of the batch-size finder, with the memory use and speed of the sizes that were tried."""
+"""Batch-size finder page, which shows memory use and speed for each size that was tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page of the learning-rate finder, with the losses over a rising learning rate."""
+"""Learning-rate finder page, which shows the loss while the learning rate rises."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ EMPTY = tr(
     "the loss falls fastest. Nothing is saved."
 )
 STEP = 0.05
-"""Distance that an arrow key moves the rate, in decades."""
+"""Distance by which an arrow key moves the learning rate, in decades."""
 HEADROOM = 1.3
-"""Upper end of the loss axis as a multiple of the first smoothed loss; training diverges above it."""
+"""Upper limit of the loss axis as a multiple of the first smoothed loss. Above it, training diverges."""
 
 MARKS = {"suggestion": tr("Safe (minimum ÷ 10)"), "steepest": tr("Steepest"), "valley": tr("Valley")}
 
 
 class RatePlot(ThemedPlot):
-    """Plot of the losses in a `RateFound`. A click or the arrow keys move the line at the chosen rate.
+    """Plot of the losses in a `RateFound`. A click or the arrow keys move the line at the selected rate.
 
     Signals:
-        chosen(float): The user chose this rate.
+        chosen(float): the user has selected this rate.
     """
 
     chosen = Signal(float)
@@ -61,7 +61,7 @@ class RatePlot(ThemedPlot):
         self.recolor()
 
     def choose(self, rate: float) -> None:
-        """Choose the rate on the curve that is nearest to `rate`."""
+        """Select the rate on the curve that is nearest to `rate`."""
         if self._found is None or not self._found.points:
             return
         points = self._found.points

@@ -1,4 +1,4 @@
-"""Base of the finder pages, which try a job and show the results."""
+"""Base class of the finder pages, which try a job and show the results."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ EMPTY, TRYING, FAULT, FOUND = range(4)
 
 
 class FinderChild(JsonLinesProcess):
-    """Child process (``python -m engine.advisor``) that tries one job at a time. Its progress is a Progress."""
+    """Child process (``python -m engine.advisor``) that tries jobs, one at a time. Its progress is a Progress."""
 
     def __init__(self, parent: QObject | None = None, *, advises: bool = False) -> None:
-        """Prepare the advisor for an AdviceOrder if `advises`, or a finder for a FinderOrder."""
+        """Prepare the advisor (for an AdviceOrder) if `advises`, otherwise a finder (for a FinderOrder)."""
         module = "engine.advisor.advice" if advises else "engine.advisor"
         decode = ADVISING.decode if advises else FINDING.decode
         super().__init__(module, tr("Trying the job"), decode, parent, cleans_up=True)
@@ -50,13 +50,13 @@ class FinderChild(JsonLinesProcess):
 
 
 class FinderPage(QWidget):
-    """Page that tries the job on request and offers values for its field `target`.
+    """Page that tries the job on request, and suggests values for the field `target`.
 
     Signals:
-        closed(): Return to the previous page.
-        used(dict): Put these values into the form, by field.
-        wanted(): Try the current job; the owner calls `show_job`.
-        refused(tuple): Problems that prevent a trial.
+        closed(): the user wants to return to the previous page.
+        used(dict): the user wants to put these values into the form, by field.
+        wanted(): the user wants to try the current job; the owner calls `show_job`.
+        refused(tuple): problems that prevent a trial.
     """
 
     closed = Signal()
@@ -64,7 +64,7 @@ class FinderPage(QWidget):
     wanted = Signal()
     refused = Signal(object)
     varied = frozenset[str]()
-    """Fields that the trials vary, so that problems of their values don't matter."""
+    """Fields that the trials vary. Problems with their values don't prevent a trial."""
     stale = Problem(
         "", tr("The job has changed since this trial; the result may be out of date."), tr("Try again."), "warning"
     )
@@ -75,7 +75,7 @@ class FinderPage(QWidget):
         self.child = child or FinderChild(self)
         self.target = target
         self.found: Any = None
-        """Result on screen; None if there is none."""
+        """Visible result; None if there is none."""
         self._job: Job | None = None
         self._tried: Job | None = None
         self.leave = back_action(self, f"leave_{self.target}")
@@ -99,7 +99,7 @@ class FinderPage(QWidget):
         self.child.close()
 
     def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
-        """Show the result for `job`; run a trial first if there is none.
+        """Show the result for `job`; if there is none, run a trial first.
 
         Args:
             job: Job in the form; None if it is invalid.
@@ -118,7 +118,7 @@ class FinderPage(QWidget):
             self._try(job)
 
     def set_job(self, job: Job | None) -> None:
-        """Store the job in the form, and mark the result as outdated if the job changed."""
+        """Set the job in the form. If it has changed, mark the result as outdated."""
         self._job = job
         self.notice.show_problems((self.stale,) if self.found is not None and self._stale else ())
 
@@ -127,7 +127,7 @@ class FinderPage(QWidget):
         raise NotImplementedError
 
     def results(self) -> QWidget:
-        """Create the widget that shows results; called once."""
+        """Create the widget that shows results. Called once."""
         raise NotImplementedError
 
     def show_found(self, found: Any) -> None:
@@ -135,15 +135,15 @@ class FinderPage(QWidget):
         raise NotImplementedError
 
     def chosen(self) -> Any:
-        """Return the value that the Use button sets; None without a choice."""
+        """Return the value that the Use button applies; None if nothing is selected."""
         raise NotImplementedError
 
     def values(self) -> dict[str, Any]:
-        """Return the values that the Use button sets, by field."""
+        """Return the values that the Use button applies, by field."""
         return {self.target: self.chosen()}
 
     def covers(self, job: Job) -> bool:
-        """Return True if the last trial is valid for `job`."""
+        """Return True if the last trial is also valid for `job`."""
         return self._tried is not None and are_equal(job, self._tried, WITHOUT_EFFECT | {self.target})
 
     # Layout
@@ -155,12 +155,12 @@ class FinderPage(QWidget):
         lay_out_page(self, self.back, self.title, self.subtitle, *self.above(), self.notice, self._stack)
 
     def trying_page(self) -> QWidget:
-        """Create the page that is shown during a trial; called once."""
+        """Create the page for the time of a trial. Called once."""
         self.cancel.setAccessibleName(tr("Cancel trying"))
         return working_page(self.what, self.progress, self.cancel, tr("Trying the job"))
 
     def above(self) -> tuple[QWidget, ...]:
-        """Create widgets above the trial and the results; called once."""
+        """Create the widgets above the trial and the results. Called once."""
         return ()
 
     def _result_page(self) -> QWidget:
@@ -212,7 +212,7 @@ class FinderPage(QWidget):
             (self.use if self.use.isEnabled() else self.try_again).setFocus()
 
     def show_choice(self) -> None:
-        """Show the chosen value on the Use button."""
+        """Show the selected value on the Use button."""
         value = self.chosen()
         self.use.setText(
             NOTHING_CHOSEN
@@ -239,11 +239,11 @@ class FinderPage(QWidget):
         self.closed.emit()
 
     def end(self) -> None:
-        """End the trial. The Cancel button calls this."""
+        """End the trial when the Cancel button is pressed."""
         self._close()
 
     def _close(self) -> None:
-        """Leave the page and cancel a running trial."""
+        """Leave the page, and cancel a running trial."""
         if self.child.running:
             self.child.cancel()
             self._stack.setCurrentIndex(EMPTY)
@@ -255,5 +255,5 @@ class FinderPage(QWidget):
 
 
 def are_equal(one: Job, other: Job, ignored: Set[str]) -> bool:
-    """Return True if two jobs are equal in all fields except `ignored`."""
+    """Return True if two jobs are equal, not counting the fields in `ignored`."""
     return one.with_fields(**{name: other.value(name) for name in ignored}) == other

@@ -1,1 +1,1 @@
-"""Monitor page: GPUs of this machine and of other hosts."""
+"""Monitor page: GPUs of this machine and of remote hosts."""

@@ -1,4 +1,4 @@
-"""Graphs of all devices: one per quantity, with a line per device."""
+"""Graphs of all devices: one for each quantity, with a line for each device."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from gui.translation import tr
 from gui.widgets.layouts import FlowLayout, scroll_panel, vbox
 
 FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power_w", "temperature_c")
-"""Default graphs."""
+"""Quantities whose graphs are visible by default."""
 ACTIVITY = ("sm_active_percent", "tensor_active_percent")
 """Quantities that the sampler reports only on request."""
 MIN_HEIGHT = 120
 _HIGHEST = {"%": 100, "°C": 110}
-"""Upper ends of the vertical axes by unit. Other axes follow the data; temperature limits are always visible."""
+"""Upper limit of the vertical axis, by unit. Other axes follow the data, and always include temperature limits."""
 _SETTING = "monitor_graphs"
 _NONE = "none"
 
@@ -39,10 +39,10 @@ _Widget = TypeVar("_Widget", bound=QWidget)
 
 
 class GraphsView(QWidget):
-    """View with a check box per reported quantity, and a graph for each checked one.
+    """Check boxes for all reported quantities, and a graph for each checked one.
 
     Signals:
-        chosen_changed(): the user chose other graphs.
+        chosen_changed(): the user has selected other graphs.
     """
 
     chosen_changed = Signal()
@@ -87,7 +87,7 @@ class GraphsView(QWidget):
         self.refresh()
 
     def _offer(self) -> None:
-        """Create check boxes and graphs for newly reported quantities."""
+        """Add check boxes and graphs for newly reported quantities."""
         for quantity in QUANTITIES:
             reported = any(self._history.has_data(key, quantity.id) for key in self._history.devices)
             if reported and quantity.id not in self.checks:
@@ -153,7 +153,7 @@ def _remembered(settings: Settings) -> frozenset[str]:
 
 
 def _write(quantity: Quantity) -> Callable[[float], str]:
-    """Return a function that formats a value with the quantity's unit in the number format of the desktop."""
+    """Return a function that formats a value with its unit, in the desktop's number format."""
     return lambda value: measured(quantity, value / quantity.scale)
 
 
@@ -176,13 +176,13 @@ def _memory_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
 
 
 def _common(limits: Iterable[float | None]) -> float | None:
-    """Return the limit if all GPUs that report one have the same; None if they differ."""
+    """Return the limit that all GPUs share; None if they differ. GPUs that report no limit are ignored."""
     reported = {limit for limit in limits if limit is not None}
     return reported.pop() if len(reported) == 1 else None
 
 
 _THRESHOLDS = {"temperature_c": _core_thresholds, "memory_temperature_c": _memory_thresholds}
-"""Temperature limits to draw, by the quantity of the graph."""
+"""Temperature limits in the graph of each quantity."""
 
 
 def _in_order(widgets: dict[str, _Widget]) -> list[_Widget]:

@@ -1,4 +1,4 @@
-"""Dialog to add and remove hosts, and messages about hosts that send no values."""
+"""Dialog that adds and removes hosts, and messages about hosts that don't send values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HINT = tr(
 
 
 class HostDialog(QDialog):
-    """Non-modal dialog with the list of watched hosts, without this machine."""
+    """Non-modal dialog with the list of monitored remote hosts."""
 
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -114,9 +114,9 @@ class HostDialog(QDialog):
 
 
 def host_errors(latest: Mapping[str, Snapshot], errors: Mapping[str, str]) -> list[str]:
-    """Return a sentence per failing host: the error of its connection, its sampler or NVML.
+    """Return a sentence for each host with an error in its connection, sampler or NVML.
 
-    Connecting hosts are left out.
+    Hosts that are connecting are left out.
     """
     names = sorted({*latest, *errors}, key=lambda name: (name != "", name))
     found = []

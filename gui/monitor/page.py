@@ -1,4 +1,4 @@
-"""Monitor page: the GPUs of this machine and of others."""
+"""Monitor page: GPUs of this machine and of others."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _ELSEWHERE = tr("The CPU is under Graphs. Use “Hosts…” to monitor other ma
 
 
 class MonitorPage(QWidget):
-    """Page with the devices of all hosts. All graphs share one time axis.
+    """Page with the devices of all hosts. All graphs share a time axis.
 
-    A hidden page does nothing; the sampler measures only readings that are on screen.
+    A hidden page does nothing. The sampler takes only those readings that are visible.
 
     Signals:
         message(str, str): a text for the window's message line and its severity, "info" or "warning".
@@ -94,7 +94,7 @@ class MonitorPage(QWidget):
 
     @property
     def request(self) -> SnapshotRequest:
-        """Request to the samplers for the expensive readings that visible views need."""
+        """Request to the samplers for those expensive readings that visible views need."""
         visible, view = self.isVisible(), self._stack.currentIndex()
         charted = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
         return SnapshotRequest(
@@ -105,11 +105,11 @@ class MonitorPage(QWidget):
 
     @property
     def view(self) -> QWidget | None:
-        """View below the toolbar."""
+        """Visible view below the toolbar."""
         return self._stack.currentWidget()
 
     def show_view(self, view: int) -> None:
-        """Open the view at this index in `toolbar.VIEWS`."""
+        """Open the view at an index of `toolbar.VIEWS`."""
         self.bar.show_view(view)
 
     def show_gpu(self, key: str) -> None:
@@ -118,12 +118,12 @@ class MonitorPage(QWidget):
         self.gpus.open(key)
 
     def set_panel_visible(self, visible: bool) -> None:
-        """Set if the device cards next to this page are visible; they need the processes on each GPU."""
+        """Set whether the device cards next to this page are visible. They need the processes on each GPU."""
         self._panel_visible = visible
         self._send_request()
 
     def close_work(self) -> None:
-        """End the background work of the views because the window closes."""
+        """End the background work of the views when the window closes."""
         alerts = self._stack.widget(ALERTS)
         if isinstance(alerts, AlertsView):
             alerts.runs.close_work()
@@ -154,7 +154,7 @@ class MonitorPage(QWidget):
         self._send_request()
 
     def _show_past(self) -> None:
-        """Show the time range of the graphs while they don't follow the newest data."""
+        """Show the time range of the graphs unless they follow the newest data."""
         low, high = (clock(at + self.group.origin) for at in self.group.range)
         text = "" if self.group.following else tr("Showing {low} – {high}").format(low=low, high=high)
         self.bar.show_past(text)
@@ -181,7 +181,7 @@ class MonitorPage(QWidget):
             source.connect(self.refresh)
 
     def _restore(self) -> None:
-        """Restore the choices from the last session."""
+        """Restore the choices of the last session."""
         self.bar.compact.setChecked(self._settings.flag("monitor_compact", False))
         self.bar.load.setChecked(self._settings.flag("monitor_by_load", False))
         titles = [title for title, _ in SPANS]
@@ -200,7 +200,7 @@ class MonitorPage(QWidget):
         self._send_request()
 
     def _put(self, view: int, widget: QWidget) -> None:
-        """Replace the placeholder of a view with its widget."""
+        """Replace the placeholder of a view by its widget."""
         current = self._stack.widget(view)
         self._stack.insertWidget(view, widget)
         if current is not None:
@@ -257,7 +257,7 @@ class MonitorPage(QWidget):
             self.group.set_extent(float(min(first for first, _ in ends)), float(max(last for _, last in ends)))
 
     def _why_empty(self) -> str:
-        """Return the text of an empty view. The banner above it shows errors."""
+        """Return the text for an empty view. Errors are shown in the banner above it."""
         here = self._hosts.latest.get("")
         if here is None:
             return _SEARCHING
@@ -270,7 +270,7 @@ class MonitorPage(QWidget):
 
 
 def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
-    """Return marks for the graphs at the start and the end of a run on its devices."""
+    """Return marks at the start and the end of a run, for the graphs of its devices."""
     if run.state == "waiting":
         return []
     devices = frozenset(run.devices)
@@ -284,7 +284,10 @@ def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
 
 @cache
 def _device_color(key: str) -> Callable[[], str]:
-    """Return the same function for the same device, so that equal marks compare equal."""
+    """Return a function for a device's color.
+
+    The function is the same for each call, so that marks with it compare equal.
+    """
     return partial(theme.device_color, key)
 
 
@@ -297,7 +300,7 @@ def _muted() -> str:
 
 
 class Saving(QObject):
-    """Export of readings and images: dialogs and messages.
+    """Export of readings and images, with dialogs and messages.
 
     Signals:
         message(str, str): the result of an export, with the severity "info" or "warning".
@@ -313,12 +316,12 @@ class Saving(QObject):
     def ask_csv(
         self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
     ) -> QFileDialog:
-        """Ask for a file and write the readings from `low` to `high` (seconds since the epoch)."""
+        """Ask for a file name, and export the readings from `low` to `high` (seconds since the epoch)."""
         chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
         return self._ask(tr("Save numbers"), "csv", lambda path: self.save_csv(path, keys, chosen, low, high))
 
     def ask_png(self, widget: QWidget) -> QFileDialog:
-        """Ask for a file and write an image of `widget`."""
+        """Ask for a file name, and export an image of `widget`."""
         return self._ask(tr("Save image"), "png", lambda path: self.save_png(path, widget))
 
     def save_csv(self, path: Path, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> None:

@@ -22,14 +22,14 @@ SPANS = (("10 min", 600.0), ("1 h", 3600.0), ("6 h", 21_600.0), ("24 h", 86_400.
 class Bar(QWidget):
     """Toolbar of the Monitor page.
 
-    Signals:
-        view_chosen(int): the user chose an index of `VIEWS`.
-        span_chosen(float): the user chose a time range in seconds.
-        compact_toggled(bool): the user switched the compact rows.
-        load_toggled(bool): the user switched sorting by load.
-
     Attributes:
         acts: Actions of the buttons and the menu: hosts, csv, png, energy and newest.
+
+    Signals:
+        view_chosen(int): the user has selected the view at this index of `VIEWS`.
+        span_chosen(float): the user has selected a time range in seconds.
+        compact_toggled(bool): the user has switched compact rows on or off.
+        load_toggled(bool): the user has switched sorting by load on or off.
     """
 
     view_chosen = Signal(int)
@@ -81,18 +81,18 @@ class Bar(QWidget):
         self._offer(GPUS)
 
     def show_view(self, view: int) -> None:
-        """Choose a view, as a press on its tab does."""
+        """Select the tab of a view."""
         if view == self.tabs.currentIndex():
             self.view_chosen.emit(view)  # the detail of a GPU may be before it
         self.tabs.setCurrentIndex(view)
 
     def show_following(self, following: bool) -> None:
-        """Show if the graphs follow the newest data."""
+        """Show whether the graphs follow the newest data."""
         self.acts["newest"].allow(tr("The newest data is in view") if following else "")
         self.newest.setVisible(not following and self.tabs.currentIndex() in (GPUS, GRAPHS))
 
     def show_past(self, text: str) -> None:
-        """Show the range that the user has zoomed or panned to; "" while the graphs follow the newest data."""
+        """Show the range to which the user has zoomed or panned; "" if the graphs follow the newest data."""
         self.past.setText(text)
         self.past.setVisible(bool(text) and self.tabs.currentIndex() in (GPUS, GRAPHS))
 
@@ -105,7 +105,7 @@ class Bar(QWidget):
             self.view_chosen.emit(view)
 
     def _offer(self, view: int) -> None:
-        """Show the controls of a view."""
+        """Show the controls for a view."""
         graphs = view in (GPUS, GRAPHS)
         for widget in (self._span_label, self.span, self.more):
             widget.setVisible(graphs)
@@ -128,7 +128,7 @@ class Bar(QWidget):
 
 
 class _Tabs(QTabBar):
-    """Tabs that never hide their titles."""
+    """Tab bar that never elides its titles."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Annotations of a plot: thresholds as horizontal lines, and marks in time as vertical lines."""
+"""Annotations of a plot: thresholds as horizontal lines, and marks as vertical lines at points in time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gui.style import theme
 
 _FONT_SHARE = 0.85
 _FLAG = 5.0
-"""Width and height of the flag at the top of a mark, in pixels."""
+"""Width and height in pixels of the flag at the top of a mark."""
 _PAD = 3.0
 _PADDING = QPointF(_PAD, 0)
 _GROUND_ALPHA = 200
@@ -24,7 +24,10 @@ _GROUND_ALPHA = 200
 
 @dataclass(frozen=True)
 class Threshold:
-    """Horizontal line at `value` in the unit of the vertical axis. `color` is called after each change of scheme."""
+    """Horizontal line at `value`, in the unit of the vertical axis.
+
+    `color` is called after each change of the color scheme.
+    """
 
     value: float
     label: str
@@ -33,7 +36,10 @@ class Threshold:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Line with its label, ready to paint. `flag` is set for marks; `room` is None if the label doesn't fit."""
+    """Line with its label, ready to be painted.
+
+    `flag` is set only for marks; `room` is the rectangle of the label, or None if it doesn't fit.
+    """
 
     line: QLineF
     pen: QPen
@@ -43,10 +49,11 @@ class _Drawn:
 
 
 class Annotations(QGraphicsItem):
-    """Graphics item that draws crosshair, thresholds and marks over the curves of a box.
+    """Graphics item that draws the crosshair, thresholds and marks on top of the curves.
 
-    Annotations out of range are left out, and so are labels that would overlap. A mark's flag points to the right at a
-    start, to the left at an end.
+    Annotations outside of the visible range are left out, and so are labels that would overlap. The flag of a mark
+    points to the
+    right if something starts there, and to the left if something ends.
 
     Attributes:
         named: Marks whose labels this plot shows.
@@ -69,14 +76,14 @@ class Annotations(QGraphicsItem):
         self.recolor()
 
     def set_font(self, font: QFont) -> None:
-        """Write the labels in a smaller size of `font`."""
+        """Use a smaller size of `font` for labels."""
         self._font = theme.tabular(font)
         self._font.setPixelSize(round(_FONT_SHARE * QFontInfo(font).pixelSize()))
         self._metrics = QFontMetricsF(self._font)
         self._invalidate()
 
     def recolor(self) -> None:
-        """Apply the colors of the current scheme."""
+        """Apply the current color scheme."""
         scheme = theme.colors()
         self._ground = QColor(scheme.panel)
         self._ground.setAlpha(_GROUND_ALPHA)
@@ -84,7 +91,7 @@ class Annotations(QGraphicsItem):
         self._invalidate()
 
     def show_cursor(self, x: float | None) -> None:
-        """Draw the crosshair at `x` on the horizontal axis; None hides it."""
+        """Show the crosshair at position `x`; None hides it."""
         if x != self._cursor:
             self._cursor = x
             self.update()
@@ -94,13 +101,13 @@ class Annotations(QGraphicsItem):
         self._invalidate_thresholds()
 
     def show_marks(self, marks: tuple[Mark, ...], named: frozenset[Mark]) -> None:
-        """Show marks; this plot also shows the labels of the `named` ones."""
+        """Show `marks`; labels are shown only for those in `named`."""
         if (marks, named) != (self.marks, self.named):
             self.marks, self.named = marks, named
             self._invalidate_marks()
 
     def mark_at(self, x: float, within_px: float) -> Mark | None:
-        """Return the mark that is nearest to `x` and within `within_px` pixels, or None."""
+        """Return the mark that is nearest to `x`; None if it is more than `within_px` pixels away."""
         within = self._box.pixel_to_x(within_px) - self._box.pixel_to_x(0)
         near = min(self.marks, key=lambda mark: abs(mark.x - x), default=None)
         return near if near is not None and abs(near.x - x) <= within else None
@@ -187,13 +194,13 @@ class Annotations(QGraphicsItem):
         self._invalidate()
 
     def _invalidate(self) -> None:
-        """Lay everything out again at the next paint."""
+        """Lay out all annotations again at the next paint."""
         self._invalidate_thresholds()
         self._invalidate_marks()
 
 
 def _free(room: QRectF, taken: list[QRectF]) -> QRectF | None:
-    """Return `room` and add it to `taken`; return None if it overlaps a taken rectangle."""
+    """Return `room` and add it to `taken`; return None if it overlaps a rectangle in `taken`."""
     if any(room.intersects(other) for other in taken):
         return None
     taken.append(room)

@@ -1,4 +1,4 @@
-"""Axes of a plot, with ticks at round times and round numbers."""
+"""Axes of a plot, with ticks at round numbers and round times."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _LOG_FACTORS = (
     (math.log10(2), (1, 2, 5)),
     (math.log10(3), (1, 3)),
 )
-"""Factors that are labelled between powers of ten, by the minimum distance between two labels."""
+"""Factors to label between powers of ten, by the minimum distance between labels."""
 _OVERHANG = QMarginsF(20, 8, 10, 8)
-"""Space in pixels by which numbers may extend beyond the plot's edges: left, top, right, bottom."""
+"""Pixels by which labels may extend beyond the plot: left, top, right, bottom."""
 _TEXT_GAP = 5
 _BELOW_THE_CURVES = -1
 _HEIGHT = 22
-"""Height of a horizontal axis in pixels. This and the other sizes are those at a text size of 100 %."""
+"""Height of a horizontal axis in pixels. All sizes in this module are for a text size of 100 %."""
 
 
 def elapsed(seconds: float) -> str:
@@ -46,14 +46,14 @@ def elapsed(seconds: float) -> str:
 
 
 def fine_elapsed(seconds: float, spacing: float) -> str:
-    """Format seconds as `elapsed` does, with decimals if ticks are closer than a second."""
+    """Format seconds as `elapsed` does, but with decimals if ticks are less than a second apart."""
     return elapsed(seconds) if spacing >= 1 else f"{seconds:.{max(1, math.ceil(-math.log10(spacing)))}f} s"
 
 
 class Axis(QGraphicsWidget):
-    """Axis of `box` with its numbers and the grid behind the curves.
+    """Axis of `box`, with its labels and with the grid lines behind the curves.
 
-    pyqtgraph's axis renders them to an image first, which took a third of the time of each frame in a moving plot.
+    pyqtgraph's axis renders them to an image first, which took a third of the time for each frame of a moving plot.
     """
 
     def __init__(self, box: ViewBox) -> None:
@@ -70,18 +70,18 @@ class Axis(QGraphicsWidget):
         self.recolor()
 
     def recolor(self) -> None:
-        """Apply the colors of the current scheme, and the text size."""
+        """Apply the current color scheme and text size."""
         scheme = theme.colors()
         self._grid, self._rim, self._ink = QColor(scheme.grid), QColor(scheme.border), QColor(scheme.muted)
         self._set_thickness()
         self.update()
 
     def _set_thickness(self) -> None:
-        """Fix the height of a horizontal axis, or the width of a vertical one."""
+        """Set the height of a horizontal axis, or the width of a vertical one."""
         raise NotImplementedError
 
     def label_rects(self) -> list[QRectF]:
-        """Return the rectangles of the numbers that were painted last."""
+        """Return the rectangles of the labels that were painted last."""
         return [QRectF(corner, text.size()) for corner, text in self._texts]
 
     def boundingRect(self) -> QRectF:
@@ -99,7 +99,7 @@ class Axis(QGraphicsWidget):
             painter.drawStaticText(corner, text)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
-        """Return the tick spacing for a range that is `size` pixels long, and the offset of the ticks."""
+        """Return the distance between ticks, and their offset, for a range that is `size` pixels long."""
         raise NotImplementedError
 
     def labels(self, values: list[float], spacing: float) -> list[str]:
@@ -130,7 +130,7 @@ class Axis(QGraphicsWidget):
         ]
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
-        """Return the spacing of the ticks, and their values."""
+        """Return the distance between ticks, and their positions."""
         spacing, offset = self.spacing(low, high, self._length)
         first, last = math.ceil((low - offset) / spacing), math.floor((high - offset) / spacing)
         return spacing, [offset + number * spacing for number in range(first, last + 1)]
@@ -142,7 +142,7 @@ class Axis(QGraphicsWidget):
 
     @property
     def _label_key(self) -> tuple[object, ...]:
-        """Values other than the range on which the labels depend."""
+        """Values that the labels depend on in addition to the range."""
         raise NotImplementedError
 
     @property
@@ -159,12 +159,12 @@ class Axis(QGraphicsWidget):
         raise NotImplementedError
 
     def _corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
-        """Yield the upper left corner of the label at `pixel` if there is room for it."""
+        """Yield the upper left corner of the label at `pixel`, if there is room for it."""
         raise NotImplementedError
 
 
 class BottomAxis(Axis):
-    """Horizontal axis of a plot in `group`. Mouse drags and the wheel work as in the box."""
+    """Horizontal axis of a plot in `group`. Dragging and the wheel work as in the plot itself."""
 
     def __init__(self, box: ViewBox, group: PlotGroup) -> None:
         super().__init__(box)
@@ -230,14 +230,14 @@ class BottomAxis(Axis):
 
 
 def _clock_label(moment: time.struct_time, spacing: float) -> str:
-    """Return the time of day, or the date if the moment begins a day or the ticks are `spacing` >= a day apart."""
+    """Return the time of day; return the date at the start of a day, or if ticks are at least a day apart."""
     if spacing >= _DAY_S or (spacing >= 60 and (moment.tm_hour, moment.tm_min) == (0, 0)):
         return time.strftime("%d %b", moment)
     return time.strftime("%H:%M:%S" if spacing < 60 else "%H:%M", moment)
 
 
 def log_ticks(low: float, high: float, max_ticks: float) -> list[float]:
-    """Return logarithms of round numbers from 10^`low` to 10^`high`, at most about `max_ticks`."""
+    """Return the logarithms of about `max_ticks` round numbers between 10^`low` and 10^`high`."""
     room = (high - low) / max(1.0, max_ticks)
     factors = next((f for min_step, f in _LOG_FACTORS if room <= min_step), (1,))
     decades = max(1, math.ceil(room))
@@ -247,7 +247,7 @@ def log_ticks(low: float, high: float, max_ticks: float) -> list[float]:
 
 
 class LeftAxis(Axis):
-    """Vertical axis, logarithmic if `log`; its fixed width keeps stacked plots aligned."""
+    """Vertical axis, logarithmic if `log`. Its width is fixed, so that stacked plots are aligned."""
 
     WIDTH, NARROW = 58, 34
 
@@ -259,7 +259,7 @@ class LeftAxis(Axis):
         box.y_range_changed.connect(self.update)
 
     def keep_within(self, low: float | None, high: float | None) -> None:
-        """Hide tick labels outside of `low` to `high`, such as 105 %; None is unbounded."""
+        """Hide labels outside of `low` to `high`, such as 105 %; None means no limit."""
         self._edges = (-math.inf if low is None else low, math.inf if high is None else high)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
@@ -310,7 +310,7 @@ class LeftAxis(Axis):
 
 
 def round_step(min_step: float) -> float:
-    """Return the smallest number of the form 1, 2 or 5 times a power of ten that is at least `min_step`."""
+    """Return the smallest number that is at least `min_step` and has the form 1, 2 or 5 times a power of ten."""
     if min_step <= 0 or not math.isfinite(min_step):
         return 1.0
     power = 10.0 ** math.floor(math.log10(min_step))

@@ -1,4 +1,4 @@
-"""State shared by stacked plots: the horizontal range, the crosshair and the redraw timer."""
+"""State that stacked plots share: horizontal range, crosshair and redraw timer."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from shiboken6 import isValid
 
 AxisKind = Literal["clock", "elapsed", "count", "epochs"]
-"""Unit of the horizontal axis: time of day, seconds since the start, whole numbers, or fractional epochs."""
+"""Quantity on the horizontal axis: time of day, seconds since the start, whole numbers, or fractional epochs."""
 
 REDRAW_MS = 40
-"""Milliseconds during which changes are collected before they are drawn."""
+"""Milliseconds for which changes are collected before they are drawn."""
 
 DESCRIBE_MS = 1000
-"""Minimum milliseconds between new descriptions for screen readers."""
+"""Minimum milliseconds between descriptions for screen readers."""
 
 _HEADROOM = 0.04
-"""Fraction of the range that stays empty at the right, so that the axis doesn't move with every point."""
+"""Fraction of the range that stays empty at the right, so that the axis doesn't move with every new point."""
 
 _MIN_ZOOM = 1e-4
-"""Smallest fraction of the data that can be zoomed into."""
+"""Minimum fraction of the data that can be zoomed into."""
 
 
 _MIN_KNOWN_FRACTION = 0.1
-"""Smallest fraction of the span that is shown while there are few data."""
+"""Minimum fraction of the span that is visible while there are few data."""
 
 
 class Drawable(Protocol):
-    """Interface of a plot in a group, which can be redrawn and describes its values for screen readers."""
+    """Interface of a plot in a group."""
 
     def redraw(self) -> None: ...
 
@@ -44,11 +44,11 @@ class Drawable(Protocol):
 
 @dataclass(frozen=True)
 class Mark:
-    """Vertical line in the plots of a group at the start of something, or at its end if `ends`.
+    """Vertical line that marks the start of something in the plots of a group, or its end if `ends`.
 
     Attributes:
         x: Position on the horizontal axis.
-        color: Returns the color; called again when the scheme changes.
+        color: Returns the color. It is called after each change of the color scheme.
         of: Keys of the lines whose plots show the mark; None for every plot.
     """
 
@@ -60,13 +60,13 @@ class Mark:
 
 
 class PlotGroup(QObject):
-    """Group of plots with a shared horizontal range, which follows the newest data until the user zooms or pans.
+    """Group of plots that share a horizontal range, which follows the newest data until the user zooms or pans.
 
-    Positions on the horizontal axis are in its unit, relative to `origin`.
+    Horizontal positions are in the unit of the axis, relative to `origin`.
 
     Signals:
         range_changed(): `range` has changed.
-        following_changed(bool): the group started (True) or stopped (False) following the newest data.
+        following_changed(bool): the group has started (True) or stopped (False) following the newest data.
         cursor_changed(): the crosshair has moved; see `cursor`.
         marks_changed(): `marks` has changed.
     """
@@ -77,7 +77,7 @@ class PlotGroup(QObject):
     marks_changed = Signal()
 
     def __init__(self, axis: AxisKind, *, span: float | None = None, parent: QObject | None = None) -> None:
-        """Create a group that shows the last `span` of the data, or all of it if None."""
+        """Create a group that shows the last `span` of the data, or all data if `span` is None."""
         super().__init__(parent)
         self.axis = axis
         self.origin = 0.0
@@ -98,11 +98,11 @@ class PlotGroup(QObject):
 
     @property
     def extent(self) -> tuple[float, float]:
-        """First and last position of the data."""
+        """Positions of the first and last data."""
         return self._first, self._last
 
     def above(self, plot: Drawable) -> list[Drawable]:
-        """Return the visible plots that joined before `plot`. The first plot with a mark shows its label."""
+        """Return the visible plots above `plot`. Only the topmost plot with a mark shows its label."""
         self._plots = [each for each in self._plots if isValid(each)]
         return [each for each in takewhile(lambda each: each is not plot, self._plots) if each.isVisible()]
 
@@ -111,18 +111,18 @@ class PlotGroup(QObject):
         self._plots.append(plot)
 
     def set_marks(self, marks: Sequence[Mark]) -> None:
-        """Replace the marks of every plot."""
+        """Replace the marks in all plots."""
         if tuple(marks) != self.marks:
             self.marks = tuple(marks)
             self.marks_changed.emit()
 
     def set_span(self, span: float | None) -> None:
-        """Follow the newest data and show the last `span` of it, or all if None."""
+        """Follow the newest data, and show the last `span` of it; None shows all data."""
         self._span = span
         self.follow()
 
     def touch(self, plot: Drawable) -> None:
-        """Schedule a redraw of `plot`, and a later update of its description."""
+        """Schedule a redraw of `plot`, and an update of its description."""
         self._dirty[plot] = None
         self._undescribed[plot] = None
         if not self._timer.isActive():
@@ -131,13 +131,13 @@ class PlotGroup(QObject):
             self._describe_timer.start()
 
     def set_extent(self, first: float, last: float) -> None:
-        """Set the first and last position of the data."""
+        """Set the positions of the first and last data."""
         self._first, self._last = first, max(first, last)
         if self.following:
             self._show_newest()
 
     def set_axis(self, axis: AxisKind) -> None:
-        """Change the unit of the horizontal axis and show all data."""
+        """Change the quantity on the horizontal axis, and show all data."""
         self.axis = axis
         self.cursor = None
         self.cursor_changed.emit()
@@ -152,7 +152,7 @@ class PlotGroup(QObject):
             self.following_changed.emit(True)
 
     def show_range(self, low: float, high: float) -> None:
-        """Show the range that the user has zoomed or panned to, and stop following."""
+        """Show the range that the user has zoomed or panned to. The group stops following the newest data."""
         length = max(self._last - self._first, 1e-9)
         middle, half = (low + high) / 2, max((high - low) / 2, length * _MIN_ZOOM / 2)
         half = min(half, length)
@@ -163,13 +163,13 @@ class PlotGroup(QObject):
             self.following_changed.emit(False)
 
     def zoom(self, factor: float) -> None:
-        """Scale the range by `factor` around the crosshair if it is visible, otherwise around the middle."""
+        """Scale the range by `factor` around the crosshair, or around the middle if the crosshair is hidden."""
         low, high = self.range
         middle = self.cursor if self.cursor is not None and low <= self.cursor <= high else (low + high) / 2
         self.show_range(middle - (middle - low) * factor, middle + (high - middle) * factor)
 
     def pan(self, share: float) -> None:
-        """Move the range by a fraction of its length, to the right if positive."""
+        """Move the range to the right by a fraction of its length, or to the left if `share` is negative."""
         low, high = self.range
         move = (high - low) * share
         self.show_range(low + move, high + move)

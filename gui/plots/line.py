@@ -1,4 +1,4 @@
-"""Line of a plot: data, style, smoothing, and value at a position."""
+"""Line in a plot: data, style, smoothing, and the value at a position."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gui.sources.columns import Column, Floats, peaks
 from gui.style import theme
 
 _RAW_SHARE = 0.4
-"""Fraction of a line's color in the unsmoothed curve behind it."""
+"""Fraction of a line's color in its unsmoothed curve. The rest is the color of the panel."""
 
 _LATEST_WITHIN = 100
-"""Number of newest points searched for a finite value."""
+"""Number of newest points that are searched for a finite value."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class LineStyle:
     """Style of a line.
 
     Attributes:
-        color: Returns the color; called again when the scheme changes.
+        color: Returns the color. It is called after each change of the color scheme.
         smooth: Apply the smoothing slider to the curve.
-        markers: Draw a dot per point and dashes between, for short series.
+        markers: Draw dots connected by dashes, for short series.
         dashed: Draw dashes without dots.
-        scale: Factor from values to the unit of the vertical axis; None for the plot's factor.
+        scale: Factor that converts values to the unit of the vertical axis; None for the plot's factor.
         write: Formats an unscaled value for the readout; None for the plot's format.
     """
 
@@ -45,7 +45,7 @@ class LineStyle:
 
 @dataclass(frozen=True)
 class Frame:
-    """Visible range of a line, from `low` to `high` over `width` pixels, with the scale of the values."""
+    """Visible range of a line: from `low` to `high` over `width` pixels, and the scale of its values."""
 
     low: float
     high: float
@@ -54,7 +54,7 @@ class Frame:
     log: bool
 
     def thin(self, x: Floats, y: Floats, scale: float) -> tuple[Floats, Floats]:
-        """Return the points to draw, with at most a few per column of pixels."""
+        """Return the points to draw, at most a few per pixel column."""
         x, y = peaks(x, y, self.low, self.high, self.width)
         y = y * scale
         if self.log:
@@ -65,7 +65,10 @@ class Frame:
 
 
 class Line:
-    """Series with its curves in a plot. It keeps views of the arrays, which may only change on the GUI thread."""
+    """Series of values and its curves in a plot.
+
+    It keeps views of the arrays, which may change only on the GUI thread.
+    """
 
     def __init__(self, style: LineStyle, view: PlotView) -> None:
         self.style = style
@@ -95,7 +98,7 @@ class Line:
         self._curves.update()
 
     def recolor(self) -> None:
-        """Apply the colors of the current scheme."""
+        """Apply the current color scheme."""
         color = QColor(self.style.color())
         broken = self.style.markers or self.style.dashed
         dash = Qt.PenStyle.DashLine if broken else Qt.PenStyle.SolidLine
@@ -107,7 +110,10 @@ class Line:
         self._curves.update()
 
     def set_data(self, x: Floats, y: Floats) -> None:
-        """Set the data: `x` must rise, `y` may contain NaN. Both must extend the previous data unless `restart` was called."""
+        """Set the data: `x` must rise, `y` may contain NaN.
+
+        The data must extend the previous data, unless `restart` has been called.
+        """
         self.x, self.y = x, y
         self.smoothed = self._smoother.update(y) if self._smoother.weight else y
 
@@ -118,7 +124,7 @@ class Line:
             self._drawn = None
 
     def restart(self) -> None:
-        """Drop the data before that of another series is set."""
+        """Remove the data, before the data of another series are set."""
         self._smoother = Smoother(self._smoother.weight)
         self._drawn = None
         self.set_data(np.empty(0), np.empty(0))
@@ -144,7 +150,7 @@ class Line:
     def draw(self, frame: Frame) -> tuple[float, float] | None:
         """Draw the part of the line within `frame`, unless it is up to date.
 
-        Return the lowest and highest value drawn, in the unit of the vertical axis; None if nothing was drawn.
+        Returns the minimum and maximum of the drawn values in the unit of the vertical axis; None if nothing was drawn.
         """
         now = (frame, len(self.x), float(self.x[-1]) if len(self.x) else 0.0)
         if now != self._drawn:
@@ -169,27 +175,29 @@ class Line:
 
 
 def _faint(color: QColor) -> QColor:
-    """Blend `color` with the panel; drawing half transparent lines takes far longer."""
+    """Blend `color` with the panel's color. Drawing semitransparent lines would take far longer."""
     ground = QColor(theme.colors().panel)
     pairs = zip((color.red(), color.green(), color.blue()), (ground.red(), ground.green(), ground.blue()), strict=True)
     return QColor(*(round(_RAW_SHARE * front + (1 - _RAW_SHARE) * back) for front, back in pairs))
 
 
 _LARGEST_EXPONENT = 200.0
-"""Largest exponent within a block of values. Values are divided by powers of the weight; e^200 fits a float64."""
+"""Maximum exponent within a block of values.
+
+Values are divided by powers of the weight; e^200 fits into a float64.
+"""
 
 
 class Smoother:
-    """Smoother of a growing series, which processes only its new values.
+    """Exponential moving average of a growing series, which processes only new values.
 
-    s_n = w s_(n-1) + (1 - w) v_n with s_0 = 0, shown as s_n / (1 - w^n): without the divisor, the first values would be too close to 0 (TensorBoard, `resmooth` in vz_line_chart). A NaN stays NaN and is not counted.
+    s_n = w s_(n-1) + (1 - w) v_n with s_0 = 0, displayed as s_n / (1 - w^n). Without the divisor, the first values
+    would be too
+    close to 0 (TensorBoard, `resmooth` in vz_line_chart). A NaN remains NaN and isn't counted.
     """
 
     def __init__(self, weight: float) -> None:
-        """Create a smoother with a weight of at least 0 (no smoothing) and less than 1.
-
-        Raises ValueError for other weights.
-        """
+        """Create a smoother. Raises ValueError unless the weight is at least 0 (no smoothing) and less than 1."""
         if not 0 <= weight < 1:
             raise ValueError(f"a smoothing weight is at least 0 and below 1, not {weight}")
         self.weight = weight
@@ -198,7 +206,7 @@ class Smoother:
         self._count = 0
 
     def update(self, values: Floats) -> Floats:
-        """Return the smoothed series of `values`, which must extend those of earlier calls."""
+        """Smooth `values`, which must extend the values of earlier calls."""
         fresh = values[len(self._smoothed) :]
         if len(fresh):
             self._smoothed.extend(self._extend(fresh))

@@ -1,4 +1,4 @@
-"""Line plot that stays fast with hundreds of thousands of points and is fully usable by keyboard."""
+"""Line plot that is fast with hundreds of thousands of points, and can be operated by keyboard."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ from gui.widgets.layouts import vbox
 
 _FOCUS_WIDTH = 2
 _NEAR_PX = 4
-"""Distance in pixels within which the pointer counts as on a mark."""
+"""Distance in pixels within which the pointer counts as being on a mark."""
 
 
 class LinePlot(QWidget):
     """Plot of lines over a horizontal axis that all plots of a group share.
 
-    The wheel zooms around the pointer, dragging pans, a double click follows the newest data. With the keyboard: Left and
-    Right move the crosshair, Shift+Left and Shift+Right pan, + and - zoom, Home follows the newest, Escape hides the
-    crosshair. The title row shows the values at the crosshair, or the newest ones. The topmost plot with a mark shows its label.
+    The wheel zooms around the pointer, dragging pans, and a double click returns to the newest data. On the keyboard,
+    Left and
+    Right move the crosshair, Shift+Left and Shift+Right pan, + and - zoom, Home returns to the newest data, and Escape
+    hides the
+    crosshair. The title row shows the values at the crosshair, or the newest ones. The label of a mark is shown by the
+    topmost
+    plot with the mark.
     """
 
     def __init__(
@@ -54,11 +58,11 @@ class LinePlot(QWidget):
             title: Heading and accessible name.
             group: Plots with the same horizontal axis.
             unit: Unit of the vertical axis.
-            scale: Factor from values to `unit`.
+            scale: Factor that converts values to `unit`.
             write: Formats a value in `unit`.
             low: Fixed lower limit in `unit`; None to follow the data.
             high: Fixed upper limit in `unit`; None to follow the data.
-            dense: Leave out the title row and narrow the axis; the parent shows the values (see `read`).
+            dense: Leave out the title row and use a narrow axis; the parent shows the values (see `read`).
             parent: Owner of the widget.
         """
         super().__init__(parent)
@@ -97,12 +101,12 @@ class LinePlot(QWidget):
         self.update_description()
 
     def add_line(self, key: str, style: LineStyle) -> None:
-        """Add a line unless there is one with that key."""
+        """Add a line, unless a line with this key exists."""
         if key not in self._lines:
             self._lines[key] = Line(style, self._view)
 
     def line_actions(self, menu: QMenu) -> list[QAction]:
-        """Return a switch for each line of the plot, which are children of `menu`."""
+        """Return an action for each line that shows or hides it; the actions belong to `menu`."""
         actions = []
         for key, line in self._lines.items():
             action = QAction(line.style.label, menu, checkable=True, checked=key not in self._hidden)
@@ -111,7 +115,7 @@ class LinePlot(QWidget):
         return actions
 
     def show_line(self, key: str, is_shown: bool) -> None:
-        """Show or hide the line of a key, also after it was removed and added again."""
+        """Show or hide a line. The choice also applies if the line is removed and added again."""
         self._hidden = self._hidden - {key} if is_shown else self._hidden | {key}
         if key in self._lines and not is_shown:
             self._lines[key].hide()
@@ -132,7 +136,10 @@ class LinePlot(QWidget):
         self.touch()
 
     def set_data(self, key: str, x: Floats, y: Floats) -> None:
-        """Show `y` over `x`. The arrays aren't copied, so they may only change on the GUI thread."""
+        """Set the values `y` at the positions `x`.
+
+        The arrays aren't copied, so they may change only on the GUI thread.
+        """
         line = self._lines[key]
         if len(x) < len(line.x):
             line.restart()
@@ -140,28 +147,28 @@ class LinePlot(QWidget):
         self.touch()
 
     def set_thresholds(self, thresholds: Sequence[Threshold]) -> None:
-        """Replace the thresholds; the vertical axis does not stretch to include them."""
+        """Replace the thresholds. The vertical axis isn't extended to include them."""
         self._view.annotations.show_thresholds(thresholds)
 
     def read(self, key: str) -> str:
-        """Return a line's formatted value at the crosshair, or else the newest one; a dash if there is none."""
+        """Return a line's formatted value at the crosshair, or its newest value; a dash if there is none."""
         line, cursor = self._lines[key], self.group.cursor
         return self._readout.write(line, line.latest if cursor is None else line.value_at(cursor))
 
     def restart(self) -> None:
-        """Drop the data before that of another run is set."""
+        """Remove the data, before the data of another run are set."""
         for line in self._lines.values():
             line.restart()
         self._span = None
 
     def set_smoothing(self, weight: float) -> None:
-        """Set the weight of the exponential moving average; 0 switches it off."""
+        """Set the weight of the moving average; 0 disables smoothing."""
         for line in self._lines.values():
             line.set_smoothing(weight)
         self.touch()
 
     def set_log(self, log: bool) -> None:
-        """Switch the vertical axis to logarithmic, which leaves out values of 0 and below, or back."""
+        """Set whether the vertical axis is logarithmic, which hides values of 0 and below."""
         self._log = log
         self._span = None
         self._view.left_axis.log = log
@@ -169,7 +176,7 @@ class LinePlot(QWidget):
         self.touch()
 
     def set_title(self, title: str) -> None:
-        """Set the heading and the accessible names."""
+        """Set the heading and the accessible name."""
         if title == self.title:
             return
         self.title = title
@@ -178,7 +185,7 @@ class LinePlot(QWidget):
         self._readout.set_title(title)
 
     def set_empty_text(self, text: str) -> None:
-        """Set the text that is shown while there are no data."""
+        """Set the text that is displayed while there are no data."""
         self._empty_text = text
         self._empty.setText(text)
 
@@ -187,7 +194,7 @@ class LinePlot(QWidget):
 
     @property
     def vertical_range(self) -> tuple[float, float]:
-        """Limits of the vertical axis; on a logarithmic axis, the logarithms of the limits."""
+        """Limits of the vertical axis; their logarithms if the axis is logarithmic."""
         return self._view.box.y_range
 
     @property
@@ -196,7 +203,7 @@ class LinePlot(QWidget):
         return self._view.box.x_range
 
     def redraw(self) -> None:
-        """Draw all changes. A hidden plot draws them when it is shown."""
+        """Draw all changes; a hidden plot waits until it is visible."""
         if not self.isVisible():
             return
         self._take_range()
@@ -210,7 +217,7 @@ class LinePlot(QWidget):
         self._write_values()
 
     def has_mark(self, mark: Mark) -> bool:
-        """Return True if this plot shows a mark: one for all plots, or for one of this plot's lines."""
+        """Return True if this plot shows a mark, which may be for all plots or for some lines."""
         return mark.of is None or not mark.of.isdisjoint(self._lines)
 
     def _show_marks(self) -> None:
@@ -224,7 +231,7 @@ class LinePlot(QWidget):
         return self._readout.describe(self._shown_lines, self.group.cursor, self._x_text) or self._empty_text
 
     def update_description(self) -> None:
-        """Update the latest values for screen readers."""
+        """Update the description for screen readers."""
         self.setAccessibleDescription(self.describe())
 
     def sizeHint(self) -> QSize:
@@ -241,7 +248,7 @@ class LinePlot(QWidget):
             painter.drawRect(self.rect().adjusted(1, 1, -1, -1))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
-        """Offer a switch for each line; the menu of a dense plot is that of its parent."""
+        """Open a menu that shows or hides lines. A dense plot leaves the menu to its parent."""
         if self._dense or len(self._lines) < 2:
             event.ignore()
             return
@@ -293,7 +300,7 @@ class LinePlot(QWidget):
         self.touch()
 
     def _take_range(self) -> None:
-        """Apply the group's range together with other changes, so that everything is painted once."""
+        """Apply the group's range to the view."""
         self._view.box.set_x_range(*self.group.range)
 
     def _moved_by_mouse(self) -> None:
@@ -309,7 +316,7 @@ class LinePlot(QWidget):
         self.group.set_cursor(pointed)
 
     def _step_cursor(self, direction: int) -> None:
-        """Move the crosshair to the next point of the longest line, or to the newest if it is hidden."""
+        """Move the crosshair to the next point of the longest line, or to the newest point if it is hidden."""
         longest = max(self._lines.values(), key=lambda line: len(line.x), default=None)
         if longest is None or not len(longest.x):
             return
@@ -333,7 +340,7 @@ class LinePlot(QWidget):
         self.touch()
 
     def _set_span(self, spans: list[tuple[float, float]]) -> None:
-        """Fit the vertical range to the drawn values, unless the current range fits well enough."""
+        """Fit the vertical range to the drawn values, unless the current range fits them well enough."""
         low, high = (None, None) if self._log else self._edges
         if low is None or high is None:
             if not spans:
@@ -348,7 +355,7 @@ class LinePlot(QWidget):
 
     @property
     def _x_text(self) -> str:
-        """Description of the crosshair's position, with the mark at it if this plot shows the mark's label."""
+        """Description of the crosshair's position, including the mark at it if this plot shows the mark's label."""
         cursor = self.group.cursor
         if cursor is None:
             return ""
@@ -364,11 +371,11 @@ class LinePlot(QWidget):
 
 
 def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
-    """Return True if data from `lowest` to `highest` is inside `span` and fills at least half of it."""
+    """Return True if the values from `lowest` to `highest` fit into `span` and fill at least half of it."""
     return span[0] <= lowest and highest <= span[1] and (highest - lowest) >= 0.5 * (span[1] - span[0])
 
 
 def _with_room(lowest: float, highest: float) -> tuple[float, float]:
-    """Widen a range so that curves and numbers don't touch the edges."""
+    """Extend a range so that curves and labels don't touch the edges."""
     room = 0.06 * (highest - lowest) or 0.05 * abs(highest) or 1.0
     return lowest - room, highest + room

@@ -1,4 +1,4 @@
-"""Title row of a plot, with its title, its unit, and the values of its lines."""
+"""Title row of a plot: its title, its unit, and the values of its lines."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gui.widgets.layouts import hbox
 _FIGURE_SPACE = "\u2007"
 _NO_BREAK_SPACE = "\u00a0"
 _SMALL = 420
-"""Minimum plot width in pixels, at a text size of 100 %, for a readout of any number of rows."""
+"""Minimum width of a plot, in pixels at a text size of 100 %, for a readout with any number of rows."""
 _MAX_ROWS = 1.8
-"""Maximum number of rows with names in a smaller plot."""
+"""Maximum number of rows of a readout with names in a smaller plot."""
 _BREAK_FROM = 24
-"""Minimum length in characters of labels that may wrap between words."""
+"""Minimum number of characters from which labels may wrap between words."""
 _GAP = Span(f"{_NO_BREAK_SPACE}{_NO_BREAK_SPACE} ")
 
 
 class Readout(QWidget):
-    """Names and values of the lines. Each number keeps the width of the longest text that it had."""
+    """Names and values of the lines. The width of each number never shrinks, so that the others don't move."""
 
     def __init__(self, title: str, unit: str, scale: float, write: Callable[[float], str]) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Readout(QWidget):
 
     @property
     def text(self) -> str:
-        """Titles and values of the lines as rich text."""
+        """Names and values of the lines, as rich text."""
         return self._values.text()
 
     def add_button(self, button: QAbstractButton) -> None:
@@ -61,7 +61,7 @@ class Readout(QWidget):
         self._heading.setText(title)
 
     def show_values(self, lines: Iterable[Line], cursor: float | None, x: str) -> None:
-        """Show the values of the lines at `cursor`, whose position `x` describes; None shows the newest values."""
+        """Show the values of the lines at `cursor`, or the newest ones if it is None; `x` describes the position."""
         self._read = [(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
         self._x = x
         self._show()
@@ -71,9 +71,9 @@ class Readout(QWidget):
         self._show()
 
     def _show(self) -> None:
-        """Show the values in one row if possible: without the unit if it doesn't fit, which is next to the title.
+        """Show the values, without the unit if they then fit into one row. The title also has the unit.
 
-        With many lines in a small plot, the names are only in the tool tip.
+        In a small plot with many lines, only the tool tip has the names.
         """
         spans = self._spans()
         if self._width_of(spans) > self._values.width():
@@ -95,7 +95,7 @@ class Readout(QWidget):
         return spans
 
     def describe(self, lines: Iterable[Line], cursor: float | None, x: str) -> str:
-        """Describe the newest values and those at the crosshair; "" if there are none."""
+        """Describe the newest values and those at the crosshair; return "" if there are none."""
         lines = list(lines)
         latest = self._value_words((line, line.latest) for line in lines)
         if not latest:
@@ -114,7 +114,7 @@ class Readout(QWidget):
         return write(value) if write is not None else self._write(value * self._scale)
 
     def _entry(self, line: Line, value: float | None, with_unit: bool, with_name: bool) -> list[Span]:
-        """Return the line's symbol, its label and its value, without line breaks between."""
+        """Return a line's symbol, its label and its value, which stay together when the text wraps."""
         written = self.write(line, value)
         label = line.style.label
         longest = self._longest[label] = max(self._longest.get(label, 0), len(written))

@@ -1,4 +1,4 @@
-"""Plot widget of pyqtgraph in the window's colors, for plots with few points."""
+"""pyqtgraph widget in the window's colors, for plots with few points."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from gui.style import theme
 
 
 def plain_text(anchor: tuple[float, float]) -> pg.TextItem:
-    """Return a text item for a plot. Its `setText` doesn't interpret HTML."""
+    """Return a text item for a plot whose text isn't interpreted as HTML."""
     return pg.TextItem(anchor=anchor)
 
 
 class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
-    """Plot that neither pans nor zooms. Its items are added in `draw` by a subclass, or by a function that the owner sets."""
+    """Plot that can't be panned or zoomed.
+
+    A subclass adds its items in `draw`, or the owner sets a function that does.
+    """
 
     def __init__(self, name: str) -> None:
         """Create a plot; `name` is its accessible name."""
@@ -33,7 +36,7 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         theme.notifier.changed.connect(self.recolor)
 
     def recolor(self) -> None:
-        """Draw everything in the colors of the current scheme."""
+        """Draw everything in the current color scheme."""
         colors = theme.colors()
         self.setBackground(colors.panel)
         self.showGrid(x=True, y=True, alpha=0.15)
@@ -44,12 +47,12 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self.redraw()
 
     def set_drawing(self, draw: Callable[[], None]) -> None:
-        """Set the function that adds the items. It is called at once and after each change of the color scheme."""
+        """Set the function that adds the items. It is called now and after each change of the color scheme."""
         self._draw = draw
         self.recolor()
 
     def label(self, side: str, text: str) -> None:
-        """Set the title of the axis "bottom" or "left" as plain text, which pyqtgraph would read as HTML."""
+        """Set the title of the axis "bottom" or "left". The text is escaped, because pyqtgraph renders HTML."""
         self.getAxis(side).setLabel(html.escape(text))
 
     def redraw(self) -> None:

@@ -1,4 +1,4 @@
-"""Drawing area of a plot: two axes and a box, whose curves are painted as one item."""
+"""Drawing area of a plot: two axes, and a box that paints all curves as one item."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from gui.style import theme
 
 
 class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
-    """GraphicsView with one box: pyqtgraph's PlotWidget without the menus, buttons and hidden axes that cost most of its time.
+    """GraphicsView with one box and two axes.
+
+    It lacks those features of pyqtgraph's PlotWidget that cost most of its time: menus, buttons and hidden axes.
 
     Signals:
-        double_clicked(): the user double-clicked.
-        left(): the pointer has left.
+        double_clicked(): the user has double-clicked.
+        left(): the pointer has left the view.
         resized(): the size has changed.
     """
 
@@ -56,11 +58,11 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
 
     @property
     def columns(self) -> int:
-        """Width of the box of curves in pixels."""
+        """Width in pixels of the box with the curves."""
         return max(2, int(self.box.width))
 
     def recolor(self) -> None:
-        """Apply the colors of the current scheme, and the text size."""
+        """Apply the current color scheme and text size."""
         self.setBackground(theme.colors().panel)
         self.annotations.set_font(self.font())
         for item in (self.left_axis, self.bottom_axis, self.annotations):
@@ -80,12 +82,12 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
 
 
 _ANTIALIASED_UP_TO = 400
-"""Maximum number of points of an antialiased curve. On longer ones antialiasing is slow and invisible."""
+"""Maximum number of points for antialiasing. On longer curves, it is slow and invisible."""
 _DOT = 7
 _LONE_DOT = 5
-"""Diameter of a point of a line without neighbors."""
+"""Diameter in pixels of the dot for a point without neighbors."""
 _FAR = 1e6
-"""Distance from the box in pixels at which coordinates are clipped."""
+"""Distance from the box in pixels to which coordinates are clipped."""
 
 _Mapping = tuple[float, float, float, float, float, float]
 """Limits of both axes, and the width and height of the box in pixels."""
@@ -93,7 +95,10 @@ _Mapping = tuple[float, float, float, float, float, float]
 
 @dataclass(eq=False)
 class Curve:
-    """Curve in axis units. `x` rises; NaN in `y` interrupts the line; `dots` draws a dot per point instead of a line."""
+    """Curve in axis units.
+
+    `x` must rise; NaN in `y` interrupts the line. With `dots`, each point is drawn as a dot.
+    """
 
     pen: QPen = field(default_factory=QPen)
     dots: bool = False
@@ -108,7 +113,7 @@ class Curve:
         self.pen = QPen(color, _DOT, style, Qt.PenCapStyle.RoundCap) if self.dots else QPen(color, 1, style)
 
     def set_data(self, x: Floats, y: Floats) -> tuple[float, float] | None:
-        """Set the points without copying; return the lowest and highest finite `y`, or None if there is none."""
+        """Set the points without copying them; return the minimum and maximum of the finite `y`, or None."""
         self.x, self.y = x, y
         self._mapped = None
         span = _span(y)  # which is finite where all is, and need not be looked for again then
@@ -131,7 +136,7 @@ class Curve:
                 painter.drawPolyline(piece)
 
     def _map(self, mapping: _Mapping) -> list[QPolygonF]:
-        """Return the points in pixels, in pieces without gaps."""
+        """Return the points in pixels, split at gaps."""
         if self._span is None:
             return []
         left, right, low, high, width, height = mapping
@@ -154,7 +159,7 @@ def _span(y: Floats) -> tuple[float, float] | None:
 
 
 class Curves(QGraphicsItem):
-    """All curves of a box, drawn in the order of their addition."""
+    """All curves in a box, drawn in the order in which they were added."""
 
     def __init__(self, box: ViewBox) -> None:
         super().__init__(box)

@@ -1,4 +1,4 @@
-"""Box that contains a plot's curves. It has the visible ranges, which the mouse can change."""
+"""Box with the curves of a plot, whose visible range the user can change with the mouse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QSizePo
 Range = tuple[float, float]
 
 _ZOOM_PER_NOTCH = 1.35
-"""Factor by which a notch of the wheel towards the user scales the visible range."""
+"""Factor by which the visible range grows for each notch of the wheel towards the user."""
 _NOTCH = 120
 """Units of Qt's wheel events per notch."""
 _DOTS_REACH = 4.0
@@ -22,9 +22,11 @@ _PANS = Qt.MouseButton.LeftButton | Qt.MouseButton.MiddleButton
 
 
 class ViewBox(QGraphicsWidget):
-    """Box that shows the ranges `x_range` and `y_range` of both axes.
+    """Box that shows the range `x_range` by `y_range`.
 
-    The wheel zooms the horizontal range around the pointer, and dragging pans. Drawing a frame of a moving plot took a third longer with pyqtgraph's box and axes.
+    The wheel zooms the horizontal range around the pointer, and dragging pans. With pyqtgraph's box and axes, drawing a
+    frame of
+    a moving plot took a third longer.
 
     Signals:
         x_range_changed(): the horizontal range has changed.
@@ -81,7 +83,7 @@ class ViewBox(QGraphicsWidget):
         return low + pixel / max(1.0, self.width) * (high - low)
 
     def shape(self) -> QPainterPath:
-        """Return the clip path, which includes dots on the upper and lower edges, and the right edge itself."""
+        """Return the clip path, which includes the right edge, and dots on the upper and lower edges."""
         path = QPainterPath()
         path.addRect(self.rect().adjusted(0, -_DOTS_REACH, 0.5, _DOTS_REACH))
         return path
@@ -109,7 +111,7 @@ class ViewBox(QGraphicsWidget):
 
 @lru_cache(maxsize=1024)
 def laid_out(text: str) -> QStaticText:
-    """Return `text` with a cached layout, because layout takes most of the time of drawing."""
+    """Return `text` with a cached layout, because layout takes most of the time for drawing text."""
     static_text = QStaticText(text)
     static_text.setTextFormat(Qt.TextFormat.PlainText)
     return static_text

@@ -1,4 +1,4 @@
-"""Declarations of all settings. Dialog, command palette and guide are generated from them."""
+"""Declarations of all settings, from which dialog, command palette and guide are generated."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Place = Literal["window", "notices", "folders", "cache"]
 class Setting:
     """Declaration of a setting.
 
-    `choices` maps values to titles. Numbers are in `unit` between `least` and `most`. `check` returns the problem with a
-    text.
+    `choices` maps values to titles. Numbers are in `unit`, between `least` and `most`. `check` returns the problem with
+    a text.
     """
 
     key: str
@@ -69,7 +69,7 @@ class Setting:
         return self.check(value) if self.check is not None and isinstance(value, str) else ""
 
     def overridden(self) -> str:
-        """Return the reason that the setting has no effect now; "" if it has."""
+        """Return the reason why the setting has no effect; "" if it has one."""
         return tr("Overridden by {variable}.").format(variable=self.variable) if self.variable in os.environ else ""
 
 
@@ -80,7 +80,7 @@ def _recipes() -> Mapping[str, str]:
 def _runs_problem(path: str) -> str:
     """Return the problem with a folder for runs.
 
-    The folder must contain nothing else, because other users lose access to it.
+    The folder must be empty except for runs, because other users lose access to it.
     """
     return _folder_problem(path, lambda folder: all((each / "job.toml").exists() for each in folder.iterdir()))
 
@@ -212,7 +212,7 @@ def sections() -> tuple[str, ...]:
 
 
 def as_tables() -> str:
-    """Return the settings as Markdown for the guide, with a table per section."""
+    """Return the settings as Markdown for the guide, with a table for each section."""
     parts = []
     for section in sections():
         rows = [f"| {each.title} | {each.help} |" for each in SETTINGS if each.section == section]

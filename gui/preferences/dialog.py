@@ -1,4 +1,4 @@
-"""Settings dialog with a search and all settings by section."""
+"""Settings dialog with all settings by section, and a search."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gui.widgets.layouts import hbox, resize_with_text, scroll_panel, vbox
 
 
 class PreferencesDialog(QDialog):
-    """Non-modal dialog whose changes apply at once."""
+    """Non-modal dialog whose changes take effect immediately."""
 
     def __init__(self, preferences: Preferences, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -43,14 +43,14 @@ class PreferencesDialog(QDialog):
         preferences.changed.connect(lambda key: self.rows[key].show_value())
 
     def showEvent(self, event: QShowEvent) -> None:
-        """Refresh the values, which other windows and the terminal may have changed."""
+        """Update the values, which other windows and the terminal may have changed."""
         super().showEvent(event)
         for row in self.rows.values():
             row.show_value()
         self._focus_search()
 
     def choose(self, key: str) -> None:
-        """Scroll a setting into view and focus it."""
+        """Scroll to a setting, and focus it."""
         self.search.clear()
         row = self.rows[key]
         self._scroll.ensureWidgetVisible(row, 0, 60)
@@ -96,9 +96,9 @@ _TYPING_MS = 250
 
 
 class SettingRow(LabelledField):
-    """Editor of one setting.
+    """Editor for a setting.
 
-    Choices are saved at once, typed values on Enter or when the field loses the focus. Invalid values are not saved.
+    Choices are saved immediately, typed values on Enter or when the field loses the focus. Invalid values aren't saved.
     """
 
     def __init__(self, setting: Setting, preferences: Preferences) -> None:
@@ -124,7 +124,7 @@ class SettingRow(LabelledField):
             self.editor.edited.connect(self.commit)
 
     def matches(self, words: list[str]) -> bool:
-        """Return True if the row contains all of these lower-case words."""
+        """Return True if the row contains all of these words, which are in lower case."""
         hay = f"{self.setting.section} {self.setting.title} {self.setting.help}".lower()
         hay += " ".join(self.setting.offered().values()).lower()
         return all(word in hay for word in words)
@@ -148,7 +148,7 @@ class SettingRow(LabelledField):
         )
 
     def commit(self) -> None:
-        """Save the value of the editor, or show its problem."""
+        """Save the value in the editor, or show its problem."""
         problem = self._preferences.set(self.setting.key, self._typed())
         if problem:
             self._show_problem(problem, "error")
@@ -162,7 +162,7 @@ class SettingRow(LabelledField):
         return value
 
     def _check(self) -> None:
-        """Show the problem with the typed value. Folders are checked in the background once typing pauses."""
+        """Show the problem with the typed value. Folders are checked in the background when typing pauses."""
         if self.setting.kind == "folder":
             self._check_timer.start()
         else:
@@ -199,7 +199,7 @@ class SettingRow(LabelledField):
         return f"{significant(value)} {self.setting.unit}".strip()
 
     def _line(self) -> QWidget:
-        """Return the editor, with the unit of a number behind it."""
+        """Return the editor, followed by its unit if it has one."""
         if self.setting.kind not in ("number", "whole"):
             return self.editor
         self.editor.setFixedWidth(theme.scaled(_NUMBER_WIDTH))

@@ -1,4 +1,4 @@
-"""Effects of the settings, which are applied at the start and after each change."""
+"""Effects of the settings, applied at the start and after each change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Effects(QObject):
-    """Applies theme, units and the form's defaults at once, and other settings once the workspace exists."""
+    """Applies theme, units and the form's defaults immediately, and the other settings when the workspace exists."""
 
     def __init__(self, preferences: Preferences, context: AppContext, parent: QObject) -> None:
         super().__init__(parent)
@@ -35,7 +35,7 @@ class Effects(QObject):
         preferences.changed.connect(self._on_changed)
 
     def complete(self, workspace: Workspace) -> None:
-        """Apply the settings of parts that are created after the first paint."""
+        """Apply the settings for parts that are created after the first paint."""
         self._workspace = workspace
         preferences, bar = self._preferences, workspace.monitor.bar
         later: dict[str, Callable[[], None]] = {
@@ -54,7 +54,7 @@ class Effects(QObject):
         }
 
     def select_default_devices(self) -> None:
-        """Select the default devices of new jobs, unless the default is to keep the last selection."""
+        """Select the default devices for new jobs, unless the last selection should be kept."""
         default = self._preferences.text("default_devices")
         if self._workspace is None or default == "last":
             return

@@ -1,4 +1,4 @@
-"""Current values of the settings from all places that store them."""
+"""Current values of the settings, from all places where they are stored."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Preferences(QObject):
     """Reader and writer of all settings.
 
     Signals:
-        changed(str): The setting with this key has a new value.
-        failed(str): A setting could not be saved; the argument is a message for the user.
+        changed(str): the setting with this key has a new value.
+        failed(str): a setting could not be saved; the argument is a message for the user.
     """
 
     changed = Signal(str)
@@ -35,10 +35,10 @@ class Preferences(QObject):
         super().__init__(parent)
         self._settings = settings
         self._limiting: float | None = None
-        """New limit of the cache in GiB while the engine applies it."""
+        """New cache limit in GiB while the engine applies it; None otherwise."""
 
     def value(self, key: str) -> Value:
-        """Return the value of a setting; its default if no valid value is stored."""
+        """Return the value of a setting, or its default if no valid value is stored."""
         setting = BY_KEY[key]
         value = self._stored(setting)
         return setting.standard if setting.place == "window" and setting.problem(value) else value
@@ -55,7 +55,7 @@ class Preferences(QObject):
         return self.value(key) == BY_KEY[key].standard
 
     def set(self, key: str, value: Value) -> str:
-        """Save a value. If it is invalid, save nothing and return its problem; otherwise return ""."""
+        """Save a value, and return "". If the value is invalid, save nothing and return its problem."""
         setting = BY_KEY[key]
         problem = setting.problem(value)
         if problem or value == self.value(key):
@@ -69,7 +69,7 @@ class Preferences(QObject):
         return ""
 
     def reset(self, key: str) -> str:
-        """Reset a setting to its default; return an error message, or "" for success."""
+        """Reset a setting to its default; return an error message, or ""."""
         return self.set(key, BY_KEY[key].standard)
 
     def _stored(self, setting: Setting) -> Value:
@@ -102,7 +102,10 @@ class Preferences(QObject):
             self._settings.set(setting.key, value)
 
     def _limit_cache(self, gib: float) -> None:
-        """Set the cache limit through the terminal command, which also deletes old entries. The window never reads the cache."""
+        """Set the cache limit with the terminal command, which also deletes old entries.
+
+        The window itself never reads the cache.
+        """
         command = [sys.executable, "-m", "footplate", "cache", "--limit", f"{gib:g}"]
 
         def limit() -> str:

@@ -1,1 +1,1 @@
-"""Page of one run."""
+"""Page for a run."""

@@ -30,16 +30,16 @@ from gui.widgets.labels import ElidedLabel, WrappingLabel
 from gui.widgets.layouts import hbox, vbox
 
 _CLASS_METRICS = ("F1", "IoU", "Recall")
-"""Metrics by which classes are ranked; the first known one is used."""
+"""Metrics by which classes are ranked, in order of preference."""
 
 
 class ResultCard(QFrame):
     """Card with the result of a run that has ended, and buttons for the next steps if it has a checkpoint.
 
     Signals:
-        trial_requested(): the user wants to predict for an image.
-        mistakes_requested(): the user wants to see samples that the model gets wrong.
-        conversion_requested(): the user wants to export the model.
+        trial_requested(): the user wants to predict an image.
+        mistakes_requested(): the user wants to see samples for which the model is wrong.
+        conversion_requested(): the user wants to convert the model.
         export_requested(): the user wants to export the run.
 
     Attributes:
@@ -87,7 +87,7 @@ class ResultCard(QFrame):
         self.setLayout(vbox(top, self.cause, below, spacing=2, margins=(10, 6, 8, 4)))
 
     def show_result(self, run: RunFolder, data: RunData, cause: str) -> None:
-        """Show the result of a run that has ended; `cause` is the cause of its failure, or ""."""
+        """Show the result of a run that has ended; `cause` is the cause of a failure, or ""."""
         self._folder = str(run.path)
         self.heading.setText(_heading(data))
         self.heading.setToolTip(self.heading.text())
@@ -106,7 +106,7 @@ class ResultCard(QFrame):
 
 
 def _heading(data: RunData) -> str:
-    """Return the best metric and the weakest class, as in "78.0 % top-1 · worst class: Shirt (F1 45.0 %)"."""
+    """Return the best metric and the worst class, as in "78.0 % top-1 · worst class: Shirt (F1 45.0 %)"."""
     if not data.validations.measures:
         return tr("Ended before its first validation")
     best = best_metric(data)
@@ -174,7 +174,7 @@ def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
 
 
 class _Advice(NamedTuple):
-    """Advice text and the settings that it offers; `further` is True if they continue the same run."""
+    """Advice, and the settings that it suggests; `further` is True if they are for the same run."""
 
     sentence: str
     choices: tuple[Choice, ...] = ()
@@ -182,10 +182,10 @@ class _Advice(NamedTuple):
 
 
 class VerdictCard(QFrame):
-    """Card with the advice after a run; hidden until the run has ended and there is advice.
+    """Card with advice after a run; hidden until the run has ended, and if there is no advice.
 
     Signals:
-        requested(dict, bool): values for fields of the job; True to train the same run further.
+        requested(dict, bool): the user wants to apply these values, by job field; True to train the same run further.
     """
 
     requested = Signal(object, bool)
@@ -201,7 +201,7 @@ class VerdictCard(QFrame):
         self.hide()
 
     def show_data(self, data: RunData) -> None:
-        """Show the advice after the run's last execution; hide the card if there is none."""
+        """Show the advice after the run's last execution, or hide the card if there is none."""
         advice = _advice(data)
         if advice == self._advice:
             return

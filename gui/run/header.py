@@ -1,4 +1,4 @@
-"""Header of a run's page: hero row, notes, result, tabs of the views, curve controls, and banner of a remote run."""
+"""Header of a run's page: top row, notes, result, tabs, curve controls, and the banner of a remote run."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ VIEW_KEYS = "Ctrl+PgUp", "Ctrl+PgDown"
 
 
 class RunHeader(QWidget):
-    """Header with the state of a run, the tabs of its views, and the controls of all curves.
+    """Header with the state of a run, the tabs of its views, and the controls for all curves.
 
     Attributes:
         tabs: Tabs in the order of `VIEWS`; the page shows the current view.
         result: Result of a run that has ended.
-        controls: Controls of the curves, in a popup below `options`.
-        elsewhere: Button to save the last state in another folder, visible if the disk rejects it.
+        controls: Controls for the curves, in a popup below `options`.
+        elsewhere: Button that saves the last state in another folder, visible if the disk can't store it.
     """
 
     def __init__(self, actions: Actions, parent: QWidget | None = None) -> None:
@@ -96,11 +96,11 @@ class RunHeader(QWidget):
         charts.group.following_changed.connect(lambda following: self.newest.setVisible(not following))
 
     def show_curve_tools(self, shown: bool) -> None:
-        """Show or hide the controls of the curves; the row keeps its height."""
+        """Show or hide the controls for the curves. The row keeps its height."""
         self._curve_tools.setVisible(shown)
 
     def show_run(self, run: RunFolder, data: RunData, status: RunStatus, is_loading: bool) -> None:
-        """Show the state of `run`, whose log may still be read."""
+        """Show the state of `run`, whose log may not have been read in full."""
         if run is not self._run:
             self._run, self._job = run, run.job()
             self.remote.show_run(run)
@@ -115,7 +115,7 @@ class RunHeader(QWidget):
 
 
 class CurveOptions(QDialog):
-    """Popup with the controls of the curves and the list of plots; a click elsewhere or Esc closes it."""
+    """Popup with the controls for the curves and the list of plots. A click elsewhere or Escape closes it."""
 
     def __init__(self, charts: RunCharts, controls: CurveControls, below: QWidget) -> None:
         super().__init__(below, Qt.WindowType.Popup)
@@ -127,7 +127,7 @@ class CurveOptions(QDialog):
         self.setLayout(self._column)
 
     def open_below(self) -> None:
-        """List the current plots, and show the popup below its button."""
+        """List the current plots, and open the popup below its button."""
         if self._list is not None:
             self._column.removeWidget(self._list)
             self._list.deleteLater()
@@ -150,22 +150,22 @@ def _tabs() -> QTabBar:
 
 
 _MAX_WARNINGS = 3
-"""Maximum number of warnings on screen; the log has all."""
+"""Maximum number of visible warnings. The log contains all."""
 
 _FIRST = ("out_of_memory", "step_skipped", "steps_passed_over")
-"""Warnings about changes to the training itself, which are shown first; the newest other ones follow."""
+"""Warnings about changes to the training, which are shown first, followed by the newest other warnings."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """Line of the header."""
+    """Line of notes in the header."""
 
     kind: Literal["muted", "warning"]
     text: str
 
 
 def notes(data: RunData) -> list[Note]:
-    """Return all notes on a run."""
+    """Return all notes about a run."""
     found = [Note("muted", text) for text in (_resumed_text(data), _restarted_text(data)) if text]
     newest_first = reversed(data.warnings.values())
     shown = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _FIRST)[:_MAX_WARNINGS]
@@ -173,7 +173,7 @@ def notes(data: RunData) -> list[Note]:
 
 
 class NotesView(QWidget):
-    """View with the notes on a run; hidden if there are none."""
+    """View of the notes about a run; hidden if there are none."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -184,7 +184,7 @@ class NotesView(QWidget):
         self.hide()
 
     def show_data(self, data: RunData) -> None:
-        """Show the notes on a run."""
+        """Show the notes about a run."""
         found = notes(data)
         if found == self._shown:
             return
@@ -229,10 +229,10 @@ def _devices(started: RunStarted) -> str:
 
 
 class RemoteBar(QWidget):
-    """Banner of a run on another machine.
+    """Banner for a run on another machine.
 
     Signals:
-        fetched(): a file of the run was downloaded.
+        fetched(): a file of the run has been downloaded.
     """
 
     fetched = Signal()
@@ -277,7 +277,7 @@ class RemoteBar(QWidget):
         self.files.close()
 
     def _list_files(self) -> None:
-        """List the files on a thread, then show them in a menu."""
+        """List the files on a worker thread, then show them in a menu."""
         assert self._run is not None
         run = self._run
         in_background(

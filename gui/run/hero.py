@@ -1,4 +1,4 @@
-"""Row at the top of a run's page: best metric, title, state, progress, time left, and the buttons that control it."""
+"""Top row of a run's page: best metric, title, state, progress, remaining time, and buttons."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _KINDS: dict[StatusLabel, str] = {
     "Stopped": "muted",
     "Paused": "muted",
 }
-"""Styles of the states."""
+"""Label styles of the states."""
 _FIGURE_WIDTH = 96
-"""Minimum width of the metric and of the time, so that changing numbers don't move the rest."""
+"""Minimum width of the metric and of the time, so that changing numbers don't move other widgets."""
 
 
 class RunHero(QWidget):
-    """Row about a run, whose height is constant regardless of the known facts."""
+    """Row about a run, whose height doesn't depend on what is known about the run."""
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class RunHero(QWidget):
     def show_run(
         self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_reading: bool = False
     ) -> None:
-        """Show a run; `is_reading` means that its log has not been read."""
+        """Show a run. If `is_reading`, its log hasn't been read in full."""
         _set(self.title, run_heading(job, data) if job is not None else run.run_id)
         text = tr("Reading the run's log…") if is_reading else _state_text(status)
         _set(self.state, f"{STATE_MARKS.get(status.label, '')} {text}".strip())
@@ -95,7 +95,7 @@ class RunHero(QWidget):
         self.progress.setValue(round(1000 * (status.fraction or 0)))
 
     def _show_time(self, data: RunData, status: RunStatus) -> None:
-        """Show time left and speed of an active run, or the duration of one that has ended."""
+        """Show remaining time and speed of an active run, or the duration of one that has ended."""
         time, note = "", ""
         if status.active and status.label != "Waiting":
             share = f"{100 * status.fraction:.0f} %" if status.fraction is not None else ""
@@ -117,7 +117,7 @@ def _note(metric: BestMetric) -> str:
 
 
 def _state_text(status: RunStatus) -> str:
-    """Return the state without the cause of a failure and the result, which the card below the hero shows."""
+    """Return the state, without the cause of a failure and the result, which the card below shows."""
     if status.label in FAILED_LABELS:
         return status.label
     if status.label == "Completed" and status.epochs:
@@ -169,7 +169,7 @@ def best_metric(data: RunData) -> BestMetric:
 
 
 def _main_metric(data: RunData) -> str:
-    """Return the metric that selects the best checkpoint, else the first that isn't a loss; "" if there is none."""
+    """Return the metric that selects the best checkpoint, or the first metric that isn't a loss, or ""."""
     known = [name for name, column in data.validations.measures.items() if np.isfinite(column.values).any()]
     chosen = data.started.job.checkpoints.best_by if data.started is not None else ""
     candidates = [name for name in known if name == chosen] or [name for name in known if name != "loss"] or known

@@ -1,4 +1,4 @@
-"""Python code that loads the checkpoint of a run without Footplate's window."""
+"""Python code that loads a run's checkpoint without Footplate's window."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ model.set_submodule(name, first)"""
 
 
 def loading_code(job: Job, plan: Planned, path: str, kind: str) -> str:
-    """Return Python code that builds the model of `job` and loads the checkpoint at `path`.
+    """Return Python code that builds the model of `job`, and loads the checkpoint at `path`.
 
     Args:
         job: Job of the run.
-        plan: Its plan, with classes and channels.
+        plan: Plan of the run, with classes and channels.
         path: Path of the checkpoint.
-        kind: "best" (model state only) or "last" (model state and training state).
+        kind: "best" (model state only) or "last" (model and training state).
     """
     state = f"torch.load({path!r}, weights_only=True)" + ('["model"]' if kind == "last" else "")
     return f"{_build_code(job, plan)}\nmodel.load_state_dict({state})"
 
 
 def _build_code(job: Job, plan: Planned) -> str:
-    """Return code that builds the run's model without weights as the variable `model`."""
+    """Return code that builds the run's model as the variable `model`, without weights."""
     classes, channels = len(plan.classes), plan.channels
     other = "" if channels == 3 else _OTHER_CHANNELS.format(channels=channels)
     entry = load_catalogue().model(job.model.name)
@@ -50,7 +50,7 @@ def _build_code(job: Job, plan: Planned) -> str:
 
 
 def _from_library(job: Job, plan: Planned, other: str, predicts: PredictionKind) -> str:
-    """Return code that builds a model of timm or torchvision."""
+    """Return code that builds a timm or torchvision model."""
     classes, channels = len(plan.classes), plan.channels
     if job.model.name.startswith(TIMM):
         arguments = f"{job.model.name!r}, {classes}, {channels}, {plan.image_size}"
@@ -85,7 +85,10 @@ def _from_package(job: Job, plan: Planned) -> str:
 
 
 def _score_count(job: Job, classes: int) -> int:
-    """Return the number of scores that a model from a file or a package returns; detectors score a background, too."""
+    """Return the number of scores that a model from a file or package outputs.
+
+    Detectors also score a background class.
+    """
     entry = load_catalogue().task(job.task)
     if entry is not None and entry.scores is not None:
         return entry.scores

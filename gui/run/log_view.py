@@ -1,4 +1,4 @@
-"""Log of a run, newest line at the bottom."""
+"""Log of a run, with the newest line at the bottom."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gui.widgets.buttons import keep_room, styled, tool_button
 from gui.widgets.layouts import hbox, vbox
 
 MAX_LINES = 20_000
-"""Maximum number of lines on screen; the log file has all."""
+"""Maximum number of visible lines. The log file contains all."""
 
 _BATCH = 400
-"""Number of lines per update, so that the window stays responsive."""
+"""Maximum number of lines per update, so that the window stays responsive."""
 
 _PREFIXES: dict[LineKind, str] = {"warning": "Warning: ", "error": "Error: "}
 
 
 class LogView(QWidget):
-    """Log that follows its end unless the user scrolls up."""
+    """Log that scrolls to its end, unless the user has scrolled up."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -72,7 +72,7 @@ class LogView(QWidget):
         bar.setValue(bar.maximum())
 
     def recolor(self, lines: list[Line]) -> bool:
-        """Rewrite all lines in the current colors; return True if some remain for `show_lines`."""
+        """Write all lines again in the current colors; return True if some remain for `show_lines`."""
         self.clear()
         return self.show_lines(lines)
 

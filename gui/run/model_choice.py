@@ -1,4 +1,4 @@
-"""Editors of a checkpoint and of devices, shared by all forms that use a model."""
+"""Editors for a checkpoint and for devices, which all forms that use a model share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEST = ("best", "best", "")
 
 
 class CheckpointEditor(ChoiceEditor):
-    """Choice of a checkpoint, the best one first.
+    """Selection of a checkpoint, with the best one first.
 
     Signals:
         refreshed(): `found` is up to date.
@@ -37,7 +37,7 @@ class CheckpointEditor(ChoiceEditor):
         self._run: RunFolder | None = None
 
     def show_run(self, run: RunFolder) -> None:
-        """List the checkpoints of `run` on a thread."""
+        """List the checkpoints of `run` on a worker thread."""
         self._run = run
         self.refresh()
 
@@ -59,11 +59,11 @@ class CheckpointEditor(ChoiceEditor):
 
 
 class DevicesEditor(QWidget):
-    """Check boxes for this machine's GPUs and for the CPU, which excludes GPUs.
+    """Check boxes for this machine's GPUs and for the CPU. Checking the CPU unchecks the GPUs, and vice versa.
 
     Signals:
         edited(): the checked devices may have changed.
-        rebuilt(): the boxes were recreated and are last in the tab order.
+        rebuilt(): the boxes have been recreated, and are last in the tab order.
 
     Attributes:
         boxes: Check boxes by device.
@@ -73,7 +73,7 @@ class DevicesEditor(QWidget):
     rebuilt = Signal()
 
     def __init__(self, activity: str) -> None:
-        """Create the boxes; `activity` such as "Evaluate" begins their accessible names."""
+        """Create the boxes. Their accessible names start with `activity`, such as "Evaluate"."""
         super().__init__()
         self._activity = activity
         self._run_devices: tuple[str, ...] = (CPU,)
@@ -83,18 +83,18 @@ class DevicesEditor(QWidget):
         self._rebuild()
 
     def show_devices(self, devices: Sequence[str]) -> None:
-        """Check the `devices` of a run that are on this machine; if none is, check the CPU."""
+        """Check those `devices` of a run that are on this machine, or the CPU if there are none."""
         self._run_devices = tuple(devices) or (CPU,)
         self._rebuild()
 
     def set_gpus(self, titles: Mapping[str, str]) -> None:
-        """Set the titles of this machine's GPUs by their UUIDs."""
+        """Set the titles of this machine's GPUs, by UUID."""
         if titles != self._titles:
             self._titles = dict(titles)
             self._rebuild()
 
     def value(self) -> tuple[str, ...]:
-        """Return the checked devices; the CPU is repeated for each worker of the run."""
+        """Return the checked devices. The CPU is repeated for each worker of the run."""
         chosen = [device for device, box in self.boxes.items() if box.isChecked()]
         workers = self._run_devices.count(CPU) or 1
         return tuple(each for device in chosen for each in [device] * (workers if device == CPU else 1))
@@ -126,7 +126,7 @@ class DevicesEditor(QWidget):
 
 
 class FormGrid(QGridLayout):
-    """Form with a row per (title, accessible name, editor); a row without a title has only its editor."""
+    """Form with a row for each (title, accessible name, editor). A row without title has only its editor."""
 
     def __init__(self, *rows: tuple[str, str, QWidget]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pages for work with a run's model (form, progress, failure and result), and the process that does the work."""
+"""Pages for work with a run's model: form, progress, failure and result; and the process that does it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from gui.widgets.layouts import fault_page, working_page
 
 FORM, WORKING, FAILURE, RESULT, READING = range(5)
 _MAX_WARNINGS = 5
-"""Maximum number of warnings shown during the work."""
+"""Maximum number of warnings that are shown during the work."""
 
 
 class OrderPages(QStackedWidget):
-    """Stack of pages for one kind of work with a run's model, one order at a time.
+    """Stack of pages for one kind of work with a run's model, which executes one order at a time.
 
-    The work continues while another run is on screen.
+    The work continues if another run is opened.
 
     Signals:
-        done(str): path of the file with the results for the run on screen.
-        message(str, str): result of the work, with the severity "info" or "warning".
+        done(str): the path of the file with the results for the open run.
+        message(str, str): the result of the work, with the severity "info" or "warning".
     """
 
     done = Signal(str)
@@ -43,7 +43,7 @@ class OrderPages(QStackedWidget):
 
         Args:
             title: Name of the work, such as "The prediction".
-            form: Page that asks for an order.
+            form: Page that requests an order.
             result: Page that shows the results.
             first: Widget of the form that gets the focus.
             reading: Text of the page READING.
@@ -72,17 +72,17 @@ class OrderPages(QStackedWidget):
         self.child.failed.connect(lambda text: self._on_refused((Problem("", text, tr("Try again.")),)))
 
     def show_run(self, run: RunFolder | None, page: int = FORM) -> None:
-        """Show the work on `run` if it is running; otherwise show `page`."""
+        """Show the progress if work on `run` is in progress; otherwise, show `page`."""
         self._run = run
         self.setCurrentIndex(WORKING if self.is_working else page)
 
     @property
     def is_working(self) -> bool:
-        """True while work on the run on screen is running."""
+        """True while work on the open run is in progress."""
         return self.child.running and self._is_for_run(self.child.order)
 
     def start(self, order: Order) -> None:
-        """Execute `order` unless work on another run is in progress."""
+        """Execute `order`, unless work on another run is in progress."""
         if self.child.running and not self.is_working:
             self.message.emit(
                 tr("{title} of another run is still running. Wait for it, or cancel it there.").format(
@@ -109,7 +109,7 @@ class OrderPages(QStackedWidget):
             self.retry.setFocus()
 
     def close_work(self) -> None:
-        """Stop the work because the window closes."""
+        """Stop the work when the window closes."""
         self.child.close()
 
     def _is_for_run(self, order: Order | None) -> bool:

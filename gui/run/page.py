@@ -1,4 +1,4 @@
-"""Page of the run on screen: header, curves and log, classes, predictions, model and its use."""
+"""Page of the open run: header, curves and log, classes, predictions, model and its use."""
 
 from __future__ import annotations
 
@@ -42,12 +42,14 @@ _IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".w
 
 
 class RunPage(QWidget):
-    """Page of the run that a `RunSession` follows. The chosen view stays from run to run.
+    """Page of the run that a `RunSession` follows. The selected view remains selected for other runs.
 
     Signals:
-        setting_requested(str, object): field of the job and its value for the next run.
-        changes_requested(RunFolder, dict, bool): run and values to put into the form; True to train it further.
-        message(str, str): result of an export, or a run that does not respond, with the severity.
+        setting_requested(str, object): the user wants to set this job field to this value for the next run.
+        changes_requested(RunFolder, dict, bool): the user wants to put the run with these values into the form; True to
+            train it
+            further.
+        message(str, str): the result of an export, or a run that doesn't respond, with the severity.
     """
 
     setting_requested = Signal(str, object)
@@ -123,19 +125,19 @@ class RunPage(QWidget):
             self._on_opened()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Set this machine's devices and the titles of its GPUs."""
+        """Set the devices of this machine, and the titles of its GPUs."""
         self._gpu_titles = {gpu.uuid: gpu_title(gpu) for gpu in snapshot.gpus}
         self.store.name_gpus({**self._titles, **self._gpu_titles})
         for view in self._model_views.values():
             view.set_gpus(self._gpu_titles)
 
     def name_devices(self, titles: Mapping[str, str]) -> None:
-        """Set the titles of the devices of all machines by their ids in jobs."""
+        """Set the titles of the devices on all machines, by their ids in jobs."""
         self._titles = titles
         self.store.name_gpus({**titles, **self._gpu_titles})
 
     def prepare(self) -> None:
-        """Create the plots soon, because that takes 0.1 s, which should not delay the start of a run."""
+        """Schedule the creation of the plots, which takes 0.1 s and should not delay the start of a run."""
         QTimer.singleShot(_PREPARE_MS, self, self._build)
 
     def _on_opened(self) -> None:
@@ -154,7 +156,7 @@ class RunPage(QWidget):
         self._show()
 
     def _reload_models(self) -> None:
-        """Reload the views of the model after a file was added to the run folder."""
+        """Reload the views of the model, because a file was added to the run folder."""
         if self.store.run is not None:
             run = RunFolder(self.store.run.path)  # the views reload for a new object
             for view in self._model_views.values():
@@ -199,7 +201,7 @@ class RunPage(QWidget):
         self.header.tabs.setCurrentIndex(view)
 
     def show_use(self, use: int) -> None:
-        """Show one of the uses of the model, given by its index in the view of uses."""
+        """Show one of the uses of the model, given by its index in the use view."""
         self.show_view(PREDICT)
         view = self._model_views[PREDICT]
         assert isinstance(view, UseView)
@@ -213,12 +215,12 @@ class RunPage(QWidget):
         self.views.setCurrentIndex(view)
 
     def _show_result_card(self) -> None:
-        """Show the result above the curves; the other views and an enlarged plot need its room."""
+        """Show the result above the curves. Other views and an enlarged plot need its space."""
         has_room = self.header.tabs.currentIndex() == CURVES and self._curves.currentWidget() is not self.large
         self.result.setVisible(self._is_result_shown and has_room)
 
     def _make_model_view(self, number: int) -> None:
-        """Create the view of the model or its use when it is first shown."""
+        """Create the view of the model or of its use when it is first shown."""
         view = self._model_views[number] = ModelView() if number == EVALUATE else UseView()
         view.message.connect(self.message)
         view.set_gpus(self._gpu_titles)
@@ -236,13 +238,14 @@ class RunPage(QWidget):
         view.show_mistakes()
 
     def choose_image(self) -> None:
-        """Ask for an image to predict for."""
+        """Open a dialog to choose an image to predict."""
         choose_files(self, tr("Try an image"), self.try_images)
 
     def try_images(self, paths: Sequence[str]) -> None:
-        """Predict for the dropped images.
+        """Predict dropped images.
 
-        While the run is active, predict for the first image with the newest checkpoints; otherwise add all to the form.
+        While the run is active, predict the first one with each new checkpoint. Otherwise, add all to the prediction
+        form.
         """
         run, images = self.store.run, [path for path in paths if _is_image(path)]
         if run is None or not images:
@@ -279,7 +282,7 @@ class RunPage(QWidget):
         choose(self, tr("Save the last state in"), "", folder=True, chosen=self.store.save_elsewhere)
 
     def export(self, run: RunFolder, path: Path) -> None:
-        """Export `run` to a zip file and report the outcome."""
+        """Export `run` to a zip file, and report the result."""
         self.message.emit(
             tr("Exporting {run_id}; collecting machine information takes a few seconds…").format(run_id=run.run_id),
             "info",
@@ -287,7 +290,7 @@ class RunPage(QWidget):
         self.exporter.start(run, path)
 
     def close_work(self) -> None:
-        """Stop background work because the window closes."""
+        """Stop background work when the window closes."""
         self.exporter.close()
         self.header.remote.close_work()
         self.live.close_work()
@@ -295,14 +298,14 @@ class RunPage(QWidget):
             view.close_work()
 
     def _reserve_room(self, is_active: bool) -> None:
-        """Reserve space for the step times while the run is active, so that the plots don't move when they appear."""
+        """Reserve space for the step times of an active run, so that the plots don't move when they appear."""
         policy = self.time.sizePolicy()
         if policy.retainSizeWhenHidden() != is_active:
             policy.setRetainSizeWhenHidden(is_active)
             self.time.setSizePolicy(policy)
 
     def _give_room_to_curves(self) -> None:
-        """Give the curves the height that the strategy view no longer needs."""
+        """Use the height that the strategy view doesn't need for the curves."""
         charts, strategy, log = self._splitter.sizes()
         spare = strategy - self.strategy.maximumHeight()
         if not self.strategy.isHidden() and spare > 0:
@@ -357,15 +360,15 @@ def _is_image(path: str) -> bool:
 
 
 def _dropped_images(event: QDropEvent) -> list[str]:
-    """Return the paths of the dropped files if all are local images; otherwise an empty list."""
+    """Return the paths of the dropped files if all of them are local images; otherwise, an empty list."""
     paths = [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
     return paths if all(map(_is_image, paths)) else []
 
 
 class Exporter(JsonLinesProcess):
-    """Child process that exports one run at a time. Inspecting the machine for an export takes seconds.
+    """Child process that exports runs, one at a time. Its result is the path of the zip file.
 
-    Its result is the path of the zip file.
+    Inspecting the machine for an export takes seconds.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -373,7 +376,7 @@ class Exporter(JsonLinesProcess):
         self._target = Path()
 
     def start(self, run: RunFolder, target: Path) -> None:
-        """Write `run` to `target`, replacing an existing file."""
+        """Export `run` to `target`, replacing an existing file."""
         self._target = target
         self.run(["export", run.run_id, "--zip", str(target), "--replace"])
 

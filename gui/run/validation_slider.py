@@ -1,4 +1,4 @@
-"""Slider over the validations of a run, which follows the newest one."""
+"""Slider that selects a validation of a run, and follows the newest one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _KEYS = tr("Left and Right step through the validations; Home and End go to the 
 
 
 class ValidationSlider(QWidget):
-    """Slider over the validations of a run.
+    """Slider that selects a validation of a run.
 
     Signals:
-        moved(int): index of the chosen validation.
+        moved(int): the index of the selected validation.
 
     Attributes:
-        position: Index of the chosen validation; -1 if there is none.
+        position: Index of the selected validation; -1 if there is none.
     """
 
     moved = Signal(int)
@@ -59,7 +59,7 @@ class ValidationSlider(QWidget):
         self.position, self._validations, self._best = -1, (), None
 
     def show_validations(self, validations: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
-        """Show the `validations` in `data`; return True if the chosen validation has changed."""
+        """Show the `validations` in `data`; return True if the selected validation has changed."""
         before = self._chosen()
         is_at_end = self.position in (-1, self.slider.maximum())
         # A copy, since the session extends and truncates the list.
@@ -77,7 +77,7 @@ class ValidationSlider(QWidget):
         return self._chosen() is not before
 
     def step(self, count: int) -> None:
-        """Move by `count` validations, within limits."""
+        """Move by `count` validations, but not beyond the first and the last."""
         self.slider.setValue(self.slider.value() + count)
 
     def show_best(self) -> None:

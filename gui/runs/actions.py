@@ -1,4 +1,4 @@
-"""Actions on the selected runs, which buttons, menus and shortcuts share, and the deletion of runs."""
+"""Actions for the selected runs, shared by buttons, menus and shortcuts, and the deletion of runs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ _FORK = tr("Opens a new run in the form that starts from this run's last checkpo
 
 
 class RunActions(QObject):
-    """Actions on the selected runs and their context menu.
+    """Actions for the selected runs, and their context menu.
 
     Signals:
-        tag_changed(str, bool): the user added tags (separated by commas) to the selected runs (True), or removed one (False).
+        tag_changed(str, bool): the user has added tags (separated by commas) to the selected runs (True) or removed one
+            (False).
     """
 
     tag_changed = Signal(str, bool)
 
     def __init__(self, widget: QWidget, page: QWidget) -> None:
-        """Create the actions. Their keys work while `widget` has the focus; Undo works anywhere in `page`."""
+        """Create the actions. Their shortcuts work while `widget` has the focus; Undo works anywhere in `page`."""
         super().__init__(widget)
         self._widget = widget
         self.show = self._make("show_run", tr("&Show run"), tr("Opens the run on the Train page (Enter)"))
@@ -77,7 +78,7 @@ class RunActions(QObject):
         self.delete.allow(tr("Stop it first") if are_active else "" if runs else tr("Select the runs to delete"))
 
     def menu(self, runs: Sequence[RunSummary], known_tags: Sequence[str]) -> QMenu:
-        """Return a context menu for `runs` with all known tags."""
+        """Create a context menu for `runs`, which offers all known tags."""
         menu = QMenu(self._widget)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addActions([self.show, self.folder])
@@ -125,14 +126,14 @@ ACTIVE_STATES = ("starting", "waiting", "running")
 
 
 class DeletingBar(TrashBar):
-    """Banner that asks before it moves runs to the trash; hidden until `ask` is called."""
+    """Banner that asks for confirmation before it moves runs to the trash. It is hidden until `ask` is called."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(tr("Deleting runs"), parent)
         self._runs: list[RunSummary] = []
 
     def ask(self, runs: Sequence[RunSummary]) -> None:
-        """Ask whether to delete `runs`; active runs are left out."""
+        """Ask whether to delete `runs`. Active runs are left out."""
         if self.is_busy or not runs:
             return
         self._runs = [run for run in runs if run.state not in ACTIVE_STATES]

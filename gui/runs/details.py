@@ -1,4 +1,4 @@
-"""Details of the selected run, and the user's notes about it."""
+"""Details of the selected run, and the user's notes on it."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ _SAVE_DELAY_MS = 700
 """Milliseconds without typing after which notes are saved."""
 
 _MAX_WORD_LENGTH = 1000
-"""Longest word in characters with which text wraps at word boundaries. Qt takes seconds for longer words."""
+"""Maximum length of a word for text to wrap at word boundaries. With longer words, Qt takes seconds."""
 
 _MAX_CHECKPOINTS = 20
-"""Number of checkpoints that are listed, newest first."""
+"""Maximum number of listed checkpoints, newest first."""
 
 _BUTTON_WIDTH, _ROW_HEIGHT = 52, 24
 _CONTENTS = QHeaderView.ResizeMode.ResizeToContents
 _PATH = Qt.ItemDataRole.UserRole
-"""Item role of the path of a row's checkpoint."""
+"""Item role of the checkpoint path in a row."""
 
 _HINT = tr("Select a run to see its job, its checkpoints and your notes.")
 
 
 class Details(QWidget):
-    """Job, checkpoints, disk usage and notes of one selected run.
+    """Job, checkpoints, disk usage and notes of the selected run.
 
     Signals:
-        noted(RunSummary, dict): the user changed these `RunNotes` fields of the run.
+        noted(RunSummary, dict): the user has changed these `RunNotes` fields of the run.
         fork_requested(str, Path): the user wants to fork the run with this id from this checkpoint.
     """
 
@@ -69,7 +69,7 @@ class Details(QWidget):
     fork_requested = Signal(str, object)
 
     def __init__(self, actions: Sequence[Action], parent: QWidget | None = None) -> None:
-        """Create the view with a button for each of `actions`, which is visible while its action is enabled."""
+        """Create the view. Each of `actions` gets a button, which is visible while the action is enabled."""
         super().__init__(parent)
         self._actions = actions
         self._fields: DetailFields | None = None
@@ -96,7 +96,7 @@ class Details(QWidget):
         self._lay_out()
 
     def show_runs(self, runs: Sequence[RunSummary]) -> None:
-        """Show the details of `runs` if it is a single run; otherwise show a hint."""
+        """Show the details if there is a single run in `runs`; otherwise, show a hint."""
         run = runs[0] if len(runs) == 1 else None
         before = self._run
         if before is not None and (run is None or run.run_id != before.run_id):
@@ -115,7 +115,7 @@ class Details(QWidget):
             in_background(lambda: read_details(Path(run.folder)), self, self._show_fields, self._on_unread)
 
     def set_orientation(self, orientation: Qt.Orientation) -> None:
-        """Lay out the facts and the notes horizontally or vertically."""
+        """Place the notes next to the facts or below them."""
         self._halves.setOrientation(orientation)
 
     def save(self) -> None:
@@ -202,7 +202,7 @@ class Details(QWidget):
             self.facts.setItemWidget(item, 2, self._fork_button(item, checkpoint))
 
     def _fork_button(self, item: QTreeWidgetItem, checkpoint: Checkpoint) -> QToolButton:
-        """Return a button that forks from a checkpoint. Enter in the row of the checkpoint does the same."""
+        """Create a button that forks the run from a checkpoint. Enter in the checkpoint's row does the same."""
         if checkpoint.weights_alone:
             tip = tr("Starts a new run from these weights only")
         else:
@@ -221,7 +221,7 @@ class Details(QWidget):
             self.fork_requested.emit(self._run.run_id, path)
 
     def _section(self, heading: str, lines: Lines) -> list[QTreeWidgetItem]:
-        """Append a heading with `lines` below; return the items of the lines."""
+        """Append a heading with `lines` below it, and return the items of the lines."""
         top = QTreeWidgetItem(self.facts, [heading])
         top.setFirstColumnSpanned(True)
         font = top.font(0)
@@ -252,7 +252,7 @@ def _wrap_mode(text: str) -> QTextOption.WrapMode:
 
 
 def _state_text(run: RunSummary) -> str:
-    """Describe the state, as in "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21 14:05", and the cause."""
+    """Describe the state and its cause, as in "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21"."""
     lasted = f"after {duration(run.seconds)}" if run.seconds is not None else ""
     if run.slurm and run.state in ACTIVE_STATES:
         first = f"{run.state.capitalize()} in SLURM, {run.slurm}"
@@ -274,8 +274,8 @@ class DetailFields:
     """Details of a run.
 
     Attributes:
-        changed: Fields of the job that differ from their defaults; None if the job is unreadable.
-        options: Task, model and strategy options that are set, by label.
+        changed: Job fields with values other than the default; None if the job can't be read.
+        options: Options of task, model and strategy that are set, by label.
     """
 
     run_id: str
@@ -305,7 +305,7 @@ Lines = list[tuple[str, str]]
 
 
 def job_lines(details: DetailFields) -> Lines:
-    """Return the labels and values of the fields that differ from their defaults."""
+    """Return labels and values of the job fields whose values aren't the default."""
     if details.changed is None:
         return [("job.toml", "can't be read")]
     fields = [(FIELDS[name].label, _value(name, value)) for name, value in details.changed.items()]
@@ -313,7 +313,7 @@ def job_lines(details: DetailFields) -> Lines:
 
 
 def disk_lines(details: DetailFields) -> Lines:
-    """Return lines about disk usage: missing checkpoints, if any, and the size of the folder."""
+    """Return labels and values about missing checkpoints, if any, and the size of the folder."""
     missing = [] if details.checkpoints else [(tr("Checkpoints"), "none yet")]
     return [*missing, (tr("Folder"), size(details.held.bytes))]
 

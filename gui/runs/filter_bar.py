@@ -1,4 +1,4 @@
-"""Search field and filters above the list of runs."""
+"""Search field and filters for the list of runs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _TYPING_MS = 120
 """Milliseconds without typing after which the search is applied."""
 
 _MIN_CHARACTERS = 9
-"""Characters of a choice that fit into a filter; pixels around the choices of its list."""
+"""Minimum number of characters of a choice that fit into a filter; and pixels around the choices in its list."""
 
 
 class FilterBar(QWidget):
     """Search field and filters. The page places the buttons `favourites` and `clear` elsewhere.
 
     Signals:
-        changed(RunFilter): the user changed the filter.
+        changed(RunFilter): the user has changed the filter.
     """
 
     changed = Signal(object)
@@ -73,7 +73,7 @@ class FilterBar(QWidget):
         self.clear.clicked.connect(self.reset)
 
     def run_filter(self) -> RunFilter:
-        """Return the filter that the fields describe."""
+        """Return the current filter."""
         days = self.period.currentData()
         return RunFilter(
             text=self.text.text().strip(),
@@ -86,7 +86,7 @@ class FilterBar(QWidget):
         )
 
     def set_runs(self, runs: Collection[RunSummary]) -> None:
-        """Offer the values that occur in `runs` with their counts; keep the selection."""
+        """Offer the values that occur in `runs`, with their counts. The current choices don't change."""
         states = Counter(run.state for run in runs).most_common()
         _set_choices(self.state, [(f"{state.capitalize()} ({localised(count)})", state) for state, count in states])
         _set_choices(self.model, _counted((run.model for run in runs), model_title))
@@ -95,7 +95,7 @@ class FilterBar(QWidget):
         self._tag_row.setVisible(self.tag.count() > 1)
 
     def show_interrupted(self) -> None:
-        """Filter for interrupted runs."""
+        """Show only interrupted runs."""
         self.reset()
         self.state.setCurrentIndex(max(0, self.state.findData("interrupted")))
 
@@ -146,12 +146,12 @@ def _combo(criterion: str) -> QComboBox:
 
 
 def _counted(values: Iterable[str], title: Callable[[str], str]) -> list[tuple[str, str]]:
-    """Count `values`, and return each one with a title such as "ResNet-18 (3)", sorted."""
+    """Return each of `values` once, sorted, with a title such as "ResNet-18 (3)"."""
     return sorted((f"{title(value)} ({localised(count)})", value) for value, count in Counter(values).items())
 
 
 def _set_choices(combo: QComboBox, choices: list[tuple[str, str]]) -> None:
-    """Replace all entries except the first; keep the selected choice if it still exists."""
+    """Replace all entries except the first. The selected choice remains selected if it still exists."""
     if choices == [(combo.itemText(n), combo.itemData(n)) for n in range(1, combo.count())]:
         return
     selected = combo.currentData()

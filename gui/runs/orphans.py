@@ -1,4 +1,4 @@
-"""Banners above the list of runs: workers that have lost their supervisor, and interrupted runs."""
+"""Banners above the list of runs: for workers without a supervisor, and for interrupted runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gui.widgets.buttons import tool_button
 from gui.widgets.layouts import hbox, vbox
 
 MIN_INTERVAL_S = 10.0
-"""Minimum seconds between two scans of the machine's processes; one scan takes about 20 ms on a thread."""
+"""Minimum seconds between two scans of the machine's processes, each of which takes about 20 ms on a thread."""
 
 _MAX_BANNERS = 3
-"""Maximum number of banners; one button ends all orphans."""
+"""Maximum number of banners. A single button ends all orphans."""
 
 
 def _orphans_with_titles() -> dict[Orphan, str]:
@@ -32,10 +32,10 @@ def _orphans_with_titles() -> dict[Orphan, str]:
 
 
 class Orphans(QWidget):
-    """Banners about orphaned workers, each with a button to end them; hidden if there are none.
+    """Banners for orphaned workers, each with a button that ends them; hidden if there are none.
 
     Signals:
-        message(str): an error, or a note that orphans were found while the page is hidden.
+        message(str): an error, or the information that orphans were found while the page is hidden.
     """
 
     message = Signal(str)
@@ -64,7 +64,10 @@ class Orphans(QWidget):
         return len(self._orphans)
 
     def refresh(self, *, force: bool = False) -> None:
-        """Scan the processes on a thread; skip it within `MIN_INTERVAL_S` of the last scan unless `force`."""
+        """Scan the processes on a worker thread.
+
+        Nothing happens within `MIN_INTERVAL_S` after the last scan, unless `force` is True.
+        """
         now = time.monotonic()
         is_recent = self._scanned_at is not None and now - self._scanned_at < MIN_INTERVAL_S
         if force or not (is_recent or self.reading.running):
@@ -72,7 +75,7 @@ class Orphans(QWidget):
             self.reading.request()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Show how much GPU memory the orphans use, according to a snapshot."""
+        """Show how much GPU memory the orphans use, according to `snapshot`."""
         if not self._orphans or snapshot.foreign_pids:
             return
         memory: dict[int, list[tuple[str, int | None]]] = {}
@@ -85,11 +88,11 @@ class Orphans(QWidget):
             self._update()
 
     def close_work(self) -> None:
-        """Wait for the current scan because the window closes, but not for workers that are being ended."""
+        """Wait for the current scan when the window closes, but not for workers that are being ended."""
         self.reading.finish()
 
     def _text(self, orphan: Orphan) -> str:
-        """Describe an orphan and the GPU memory that it uses."""
+        """Describe an orphan, and the GPU memory that it uses."""
         held = " and ".join(
             name if used is None else f"{size(used)} of {name}" for name, used in self._memory.get(orphan.pid, [])
         )
@@ -115,7 +118,7 @@ class Orphans(QWidget):
             )
 
     def _end(self, orphans: list[Orphan]) -> None:
-        """End each orphan on a separate thread, because one that ignores SIGTERM takes a while."""
+        """End each orphan on its own thread, because one that ignores SIGTERM takes a while."""
         for orphan in orphans:
             if orphan not in self._ending:
                 self._ending.add(orphan)
@@ -156,7 +159,7 @@ class Orphans(QWidget):
 
 
 class _OrphanBanner(Banner):
-    """Banner about one orphan."""
+    """Banner for an orphaned worker."""
 
     def __init__(self, orphan: Orphan) -> None:
         end = QPushButton(tr("End"))
@@ -176,16 +179,16 @@ class _OrphanBanner(Banner):
 
 
 _MAX_INTERRUPTED = 2
-"""Maximum number of banners, for the newest interrupted runs; the list has all of them."""
+"""Maximum number of banners, which are for the newest interrupted runs. The list contains all of them."""
 
 
 class InterruptedRuns(QWidget):
-    """Banners about interrupted runs that were neither resumed nor dismissed; hidden if there are none.
+    """Banners for interrupted runs that have neither been resumed nor dismissed; hidden if there are none.
 
     Signals:
         resume(str): the user wants to resume the run with this id.
         delete(str): the user wants to delete the run with this id.
-        dismissed(str): the user closed the banner of the run with this id.
+        dismissed(str): the user has closed the banner for the run with this id.
         show_all(): the user wants to see all interrupted runs.
     """
 
@@ -206,11 +209,14 @@ class InterruptedRuns(QWidget):
 
     @property
     def count(self) -> int:
-        """Number of undismissed interrupted runs, including those without a banner."""
+        """Number of interrupted runs that haven't been dismissed, including those without a banner."""
         return len(self._runs)
 
     def show_runs(self, runs: Collection[RunSummary]) -> None:
-        """Show the interrupted runs in `runs` that were not dismissed. Forking a run doesn't dismiss it."""
+        """Show banners for the interrupted runs in `runs` that haven't been dismissed.
+
+        Forking a run doesn't dismiss it.
+        """
         found = [run for run in runs if run.state == "interrupted" and not run.set_aside]
         found.sort(key=lambda run: run.started, reverse=True)
         if found != self._runs:

@@ -1,4 +1,4 @@
-"""Page of all runs: the queue, the list, and the details of the selected run."""
+"""Page with all runs: the queue, the list, and the details of the selected run."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ _EMPTY = tr(
 _NO_MATCH = tr("No runs match.\n\n“Show all” clears the search and the filters.")
 
 _WIDE = 1350
-"""Minimum width in pixels at which the details are next to the list instead of below it."""
+"""Minimum width of the page in pixels for placing the details next to the list instead of below it."""
 _SIZES = [690, 310]
-"""Initial sizes of the list and the details, relative to each other."""
+"""Initial sizes of the list and the details, in proportion."""
 
 
 class RunsPage(QWidget):
     """Page on which users search, sort, open, rename, pause, resume, fork and delete runs.
 
     Signals:
-        run_chosen(RunFolder): the user opened a run.
+        run_chosen(RunFolder): the user has opened a run.
         compare_requested(list[str]): the user wants to compare the runs with these ids.
         add_to_comparison_requested(list[str]): the user wants to add these runs to the comparison.
         searches_requested(): the user wants to see the searches.
-        resume_requested(RunFolder): the user wants to resume a run unchanged.
+        resume_requested(RunFolder): the user wants to resume a run without changes.
         prefill_requested(Prefill): the user wants to resume or fork a run in the form.
-        message(str): an error, or a note that the first read found interrupted runs while the page is hidden.
+        message(str): an error, or the information that the first read found interrupted runs while the page is hidden.
     """
 
     run_chosen = Signal(object)
@@ -67,7 +67,7 @@ class RunsPage(QWidget):
     message = Signal(str)
 
     def __init__(self, runs: RunList | None = None, parent: QWidget | None = None) -> None:
-        """Create the page; if `runs` is None, it polls the runs folder itself."""
+        """Create the page. If `runs` is None, the page polls the runs folder itself."""
         super().__init__(parent)
         styled(self, "panel")
         self.model = RunsModel(self)
@@ -95,7 +95,7 @@ class RunsPage(QWidget):
         self._connect_actions()
 
     def refresh(self) -> None:
-        """Read the runs, the queue and the orphans on threads."""
+        """Read the runs, the queue and the orphans on worker threads."""
         self.run_list.refresh()
         self.refresh_queue_and_orphans()
 
@@ -108,7 +108,7 @@ class RunsPage(QWidget):
         self._top.addWidget(bind(QPushButton(), action))
 
     def close_work(self) -> None:
-        """Save the notes and end background work because the window closes."""
+        """Save the notes, and end background work when the window closes."""
         self.details.save()
         self.run_list.close()
         self.queue.close_work()
@@ -241,7 +241,7 @@ class RunsPage(QWidget):
         self.interrupted.show_runs(self.model.runs)
 
     def _on_failed(self, reason: str) -> None:
-        """Report an unreadable runs folder; the known runs stay in the list."""
+        """Report that the runs folder can't be read. Known runs remain in the list."""
         text = tr("The list of runs can't be read: {reason}.").format(reason=reason)
         self.unread.say(text)
         self._empty.setText(tr("{text}\n\nFix this, or set FOOTPLATE_HOME to another folder.").format(text=text))
@@ -252,7 +252,7 @@ class RunsPage(QWidget):
         self._update()
 
     def _update(self) -> None:
-        """Update the count and the empty state, and show the selection."""
+        """Update the count and the empty state, and show the selected run."""
         total, shown = len(self.model.runs), self.model.rowCount()
         if shown == total:
             self._count.setText(localised(total) if total else "")
@@ -293,7 +293,10 @@ class RunsPage(QWidget):
         )
 
     def fork(self, run: RunFolder) -> None:
-        """Prefill a new run that starts from the last checkpoint of `run`, which need not be in the list."""
+        """Prefill the form with a new run that starts from the last checkpoint of `run`.
+
+        The run doesn't need to be in the list.
+        """
         in_background(lambda: to_fork(run.summary()), self, self.prefill_requested.emit, self._on_prefill_failed)
 
     def _fork(self, run_id: str, checkpoint: Path | None = None) -> None:

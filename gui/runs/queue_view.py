@@ -1,4 +1,4 @@
-"""View of the runs that wait for their devices, with buttons to change their order."""
+"""View of the runs that wait for devices, with buttons that change their order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gui.widgets.layouts import FlowLayout, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
 
 POLL_MS = 1000
-"""Milliseconds between reads while the queue is on screen. Otherwise it is read with the list of runs."""
+"""Milliseconds between reads while the queue is visible. Otherwise, it is read together with the list of runs."""
 
 _VISIBLE_ROWS = 4
 _MAX_NAME_WIDTH, _PADDING = 170, 5
@@ -42,7 +42,7 @@ _RUN, _WAITS_FOR = 1, 3
 
 
 class QueueModel(RowModel[QueuePosition]):
-    """Model with a row per queued run, in queue order."""
+    """Model with a row for each queued run, in queue order."""
 
     columns = COLUMNS
 
@@ -58,7 +58,7 @@ class QueueModel(RowModel[QueuePosition]):
 
 
 class QueueTable(RowTable):
-    """Table of the queue, at most a few rows high."""
+    """Table of the queue, which shows at most a few rows at once."""
 
     def __init__(self, model: QueueModel) -> None:
         super().__init__(model, tr("Queued runs"), padding=_PADDING, leading=10)
@@ -81,8 +81,8 @@ class QueueView(QWidget):
     """Table of the queue with its buttons; hidden while no run is queued.
 
     Signals:
-        run_chosen(RunFolder): the user opened a run.
-        changed(): the user changed the queue.
+        run_chosen(RunFolder): the user has opened a run.
+        changed(): the user has changed the queue.
         message(str): an error message for the user.
     """
 
@@ -120,16 +120,16 @@ class QueueView(QWidget):
         self.hide()
 
     def refresh(self) -> None:
-        """Read the queue on a thread. During a read, schedule another one after it."""
+        """Read the queue on a worker thread. If a read is in progress, schedule another one."""
         self.reading.request()
 
     def current(self) -> QueuePosition | None:
-        """Return the run that is selected."""
+        """Return the selected run; None if there is none."""
         row = self.table.currentIndex().row()
         return self.model.rows[row] if 0 <= row < self.model.count() else None
 
     def close_work(self) -> None:
-        """Stop polling and wait for the current read because the window closes."""
+        """Stop polling, and wait for the current read when the window closes."""
         self._timer.stop()
         self.reading.finish()
 
@@ -215,7 +215,7 @@ class QueueView(QWidget):
         return tr("The run is the last") if name == "down" and position.number == self.model.count() else ""
 
     def _change(self, change: Callable[[QueuePosition], object]) -> None:
-        """Call `change` with the selected run on a thread."""
+        """Call `change` with the selected run on a worker thread."""
         position = self.current()
         if position is not None:
             in_background(lambda: change(position), self, self._on_changed, self._on_failed)

@@ -1,4 +1,4 @@
-"""Dialog for choosing a run on another machine."""
+"""Dialog for opening a run on another machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RemoteRunsDialog(QDialog):
     """Non-modal dialog that lists the runs on a host.
 
     Signals:
-        chosen(str, str): the user opened a run, given by host and id.
+        chosen(str, str): the user has opened the run with this host and id.
     """
 
     chosen = Signal(str, str)

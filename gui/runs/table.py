@@ -1,4 +1,4 @@
-"""Table of the runs and its model."""
+"""Table of runs, and its model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ICONS = {
 
 @dataclass(frozen=True)
 class RunFilter:
-    """Filter of the run list; empty fields don't filter.
+    """Filter for the list of runs. Empty fields have no effect.
 
     Attributes:
         text: Words that must all occur in the name, model, dataset, strategy, state, tags, notes or id.
@@ -120,7 +120,8 @@ class RunsModel(RowModel[RunSummary]):
     """Model of the runs that pass the filter.
 
     Signals:
-        renamed(str, str): the user renamed the run with this id. The model shows the name once it is stored.
+        renamed(str, str): the user has renamed the run with this id. The model shows the new name when it has been
+            stored.
     """
 
     renamed = Signal(str, str)
@@ -141,18 +142,18 @@ class RunsModel(RowModel[RunSummary]):
         return row.run_id
 
     def find(self, run_id: str) -> RunSummary | None:
-        """Return the run with an id, even if the filter hides it; None if it is unknown."""
+        """Return the run with an id, even if the filter hides it; None if it doesn't exist."""
         return self._all.get(run_id)
 
     def merge(self, runs: Iterable[RunSummary]) -> None:
-        """Add new runs and update changed ones."""
+        """Add new runs, and update changed ones."""
         changed = {run.run_id: run for run in runs if self._all.get(run.run_id) != run}
         if changed:
             self._all |= changed
             self._update_rows()
 
     def keep_only(self, run_ids: Iterable[str]) -> None:
-        """Remove the runs that are not among `run_ids`."""
+        """Remove all runs whose ids aren't in `run_ids`."""
         remaining = set(run_ids)
         if not self._all.keys() <= remaining:
             self._all = {run_id: run for run_id, run in self._all.items() if run_id in remaining}
@@ -201,11 +202,11 @@ class RunsModel(RowModel[RunSummary]):
 
 _MAX_COLUMN_WIDTH = 400
 _MIN_WIDTHS = {NAME: 130, MODEL: 96, STRATEGY: 96, DEVICES: 96}
-"""Minimum widths in pixels of text columns in a narrow table; longer text is elided."""
+"""Minimum widths of text columns in pixels. If the table is narrow, longer texts are elided."""
 
 
 class RunsTable(RowTable):
-    """Table of the runs. Users can edit names and drag rows."""
+    """Table of runs. Users can edit names, and drag rows."""
 
     def __init__(self, model: RunsModel) -> None:
         super().__init__(model, tr("Runs"), leading=14)
@@ -225,7 +226,7 @@ class RunsTable(RowTable):
         return [self._model.rows[row] for row in self.selected_rows()]
 
     def rename(self) -> None:
-        """Open the name of the current run for editing."""
+        """Edit the name of the current run."""
         index = self.currentIndex()
         if index.isValid():
             self.edit(self._model.index(index.row(), NAME))
@@ -234,7 +235,7 @@ class RunsTable(RowTable):
 
     @contextmanager
     def holding_position(self) -> Iterator[None]:
-        """Keep the topmost visible row in place while rows change; a list scrolled to its top shows new rows."""
+        """Keep the topmost visible row in place while rows change, unless the list is at its top."""
         top = self.rowAt(0)
         run_id = self._model.rows[top].run_id if top > 0 else None
         yield
@@ -243,7 +244,7 @@ class RunsTable(RowTable):
             self.scrollTo(self._model.index(row, 0), QAbstractItemView.ScrollHint.PositionAtTop)
 
     def fit(self) -> None:
-        """Fit the columns to their contents and to the table, unless the user has changed a width."""
+        """Fit the columns to their contents and to the table, unless the user has changed a column width."""
         if self._has_user_widths or not self._model.rowCount():
             return
         header, last = self.horizontalHeader(), self._model.columnCount() - 1
@@ -264,7 +265,10 @@ class RunsTable(RowTable):
         self.fit()
 
     def focusInEvent(self, event: QFocusEvent) -> None:
-        """Select the current row on Tab, because arrow keys can't select the only row of a table."""
+        """Select the current row if the focus comes from Tab.
+
+        In a table with a single row, arrow keys couldn't select it.
+        """
         super().focusInEvent(event)
         by_tab = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
         if by_tab and self.currentIndex().isValid() and not self.selectionModel().hasSelection():

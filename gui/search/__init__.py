@@ -1,1 +1,1 @@
-"""Page of searches over settings: the form of a new search, progress and results."""
+"""Page for searches over settings: the form for a new search, progress and results."""

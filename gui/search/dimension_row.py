@@ -1,4 +1,4 @@
-"""Rows of the search form: settings of the search, and each field that it varies over a range or values."""
+"""Rows of the search form: options of the search, and the fields that it varies over a range or values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gui.widgets.labelled_field import LABEL_WIDTH, LabelledField
 from gui.widgets.layouts import FlowLayout, hbox
 
 NONE = "none"
-"""Text that represents the empty value of an optional field."""
+"""Text for the empty value of an optional field."""
 _SCALES = [
     ("range", tr("Range"), tr("All values are equally likely")),
     ("log", tr("Log scale"), tr("All powers of ten are equally likely")),
@@ -31,18 +31,21 @@ _SCALES = [
 
 
 class DimensionRow(LabelledField):
-    """Row of a field to vary.
+    """Row for a field that the search varies.
 
     Signals:
         edited(): the values may have changed.
-        removed(): the user removed the field from the search.
+        removed(): the user has removed the field from the search.
     """
 
     edited = Signal()
     removed = Signal()
 
     def __init__(self, name: str, field: Field, job_value: Any) -> None:
-        """Create a row for the field that the space calls `name`; suggest values around `job_value`."""
+        """Create a row for the field that has the name `name` in the search space.
+
+        Values around `job_value` are suggested.
+        """
         title, tip = tr("Don't vary {label}").format(label=field.label), tr("Keeps the job's value of the field")
         self.remove = tool_button(icon=icons.icon("close", "muted"), style="flat", name=title, tip=tip)
         self.remove.setIconSize(QSize(14, 14))
@@ -60,7 +63,7 @@ class DimensionRow(LabelledField):
         self.set_value(_suggestion(field, job_value))
 
     def value(self) -> Any:
-        """Return the dimension in the form of a SPACE.toml. Values that aren't valid stay strings."""
+        """Return the dimension in the form of a SPACE.toml. Invalid values remain strings."""
         if self.boxes:
             return [value for value, box in self.boxes.items() if box.isChecked()]
         if self._scale == "list":
@@ -92,7 +95,7 @@ class DimensionRow(LabelledField):
         return self.scale.value() if self.field.kind in ("int", "float") else "list"
 
     def _read(self, text: str) -> Any:
-        """Convert `text` to a number if the field is numeric; return it unchanged if that fails."""
+        """Convert `text` to a number if the field is numeric. Return it unchanged if that fails."""
         text = text.strip()
         if self.field.kind not in ("int", "float"):
             return text
@@ -149,7 +152,7 @@ class DimensionRow(LabelledField):
 
 
 def _suggestion(field: Field, job_value: Any) -> Any:
-    """Suggest a dimension around the job's value for a field."""
+    """Suggest a dimension with values around the job's value."""
     if field.kind == "bool":
         return [False, True]
     if field.kind in ("int", "float"):
@@ -227,7 +230,7 @@ OTHER_GOALS = [
 
 
 def make_rows() -> dict[str, FieldRow]:
-    """Create the rows of the search's settings with their defaults, by name."""
+    """Create the rows for the options of the search with their defaults, by name."""
     rows = {}
     for make in _ROWS:
         field, editor = make()

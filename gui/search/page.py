@@ -1,4 +1,4 @@
-"""Page of the searches: the list, the view of one search, and the form of a new one."""
+"""Page for searches: the list, the view of a search, and the form for a new one."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _EMPTY = tr(
     "No searches yet.\n\nA search trains the job in the form many times\nwith different settings, and finds the best."
 )
 NONE, LIST, ONE, FORM = range(4)
-"""Indices in the stack: no searches, the list, one search, the form."""
+"""Indices of the stacked pages: no searches, the list, a search, the form."""
 
 
 class SearchPage(QWidget):
-    """Page of the searches, which are polled while it is visible.
+    """Page for searches, which are polled while it is visible.
 
     Signals:
-        closed(): the user went back to the previous page.
-        run_chosen(RunFolder): the user opened a run.
+        closed(): the user wants to return to the previous page.
+        run_chosen(RunFolder): the user has opened a run.
         compare_requested(list[str]): the user wants to compare the runs with these ids.
-        train_requested(Job): the user wants to start an ordinary run.
-        job_opened(Job): a SPACE.toml with a job was opened.
+        train_requested(Job): the user wants to start a regular run.
+        job_opened(Job): a SPACE.toml with a job has been opened.
         message(str, str): a message for the user and its severity, "info" or "warning".
     """
 
@@ -83,13 +83,13 @@ class SearchPage(QWidget):
         (self.first_button if self.stack.currentIndex() == NONE else self.list).setFocus()
 
     def show_search(self, name: str) -> None:
-        """Open a search. It is shown and followed after its first read."""
+        """Open a search, show it after its first read, and follow it."""
         self.view.clear()
         self.notice.hide()
         self.source.open(name)
 
     def close_work(self) -> None:
-        """End background work because the window closes. Searches continue."""
+        """End background work when the window closes. Searches continue."""
         self.source.close()
         self.form.close_work()
 
@@ -153,7 +153,7 @@ class SearchPage(QWidget):
             self.view.table.setFocus()
 
     def _on_lost(self, reason: str) -> None:
-        """Show the list because the opened search is unreadable."""
+        """Show the list, because the opened search can't be read."""
         self.show_list()
         self.notice.say(reason)
 
@@ -164,7 +164,7 @@ class SearchPage(QWidget):
             self.title.setText(tr("Searches"))
 
     def _leave(self) -> None:
-        """Go from a search or the form to the list, and from the list to the previous page."""
+        """Return from a search or the form to the list, or from the list to the previous page."""
         if self.stack.currentIndex() in (ONE, FORM):
             self.show_list()
         else:
@@ -195,7 +195,7 @@ class SearchPage(QWidget):
         in_background(start, self, lambda folder: self.show_search(folder.name), partial(self._on_failed, "start"))
 
     def _drive(self, verb: str, function: Callable[[SearchFolder], object]) -> None:
-        """Call `function` with the search on screen, on a thread; error messages call the action `verb`."""
+        """Call `function` with the visible search on a worker thread. `verb` describes the action in error messages."""
         if self.view.data is not None:
             folder = self.view.data.folder
             failed = partial(self._on_failed, verb)

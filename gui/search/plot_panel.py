@@ -37,10 +37,10 @@ _MAX_COLUMNS = 3
 
 
 class SearchPlots(QWidget):
-    """Plots of a search, drawn one at a time between events so that the window stays responsive.
+    """Plots of a search. They are drawn one at a time between events, so that the window stays responsive.
 
     Signals:
-        picked(int): the user clicked the point of the trial with this number.
+        picked(int): the user has clicked the point of the trial with this number.
     """
 
     picked = Signal(int)
@@ -112,7 +112,7 @@ class SearchPlots(QWidget):
         return panel
 
     def _arrange(self, *, force: bool = False) -> None:
-        """Lay the plots out if the number of columns changes or `force`; the last plot fills its row."""
+        """Lay out the plots if the number of columns has changed, or if `force`. The last plot fills its row."""
         columns = max(1, min(_MAX_COLUMNS, self.width() // _MIN_PLOT_WIDTH))
         if columns == self._columns and not force:
             return
@@ -134,18 +134,21 @@ def _plots_depend_on(data: SearchData) -> tuple[int, bool]:
 
 _SHADES, _FAINTEST = 8, -0.1
 _GRID = 80
-"""Number of cells of the contour plot in each direction."""
+"""Number of cells in each direction for which the contour plot is computed."""
 _BANDS = 8
 _MIN_CONTOUR_TRIALS = 10
 _MIN_WEIGHT = 0.135
-"""Kernel weight at two standard deviations from a trial. The contour plot leaves out smaller weights."""
+"""Minimum weight of a cell in the contour plot, which a single trial has at two standard deviations."""
 _MAX_TICKS = 6
 _MAX_LOG_TICKS = 5
 _MAX_TICK_LENGTH = 14
 
 
 class ParallelCoordinates(TrialPlot):
-    """Parallel coordinates: a line per trial through its field values to its result, stronger for better trials."""
+    """Parallel coordinates: each trial is a line through its field values and its result.
+
+    Better trials are drawn more strongly.
+    """
 
     title = tr("Parallel coordinates")
 
@@ -192,7 +195,7 @@ class ParallelCoordinates(TrialPlot):
         self.setYRange(-0.12, 1.12, padding=0)
 
     def _heights(self, data: SearchData) -> Floats:
-        """Return positions on the axes from 0 to 1, with a row per trial and a column per field and for the goal."""
+        """Return the heights on the axes from 0 to 1; each trial is a row, each field and the goal a column."""
         low, high = axis_range(data.values[:, 0], data.search.goals[0])
         goal = np.clip((data.values[:, :1] - low) / (high - low), 0, 1)
         fields = [_fraction(axis, data.positions[:, index]) for index, axis in enumerate(data.axes)]
@@ -200,11 +203,11 @@ class ParallelCoordinates(TrialPlot):
 
 
 class TwoFields(TrialPlot):
-    """Scatter plot of the trials over two selected fields, with contours of the smoothed goal if both are numeric.
+    """Scatter plot of the trials over two fields, with contours of the smoothed goal if both fields are numeric.
 
     Attributes:
-        x: Combo box that selects the horizontal field.
-        y: Combo box that selects the vertical field.
+        x: Combo box for the horizontal field.
+        y: Combo box for the vertical field.
     """
 
     title = tr("Two fields")
@@ -253,7 +256,10 @@ class TwoFields(TrialPlot):
         return (x, y) if x is not None and y is not None else None
 
     def _draw_contours(self, x_axis: Axis, y_axis: Axis, x: Floats, y: Floats, ranks: Floats) -> None:
-        """Draw bands of the average over trials, weighted with a Gaussian whose width follows Scott's rule (1992)."""
+        """Draw bands of the weighted average over trials.
+
+        Weights are Gaussian, with a width according to Scott's rule (1992).
+        """
         width = 0.29 * len(x) ** (-1 / 6)
         cells = (np.arange(_GRID, dtype=np.float32) + 0.5) / _GRID
         near_x = np.exp(-0.5 * ((cells[:, None] - _fraction(x_axis, x)[None]) / width) ** 2)
@@ -286,12 +292,12 @@ def _fit_axis(plot: ThemedPlot, side: str, axis: Axis) -> None:
 
 
 def _fraction(axis: Axis, position: Floats | float) -> Floats:
-    """Return the position as a fraction of the axis, from 0 to 1."""
+    """Convert a position on the axis to a fraction of its length."""
     return np.clip((np.asarray(position) - axis.low) / (axis.high - axis.low or 1), 0, 1)
 
 
 def _joined(heights: Floats) -> tuple[Floats, Floats]:
-    """Join lines with heights of shape [lines, axes] into one polyline with gaps; return its x and y."""
+    """Join lines with heights of shape [lines, axes] to a polyline with gaps, and return its x and y."""
     lines, axes = heights.shape
     x = np.tile(np.append(np.arange(axes, dtype=np.float64), np.nan), lines)
     return x, np.column_stack([heights, np.full(lines, np.nan)]).ravel()

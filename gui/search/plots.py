@@ -1,4 +1,4 @@
-"""Plots of a search: curves by epoch, history by trial, Pareto front and importance of fields."""
+"""Plots of a search: curves, history of the trials, Pareto front and importance of the fields."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ BEST_WIDTH, SELECTED_WIDTH, POINT_SIZE = 2.5, 1.5, 7
 _MIN_HEIGHT = 200
 _SHADES = 6
 _OUTLIERS = 5.0
-"""Values are left out if they are this many times as far from the median as the best value."""
+"""Values are left out if their distance from the median is this multiple of the best value's distance."""
 
 
 class TrialPlot(ThemedPlot):
-    """Plot of trials. A subclass draws all of them in `draw_trials` and locates selected ones in `locate`.
+    """Base class for plots of trials.
 
-    Items are reused, because creating them takes most of the time of drawing.
+    Subclasses draw all trials in `draw_trials`, and return the coordinates of selected ones in `locate`. Items are
+    reused,
+    because creating them takes most of the drawing time.
 
     Signals:
-        picked(int): the user clicked the point of the trial with this number.
+        picked(int): the user has clicked the point of the trial with this number.
 
     Attributes:
         title: Title above the plot.
-        has_content: True if there was something to draw.
+        has_content: True if there is something to draw.
         items: Items by key.
     """
 
@@ -83,7 +85,7 @@ class TrialPlot(ThemedPlot):
         self._highlight()
 
     def put(self, key: Any, create: Callable[[], Any]) -> Any:
-        """Return the item with a key, created on first use, and show it above the items put before."""
+        """Return the item with a key, created with `create` when it is first used, and show it above earlier items."""
         item = self.items.get(key)
         if item is None:
             item = self.items[key] = create()
@@ -94,7 +96,7 @@ class TrialPlot(ThemedPlot):
         return item
 
     def line(self, key: Any, x: Floats, y: Floats, color: QColor | str, width: float = 1) -> None:
-        """Draw a line, identified by `key`, with gaps at NaN."""
+        """Draw a line with gaps at NaN; `key` identifies it."""
         item = self.put(key, pg.PlotCurveItem)
         item.setData(x, y, pen=pg.mkPen(color, width=width), connect="finite", antialias=width > 1)
 
@@ -110,7 +112,7 @@ class TrialPlot(ThemedPlot):
         raise NotImplementedError
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        """Return x and y of the trials at the indices `rows`, and True if they are lines instead of points."""
+        """Return x and y of the trials at the indices `rows`, and True if they are lines rather than points."""
         raise NotImplementedError
 
     def resizeEvent(self, event: object) -> None:
@@ -136,9 +138,9 @@ class TrialPlot(ThemedPlot):
         )
 
     def points(self, x: Floats, y: Floats, data: SearchData) -> None:
-        """Draw a clickable point for each trial, stronger for better ones, gray for pruned and failed ones.
+        """Draw a clickable point for each trial: stronger for better trials, gray for pruned and failed ones.
 
-        Each color has a separate item, because pyqtgraph draws an item with several colors point by point.
+        Each color is a separate item, because pyqtgraph is slow to draw items with several colors.
         """
         known = np.isfinite(x) & np.isfinite(y)
         early = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(goodness(data))
@@ -162,7 +164,7 @@ class TrialPlot(ThemedPlot):
 
 
 class TrialCurves(TrialPlot):
-    """Curves of the first goal by epoch, with pruned trials in gray and the best trial emphasized."""
+    """Curves of the first goal over epochs. Pruned trials are gray, and the best trial is emphasized."""
 
     def draw_trials(self, data: SearchData) -> bool:
         colors, goal = theme.colors(), data.search.goals[0]
@@ -187,7 +189,7 @@ class TrialCurves(TrialPlot):
 
 
 class HistoryPlot(TrialPlot):
-    """Plot of each trial's result, and of the best result up to that trial."""
+    """Plot of each trial's result, and of the best result up to each trial."""
 
     def draw_trials(self, data: SearchData) -> bool:
         goal = data.search.goals[0]
@@ -238,7 +240,7 @@ class ParetoPlot(TrialPlot):
 
 
 class ImportancePlot(TrialPlot):
-    """Bar chart of each field's importance for the result."""
+    """Bar chart of the importance of each field for the result."""
 
     title = tr("Importance of fields")
     empty = tr("Available after four completed trials")
@@ -269,7 +271,7 @@ def goal_label(goal: Goal) -> str:
 
 
 def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
-    """Return the range of a goal's axis; outliers much worse than the median are left out."""
+    """Return the range of a goal's axis, without outliers that are much worse than the median."""
     known = values[np.isfinite(values)]
     if not len(known):
         return 0.0, 1.0
@@ -283,7 +285,7 @@ def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
 
 
 def goodness(data: SearchData) -> Floats:
-    """Return each trial's result for the first goal, scaled from 0 (bad) to 1 (best); NaN without a result."""
+    """Return how good each trial is by the first goal, from 0 (bad) to 1 (best); NaN without a result."""
     if not len(data.values):
         return np.empty(0)
     low, high = axis_range(data.values[:, 0], data.search.goals[0])
@@ -292,7 +294,7 @@ def goodness(data: SearchData) -> Floats:
 
 
 def shade(goodness_value: float) -> QColor:
-    """Return the color for a `goodness`; worse values are fainter."""
+    """Return the color for a value of `goodness`. Worse values are fainter."""
     colors = theme.colors()
     return blend(colors.accent, colors.panel, 0.2 + 0.8 * goodness_value)
 
@@ -319,11 +321,11 @@ def _numbers(data: SearchData) -> Floats:
 
 
 def _steps(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return the points of a step line that keeps each y until the next x."""
+    """Return the points of a step line in which each y is held until the next x."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 
 def _integer_spacing(count: int) -> tuple[float, float]:
-    """Return major and minor tick spacings at integers, for an axis from 0 to `count`."""
+    """Return the distances between major and minor ticks at integers, for an axis from 0 to `count`."""
     major = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**5) if step * 8 >= count)
     return float(major), float(major)

@@ -1,4 +1,4 @@
-"""Reading, writing and validation of a search's values in the form of a SPACE.toml.
+"""Reading, writing and validating a search in the form of a SPACE.toml.
 
 All functions except `values_of` use the disk, so call them on a worker thread.
 """
@@ -24,7 +24,7 @@ from engine.system import paths
 
 
 def values_of(search: Search) -> dict[str, Any]:
-    """Return the plain values that a SPACE.toml would contain for a search."""
+    """Return the values that represent a search in a SPACE.toml."""
     space: dict[str, Any] = {}
     for name, dimension in search.space.items():
         if isinstance(dimension, Choices):
@@ -54,7 +54,7 @@ def values_of(search: Search) -> dict[str, Any]:
 
 
 def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
-    """Read a SPACE.toml; return its values, the job that it names or None, and problems."""
+    """Read a SPACE.toml; return its values, its job (or None), and problems."""
     values, problem = read_toml(path, "space")
     if problem is not None:
         return {}, None, [problem]
@@ -84,7 +84,7 @@ def write_space(path: Path, values: Mapping[str, Any], job: Job) -> None:
 
 @dataclass(frozen=True)
 class ValidationRequest:
-    """Content of the search form to validate on a worker thread.
+    """Content of the search form, for validation on a worker thread.
 
     Attributes:
         values: Values of the search.
@@ -99,7 +99,7 @@ class ValidationRequest:
     taken: Collection[str] | None
 
     def validate(self) -> tuple[Search | None, list[Problem]]:
-        """Return the search, or None if there are errors, with all problems."""
+        """Return the search (None if there are errors) and all problems."""
         catalogue, problems = load_catalogue(), []
         if self.taken is not None:
             devices = tuple(self.values["devices"])[: self.values["devices_per_trial"]]

@@ -1,4 +1,4 @@
-"""Form of a search: fields to vary, goals, budget and method."""
+"""Search form: fields to vary, goals, budget and method."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _Validated = tuple[int, tuple[Search | None, list[Problem]]]
 
 
 class SearchForm(QWidget):
-    """Form of a new search over settings of the window's job, or of another budget for an existing search.
+    """Form for a new search that varies the window's job, or for changing an existing search.
 
     Signals:
         start_requested(Search): the user wants to start or continue the search.
-        job_opened(Job): a SPACE.toml with a job was opened.
+        job_opened(Job): a SPACE.toml with a job has been opened.
         message(str, str): a message for the user and its severity, "info" or "warning".
     """
 
@@ -122,7 +122,7 @@ class SearchForm(QWidget):
         self.rows[name].editor.control.setFocus()
 
     def reset(self, taken: Collection[str]) -> None:
-        """Prepare a new search; `taken` are the names of existing ones."""
+        """Prepare a new search; `taken` holds the names of existing ones."""
         self._existing, self._taken = None, taken
         self._lock_defining_fields()
         if not self.dimensions:
@@ -135,7 +135,7 @@ class SearchForm(QWidget):
         self._schedule_validation()
 
     def change(self, search: Search) -> None:
-        """Show budget, devices, pruning and confirmation of an existing search, so that users can change them."""
+        """Show budget, devices, pruning and confirmation of an existing search for editing."""
         self._existing = search
         self.set_values(values_of(search))
         self._lock_defining_fields()
@@ -159,7 +159,7 @@ class SearchForm(QWidget):
             self.vary(name, dimension)
 
     def vary(self, name: str, dimension: Any = None) -> None:
-        """Add a field to vary over `dimension`, by default over a suggestion."""
+        """Add a field to vary over `dimension`, or over a suggestion."""
         field = self._field(name)
         if field is None or name in self.dimensions:
             return
@@ -226,7 +226,7 @@ class SearchForm(QWidget):
         order_tabs(self, (*parts, *self.findChildren(QPushButton)))
 
     def _update_goals(self) -> None:
-        """Offer the metrics of the job's task, and the other goals."""
+        """Offer the metrics of the job's task, and other goals."""
         task = self._catalogue.task(self._job.task) if self._job is not None else None
         metrics = [(metric.id, metric.title, "") for metric in (task.metrics if task is not None else ())]
         for name, first in (("goal", []), ("against", [(NO_GOAL, tr("None (single goal)"), "")])):
@@ -238,7 +238,7 @@ class SearchForm(QWidget):
             editor.set_choices(choices)
 
     def _update_addable_fields(self) -> None:
-        """Offer the fields that affect the job and are not among the varied ones."""
+        """Offer the fields that affect the job and aren't varied."""
         job = self._job or Job()
         idle = idle_by_entries({name: job.value(name) for name in FIELDS}, self._catalogue)
         names = [name for name in SEARCHABLE if name not in idle and FIELDS[name].kind in _KINDS]
@@ -252,7 +252,7 @@ class SearchForm(QWidget):
                 self.add.setItemData(self.add.count() - 1, field.help, Qt.ItemDataRole.ToolTipRole)
 
     def _options(self) -> dict[str, Field]:
-        """Return the options of the job's task, model and strategy by their names in a space."""
+        """Return the options of the job's task, model and strategy, by their names in a search space."""
         job = self._job or Job()
         options = self._catalogue.options_of(job.task, job.model.name, job.resolved_strategy)
         return {OPTION + field.name: field for field in options}
@@ -279,7 +279,7 @@ class SearchForm(QWidget):
         self._schedule_validation()
 
     def _lock_defining_fields(self) -> None:
-        """Disable the fields that define the trials while an existing search is changed; enable them for a new one."""
+        """Disable the fields that define the trials while an existing search is edited."""
         is_new = self._existing is None
         for name in _LOCKED_ROWS:
             self.rows[name].lock("" if is_new else _LOCKED)
@@ -312,7 +312,7 @@ class SearchForm(QWidget):
             self._show(*result)
 
     def _show(self, search: Search | None, problems: list[Problem]) -> None:
-        """Show the problems at their fields, and carry out a pending start."""
+        """Show problems next to their fields, and start the search if this was requested."""
         self.search, self.problems = search, problems
         remaining = list(problems)
 
@@ -365,7 +365,7 @@ class SearchForm(QWidget):
             self.start_requested.emit(self.search)
 
     def open_file(self, path: str) -> None:
-        """Show the search in a SPACE.toml, and emit its job."""
+        """Read a SPACE.toml, show its search, and emit its job."""
         in_background(lambda: read_space(Path(path)), self, lambda read: self._on_opened(*read), reraise)
 
     def _on_opened(self, values: dict[str, Any], job: Job | None, problems: list[Problem]) -> None:
@@ -383,7 +383,7 @@ class SearchForm(QWidget):
             self.message.emit(tr("Ignored, not in this job: {unknown}.").format(unknown=", ".join(unknown)), "warning")
 
     def save_file(self, path: Path) -> None:
-        """Write a SPACE.toml with the values and the job."""
+        """Write the values and the job to a SPACE.toml."""
         job, values = self._job, self.values()
         if job is not None:
             in_background(
@@ -405,7 +405,7 @@ def _add_section(layout: QVBoxLayout, title: str, *widgets: QWidget) -> None:
 
 
 def _unused(name: str, taken: Collection[str]) -> str:
-    """Return `name`, with a number appended if it is taken."""
+    """Return `name`; append a number if it is in `taken`."""
     number, unused = 1, name
     while unused in taken:
         number += 1

@@ -1,4 +1,4 @@
-"""View of one search: its progress, plots and trials."""
+"""View of a search: its progress, plots and trials."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ STATUS: dict[Status, str] = {
     "interrupted": tr("Interrupted"),
 }
 _MAX_FIELDS = 6
-"""Maximum number of the best trial's parameters on screen."""
+"""Maximum number of parameters of the best trial that are displayed."""
 
 
 class SearchView(QWidget):
-    """View of one search.
+    """View of a search.
 
     Signals:
-        run_chosen(str): the user opened the run with this id.
+        run_chosen(str): the user has opened the run with this id.
         compare_requested(list[str]): the user wants to compare the runs with these ids.
-        train_requested(Job): the user wants to train the best settings in full.
+        train_requested(Job): the user wants to train with the best settings.
         pause_requested(): the user wants to pause the search.
         continue_requested(): the user wants to continue the search.
-        change_requested(): the user wants to change the search.
+        change_requested(): the user wants to edit the search.
     """
 
     run_chosen = Signal(str)
@@ -76,7 +76,7 @@ class SearchView(QWidget):
         self.table.sortByColumn(0, Qt.SortOrder.AscendingOrder)
 
     def show_data(self, data: SearchData) -> None:
-        """Show the current state of a search; keep the selected trials."""
+        """Show the current state of a search. The selected trials remain selected."""
         self.data = data
         was_empty = not self.model.rowCount()
         self.model.show_data(data)
@@ -87,7 +87,7 @@ class SearchView(QWidget):
         self._update_actions()
 
     def clear(self) -> None:
-        """Remove the data of the search before another one is shown."""
+        """Remove the data, before another search is shown."""
         self.data = None
         self.question.hide()
         self.table.clearSelection()
@@ -256,7 +256,7 @@ NUMBER, STATE = 0, 1
 
 
 class TrialsModel(RowModel[TrialRow]):
-    """Model of the trials. The best ones are bold with a star."""
+    """Model of the trials. The best ones are bold and have a star."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -321,7 +321,10 @@ def _goal_column(index: int, goal: Goal) -> Column[TrialRow]:
 
 def _confirmed_column(goal: Goal) -> Column[TrialRow]:
     def tip(row: TrialRow) -> str:
-        """List results, as in "93.1 % and 93.5 % with 2 other seeds; standard deviation 0.3 %"; "" for fewer than two."""
+        """Describe the results, as in "93.1 % and 93.5 % with 2 other seeds; standard deviation 0.3 %".
+
+        Returns "" for fewer than two results.
+        """
         if len(row.confirmed) < 2:
             return ""
         values = listed(goal_words(goal, value) for value in row.confirmed)

@@ -1,1 +1,1 @@
-"""Colors, fonts, fills and icons for light and dark themes."""
+"""Colors, fonts, fill patterns and icons for the light and dark themes."""

@@ -1,4 +1,4 @@
-"""Fills that distinguish devices and kinds of work without relying on color."""
+"""Fill patterns that distinguish devices and kinds of work without color."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PARTS = {
     "logging": Qt.BrushStyle.FDiagPattern,
     "other": Qt.BrushStyle.Dense7Pattern,
 }
-"""Patterns for the sections of a training step. Sections without a pattern differ in lightness."""
+"""Fill patterns for the sections of a training step. Sections without a pattern differ in lightness."""
 
 
 def blend(front: str, back: str, share: float) -> QColor:
@@ -45,7 +45,7 @@ def blend(front: str, back: str, share: float) -> QColor:
 
 
 def light(color: str) -> QColor:
-    """Return a light fill of `color` on which the scheme's text is readable."""
+    """Return a light version of `color` on which text is readable."""
     return blend(color, theme.colors().panel, LIGHT_SHARE)
 
 
@@ -62,15 +62,16 @@ def contrast(first: QColor, second: QColor) -> float:
 
 
 def hatch(index: int, device: str) -> QBrush:
-    """Return the pattern for the CPU worker at `index`; no pattern for a GPU, whose color is unique."""
+    """Return the fill pattern for the CPU worker at `index`. A GPU has none, because its color is unique."""
     style = Qt.BrushStyle.NoBrush if is_gpu(device) else _HATCHES[index % len(_HATCHES)]
     return QBrush(QColor(theme.colors().panel), style)
 
 
 def part_fill(part: Part) -> tuple[QColor, QBrush]:
-    """Return the background color and the pattern for a section of a training step.
+    """Return background color and fill pattern for a section of a training step.
 
-    Waiting has the warning color. Computation has the accent color: light for the forward pass, full for the backward pass.
+    Waiting has the warning color. Computation has the accent color: light for the forward pass, full for the backward
+    pass.
     """
     scheme = theme.colors()
     colors = {

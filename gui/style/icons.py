@@ -1,4 +1,4 @@
-"""Icons from `resources/icons`, drawn in colors of the current scheme."""
+"""Icons from `resources/icons`, drawn in colors of the current theme."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gui.style import theme
 def icon(name: str, color: str, on: str = "") -> QIcon:
     """Return an icon in a color of `theme.Colors`; `on` is the name of the icon for a checked button.
 
-    In selected rows, the icon has the text color.
+    In selected rows, icons have the color of the text.
     """
     return QIcon(_Engine(name, color, on or name))
 
 
 @lru_cache(maxsize=128)
 def pixmap(name: str, color: str, side: int) -> QPixmap:
-    """Return the icon as a square image with a side of `side` pixels, in a color such as "#000000"."""
+    """Return the icon as a square image of `side` pixels, in a color such as "#000000"."""
     source = files("resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
     image = QPixmap(side, side)
     image.fill(Qt.GlobalColor.transparent)

@@ -1,4 +1,4 @@
-"""Colors, fonts and style sheet, light or dark like the desktop, with one accent and a color per device."""
+"""Colors, fonts and style sheet of the light and dark themes, with an accent color and a color per device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.contract.devices import CPU, is_gpu
 
 @dataclass(frozen=True)
 class Colors:
-    """Colors of one scheme as hex strings. Text colors have a contrast of at least 4.5 to 1 on `panel`."""
+    """Colors of a theme as hex strings. Text colors have a contrast of at least 4.5 to 1 on `panel`."""
 
     window: str
     panel: str
@@ -75,7 +75,7 @@ class Notifier(QObject):
     """Source of theme changes.
 
     Signals:
-        changed(): the palette, the font and the style sheet were replaced.
+        changed(): palette, font and style sheet have been replaced.
     """
 
     changed = Signal()
@@ -87,7 +87,7 @@ _order: dict[str, int] = {}
 
 @dataclass
 class _Chosen:
-    """Choices of the user: the scheme ("light", "dark" or "system") and the text size in percent.
+    """User's choices: the scheme ("light", "dark" or "system") and the text size in percent.
 
     `base` is the font at 100 %; None before `apply` is called.
     """
@@ -101,7 +101,7 @@ _chosen = _Chosen()
 
 
 def choose(scheme: str, text_percent: int) -> None:
-    """Set the scheme ("system", "light" or "dark") and the text size, and redraw everything."""
+    """Set the scheme ("system", "light" or "dark") and the text size, and redraw the window."""
     if (scheme, text_percent) == (_chosen.scheme, _chosen.text_percent):
         return
     _chosen.scheme, _chosen.text_percent = scheme, text_percent
@@ -111,7 +111,7 @@ def choose(scheme: str, text_percent: int) -> None:
 
 
 def is_dark() -> bool:
-    """Return True if the scheme is dark, as chosen by the user or else by the desktop."""
+    """Return True if the theme is dark, by the user's choice or the desktop's."""
     if _chosen.scheme != "system":
         return _chosen.scheme == "dark"
     app = QGuiApplication.instance()
@@ -123,7 +123,7 @@ def is_dark() -> bool:
 
 @lru_cache(maxsize=1)
 def _first_palette_is_dark() -> bool:
-    """Return True if the palette was dark when the window started, for desktops that don't report their scheme."""
+    """Return True if the palette was dark at the start. Used on desktops that don't report their scheme."""
     given = QGuiApplication.palette()
     return given.window().color().lightness() < given.windowText().color().lightness()
 
@@ -140,9 +140,9 @@ def register_devices(keys: Iterable[str]) -> None:
 
 
 def device_color(key: str) -> str:
-    """Return the color of a device in all graphs of this window.
+    """Return the color of a device, which is the same in all graphs.
 
-    The key is a GPU's UUID or "cpu", with the prefix "host:" on another host.
+    The key is a GPU's UUID or "cpu", with the prefix "host:" on a remote host.
     """
     if not is_gpu(key):
         return _CPU_DARK if is_dark() else _CPU_LIGHT
@@ -151,7 +151,10 @@ def device_color(key: str) -> str:
 
 
 def device_is_dashed(key: str) -> bool:
-    """Return True if a device's lines are dashed because its color repeats, as for remote CPUs and from the ninth GPU on."""
+    """Return True if the device's lines are dashed because another device has the same color.
+
+    This applies to remote CPUs, and from the ninth GPU on.
+    """
     if not is_gpu(key):
         return key != CPU
     register_devices([key])
@@ -159,40 +162,40 @@ def device_is_dashed(key: str) -> bool:
 
 
 def series_color(index: int) -> str:
-    """Return the color of the series at `index`; the ninth repeats the first and is dashed."""
+    """Return the color of the series at `index`. Colors repeat from the ninth series on."""
     wheel = _DEVICES_DARK if is_dark() else _DEVICES_LIGHT
     return wheel[index % len(wheel)]
 
 
 def series_is_dashed(index: int) -> bool:
-    """Return True if the series at `index` is dashed because its color repeats."""
+    """Return True if the lines of the series are dashed because another series has the same color."""
     return index // len(_DEVICES_LIGHT) % 2 == 1
 
 
 def tabular(font: QFont) -> QFont:
-    """Return `font` with digits of equal width, so that changing numbers don't jump."""
+    """Return `font` with digits of equal width, so that changing numbers don't move."""
     copy = QFont(font)
     copy.setFeature(QFont.Tag("tnum"), 1)
     return copy
 
 
 def scaled(pixels: int) -> int:
-    """Scale a width in pixels with the text size."""
+    """Scale a number of pixels with the text size."""
     return round(pixels * _chosen.text_percent / 100)
 
 
 def scale_with_text(set_size: Callable[[int], object], pixels: int) -> None:
-    """Set a size of a widget to `pixels` at a text size of 100 %, now and whenever the text size changes.
+    """Set a size of a widget now and whenever the text size changes.
 
     Args:
         set_size: Bound method of the widget, such as its `setFixedWidth`.
-        pixels: Size at a text size of 100 %.
+        pixels: Size in pixels at a text size of 100 %.
     """
     _ScaledSize(set_size, pixels)
 
 
 class _ScaledSize(QObject):
-    """Scales one size of the widget that owns this object."""
+    """Child object of a widget that scales one of its sizes."""
 
     def __init__(self, set_size: Callable[[int], object], pixels: int) -> None:
         super().__init__(set_size.__self__)  # type: ignore[attr-defined]
@@ -205,14 +208,14 @@ class _ScaledSize(QObject):
 
 
 def set_kind(label: QLabel, kind: str) -> None:
-    """Give a label a style of the style sheet, such as "muted" or "warning"; "" for plain text."""
+    """Set the style of a label, such as "muted" or "warning"; "" for plain text."""
     if label.objectName() != kind:
         label.setObjectName(kind)
         label.style().polish(label)
 
 
 def apply(app: QApplication) -> None:
-    """Set the style, font, palette and style sheet, and follow the desktop's scheme."""
+    """Set the style, font, palette and style sheet, and follow the desktop's color scheme."""
     app.setStyle("Fusion")
     _chosen.base = _chosen.base or tabular(app.font())
     _paint(app)
@@ -240,7 +243,7 @@ def _font() -> QFont:
 
 
 def palette(scheme: Colors) -> QPalette:
-    """Return a Qt palette with the colors of `scheme`."""
+    """Create a Qt palette with the colors of `scheme`."""
     result = QPalette()
     role = QPalette.ColorRole
     for where, color in (
@@ -272,7 +275,7 @@ def palette(scheme: Colors) -> QPalette:
 
 
 def style_sheet(scheme: Colors) -> str:
-    """Return the application's style sheet with the colors of `scheme`."""
+    """Create the application's style sheet with the colors of `scheme`."""
     icons = Path(str(files("resources"))).as_posix() + "/icons"
     font = _font()
     points = font.pointSizeF()
@@ -292,7 +295,7 @@ def style_sheet(scheme: Colors) -> str:
 
 
 _SCALED_PIXELS = (9, 10, 12, 14, 16, 18, 22)
-"""Sizes of icons and indicators in the style sheet that grow with the text, as "$px14"."""
+"""Sizes of icons and indicators that grow with the text; the style sheet refers to them as in "$px14"."""
 
 # Names come from anywhere, and Qt takes what looks like HTML for it: an <img> of a FIFO would stop the window for good. So
 # labels and tool tips, Qt's own ones too, draw plain text, which is set before their text is first laid out.

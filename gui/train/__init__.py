@@ -1,1 +1,1 @@
-"""Train page: the form of a new job, and the runs that are open."""
+"""Train page: the form for a new job, and the open runs."""

@@ -1,4 +1,4 @@
-"""Train page: the form of a new job or a run, and the tabs that switch between them."""
+"""Train page: the form for a new job, or a run, with tabs that switch between them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _SETTINGS_FLAG = "show_run_settings"
 
 
 class TrainPage(QWidget):
-    """Page with two states: it shows the form of the new job or the run that the session follows.
+    """Page that shows either the form for a new job or the run that the session follows.
 
     Before the first run, the form shares the page with the welcome page.
 
     Signals:
-        run_chosen(RunFolder): The user chose the tab of a run.
-        run_closed(RunFolder): The user closed the tab of a run.
-        settings_requested(Job): The user wants the settings of the run in the form.
+        run_chosen(RunFolder): the user has selected the tab of a run.
+        run_closed(RunFolder): the user has closed the tab of a run.
+        settings_requested(Job): the user wants to put the settings of the run into the form.
     """
 
     run_chosen = Signal(object)
@@ -48,7 +48,7 @@ class TrainPage(QWidget):
         self._session: RunSession | None = None
         self.welcome: WelcomePage | None = None
         self.is_job_chosen = False
-        """True once the form was shown for a reason other than the start of the window."""
+        """True once the form has been shown for a reason other than the start of the window."""
         self.tabs = RunTabs()
         self._strip = QWidget()
         self.run_settings = RunSettingsView()
@@ -62,7 +62,7 @@ class TrainPage(QWidget):
 
     @property
     def is_run_shown(self) -> bool:
-        """Return True if the page shows a run, False for the form."""
+        """Return True if the page shows a run rather than the form."""
         return self._stack.currentWidget() is self._run_state
 
     @property
@@ -83,18 +83,18 @@ class TrainPage(QWidget):
         run_list.complete.connect(self._on_runs_read)
 
     def show_job(self) -> None:
-        """Show the form of the new job."""
+        """Show the form for a new job."""
         self.is_job_chosen = True
         self.tabs.select_job()
         self._show(self._job_state)
 
     def close_work(self) -> None:
-        """Save the run on screen for the next start."""
+        """Save the open run for the next start."""
         run = self._session.run if self._session is not None and self.is_run_shown else None
         self._settings.set(SHOWN_RUN, str(run.path) if run is not None else "")
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Describe this machine on the welcome page while that is visible."""
+        """Describe this machine on the welcome page, if that is visible."""
         if self.welcome is not None:
             self.welcome.set_machine(snapshot)
 
@@ -136,7 +136,7 @@ class TrainPage(QWidget):
         self._update_actions()
 
     def _show(self, state: QWidget) -> None:
-        """Show the form or the run. Move the keyboard focus there if it was in the other one."""
+        """Show the form or the run. If the focus is in the other one, it moves, too."""
         focus = self.window().focusWidget()
         left = self._stack.currentWidget()
         has_focus = focus is not None and left is not None and left is not state and left.isAncestorOf(focus)
@@ -146,7 +146,7 @@ class TrainPage(QWidget):
         self._update_actions()
 
     def show_run(self) -> None:
-        """Show the run that the session follows; without a run, show the form."""
+        """Show the run that the session follows, or the form if there is none."""
         assert self._session is not None
         if self._session.run is None:
             self.show_job()

@@ -1,4 +1,4 @@
-"""Read-only view of the job of a run, next to the run."""
+"""Read-only view of a run's job, next to the run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _WIDTH = 280
 
 
 class RunSettingsView(QWidget):
-    """View of a run's settings: first those that differ from their defaults, then the others.
+    """View of a run's settings: those that differ from their defaults first, then the others.
 
     Signals:
-        requested(Job): The user wants these settings in the form of the new job.
+        requested(Job): the user wants to put these settings into the form for a new job.
     """
 
     requested = Signal(object)
@@ -51,7 +51,7 @@ class RunSettingsView(QWidget):
         self._show(None)
 
     def show_job(self, job: Job | None) -> None:
-        """Show the settings of `job`; show a hint if they are unknown."""
+        """Show the settings of `job`, or a hint if they are unknown."""
         if job != self.job:
             self._show(job)
 
@@ -67,7 +67,7 @@ class RunSettingsView(QWidget):
         self._add_group(tr("Defaults"), _field_lines(job, [name for name in FIELDS if name not in changed]))
 
     def _add_group(self, title: str, lines: list[tuple[str, str, str]]) -> QTreeWidgetItem:
-        """Add a folded group of labels, values and help texts."""
+        """Add a collapsed group of labels, values and help texts."""
         group = QTreeWidgetItem(self.tree, [f"{title} ({len(lines)})"])
         group.setFirstColumnSpanned(True)
         font = QFont(self.tree.font())
@@ -86,12 +86,12 @@ class RunSettingsView(QWidget):
 
 
 def _field_lines(job: Job, names: list[str]) -> list[tuple[str, str, str]]:
-    """Return the label, the value in words and the help text of each field."""
+    """Return label, value and help text of each field."""
     return [(FIELDS[name].label, value_words(name, job.value(name)), FIELDS[name].help) for name in names]
 
 
 def _option_lines(job: Job) -> list[tuple[str, str, str]]:
-    """Return label, value and help text of each option that is set, like `_field_lines`."""
+    """Return label, value and help text of each option that is set."""
     known = option_fields(job) if job.options else {}
     return [
         (

@@ -1,4 +1,4 @@
-"""Tabs of the Train page: the new job, and the runs that are open or active."""
+"""Tabs of the Train page: the new job, and runs that are open or active."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from gui.widgets.buttons import styled
 
 _NEW_JOB = tr("New job")
 _TITLE_WIDTH = 160
-"""Maximum width of a run's title in pixels; the tool tip shows the complete title."""
+"""Maximum width of a run's title in pixels. The tool tip contains the full title."""
 _RIGHT = QTabBar.ButtonPosition.RightSide
 _CLOSE_SIDE, _CLOSE_MARGIN = 18, 8
-"""Side length in pixels of the button that closes a tab, at a text size of 100 %, and the space at its right."""
+"""Side length of a tab's close button and the space to its right, in pixels at a text size of 100 %."""
 
 
 @dataclass
 class RunTab:
-    """Content of the tab of one run.
+    """Content of a run's tab.
 
     Attributes:
-        is_opened: True if the user opened the run; other tabs are removed when their runs end.
+        is_opened: True if the user has opened the run. Other tabs are removed when their runs end.
     """
 
     run: RunFolder
@@ -48,12 +48,12 @@ class RunTab:
 
 
 class RunTabs(QTabBar):
-    """Tab bar: first the new job, then a tab per run that is active here or that the user opened.
+    """Tab bar with a tab for the new job, then a tab for each run that is active locally or that the user has opened.
 
     Signals:
-        job_chosen(): The user chose the tab of the new job.
-        run_chosen(RunFolder): The user chose the tab of a run.
-        run_closed(RunFolder): The user closed the tab of a run.
+        job_chosen(): the user has selected the tab of the new job.
+        run_chosen(RunFolder): the user has selected the tab of a run.
+        run_closed(RunFolder): the user has closed the tab of a run.
     """
 
     job_chosen = Signal()
@@ -74,11 +74,11 @@ class RunTabs(QTabBar):
 
     @property
     def current_run(self) -> RunTab | None:
-        """Run of the selected tab; None for the new job."""
+        """Run in the selected tab; None for the new job."""
         return self.runs[self.currentIndex() - 1] if self.currentIndex() > 0 else None
 
     def title_of(self, run_id: str) -> str:
-        """Return the title of a run; its id until the list of runs contains it."""
+        """Return the title of a run; its id until the run list contains it."""
         summary = self._listed.get(run_id)
         return run_title(summary) if summary is not None else run_id
 
@@ -88,7 +88,7 @@ class RunTabs(QTabBar):
             self.setCurrentIndex(0)
 
     def select_run(self, run: RunFolder) -> None:
-        """Select the tab of a run that was opened, and add it if needed."""
+        """Select the tab of a run that the user has opened; add the tab if necessary."""
         number = self._find(run)
         if number is None:
             self._add(RunTab(run, self.title_of(run.run_id)))
@@ -109,7 +109,10 @@ class RunTabs(QTabBar):
             self._show(number)
 
     def show_runs(self, read: RunsRead, followed: RunFolder | None) -> None:
-        """Add active runs, update all runs except the followed one, and remove tabs without a run."""
+        """Add tabs for active runs, update the tabs, and remove those whose runs have ended or were deleted.
+
+        Tabs of ended runs stay if the user opened them. The state of the followed run isn't updated.
+        """
         before, self._listed = self._listed, {run.run_id: run for run in read.runs}
         for summary in reversed(read.runs):
             run = RunFolder(summary.folder)
@@ -180,7 +183,7 @@ class RunTabs(QTabBar):
 
 
 class _CloseButton(QAbstractButton):
-    """Close button on a tab, as high as the tab's text. The keyboard has a command for it."""
+    """Close button of a tab, as high as the tab's text. There is a keyboard command for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,7 +203,7 @@ class _CloseButton(QAbstractButton):
 
 
 def _update(tab: RunTab, summary: RunSummary, *, with_state: bool) -> None:
-    """Update a tab from the run list: the title and, `with_state`, state and progress."""
+    """Update title, state and progress of a tab from the run list; only the title unless `with_state`."""
     tab.title = run_title(summary)
     if not with_state:
         return

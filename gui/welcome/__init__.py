@@ -1,1 +1,1 @@
-"""Welcome page, shown until there is a run."""
+"""Welcome page, which is shown until there is a run."""

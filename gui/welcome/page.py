@@ -1,4 +1,4 @@
-"""Welcome page: findings about the machine, and three ways to begin."""
+"""Welcome page: findings about the machine, and three ways to start."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from gui.widgets.labels import IconLabel, WrappingLabel, caption, heading_label,
 from gui.widgets.layouts import scroll_column, vbox
 
 _WIDTH = 720
-"""Largest width of a column. This and the other sizes in pixels are those at a text size of 100 %."""
+"""Maximum width of a column. All sizes in this module are pixels at a text size of 100 %."""
 _TWO_COLUMNS_FROM = 1000
 _CHOICE_GAP = 14
 _STACKED_BELOW = 520
-"""Width of a column below which the text of a button is below it."""
+"""Width of a column below which the text about a button is placed below it."""
 _BUTTON_HEIGHT = 38
 _SAMPLE = tr("A part of Fashion-MNIST, ten classes of small images.")
 _OPEN = tr("Your own folder in any supported format. You can also drop it on the window.")
@@ -43,9 +43,9 @@ class WelcomePage(QWidget):
     """Page that is shown until there is a run.
 
     Signals:
-        sample_requested(bool): Train on the sample dataset, on GPUs if True, otherwise on the CPU.
-        folder_requested(): Choose a dataset folder.
-        monitor_requested(): Show the Monitor.
+        sample_requested(bool): the user wants to train on the sample dataset, on GPUs if True, otherwise on the CPU.
+        folder_requested(): the user wants to choose a dataset folder.
+        monitor_requested(): the user wants to see the Monitor page.
     """
 
     sample_requested = Signal(bool)
@@ -86,11 +86,11 @@ class WelcomePage(QWidget):
 
     @property
     def has_usable_gpu(self) -> bool:
-        """Return True if training can use a GPU of the machine."""
+        """Return True if the machine has a GPU that can be used for training."""
         return any(finding.topic == "Training" and finding.grade == "fine" for finding in self._machine)
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Receive a snapshot of the machine, and update the findings if its driver or GPUs have changed."""
+        """Receive a snapshot of the machine; update the findings if its driver or GPUs have changed."""
         known = (snapshot.nvml, [(gpu.uuid, gpu.lost, gpu.mig_enabled, gpu.compute_mode) for gpu in snapshot.gpus])
         if known == self._known or snapshot.nvml.status == "not_answering":
             return
@@ -120,7 +120,7 @@ class WelcomePage(QWidget):
         self._arrange()
 
     def _arrange(self) -> None:
-        """Use one or two columns, and put the texts next to their buttons or below them, as the width allows."""
+        """Use one or two columns, and place texts next to their buttons or below, depending on the width."""
         is_wide = self.width() >= theme.scaled(_TWO_COLUMNS_FROM)
         direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
         self._halves.setDirection(direction)
@@ -136,7 +136,7 @@ class WelcomePage(QWidget):
             about.setContentsMargins(0, 0, 0, _CHOICE_GAP if is_stacked else 0)
 
     def _make_choices(self) -> list[tuple[QPushButton, QLabel]]:
-        """Return the buttons with the texts about them."""
+        """Create the buttons, each with a text about it."""
         self._choices.setHorizontalSpacing(14)
         self._choices.setVerticalSpacing(5)
         self._choices.setColumnStretch(1, 1)
@@ -183,7 +183,7 @@ _TOPIC_WIDTH = 84
 
 
 class FindingRow(QWidget):
-    """Row with icon, topic, finding and remedy, and a button that copies the remedy's command."""
+    """Row with an icon, topic, finding and remedy, and a button that copies the remedy's command."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__()
@@ -229,5 +229,5 @@ def _sentence(text: str) -> str:
 
 
 def _breakable(command: str) -> str:
-    """Return `command` for display, with line breaks within long paths but not after hyphens."""
+    """Insert break points into the long paths of a command for display, but not after hyphens."""
     return command.replace("/", "/\u200b").replace("-", "\u2011")

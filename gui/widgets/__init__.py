@@ -1,1 +1,1 @@
-"""Small widgets that several pages share."""
+"""Small widgets that several pages use."""

@@ -1,4 +1,4 @@
-"""Inline message with a severity, and buttons for remedies."""
+"""Inline message with a severity and buttons for remedies."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ _SPOKEN: dict[Severity, str] = {
 
 
 class Banner(QFrame):
-    """Inline message that wraps and is hidden while empty. Add it to a layout first, because setting a text shows it.
+    """Inline message with word wrap, which is hidden while it has no text.
+
+    Add it to a layout before setting a text, because this shows it.
 
     Signals:
-        closed(): the user pressed the close button.
+        closed(): the user has pressed the close button.
     """
 
     closed = Signal()
 
     def __init__(self, *buttons: QPushButton, name: str = "", close: str = "", parent: QWidget | None = None) -> None:
-        """Create a banner with an accessible `name`; `close` names the close button, which is left out if empty."""
+        """Create a banner with an accessible `name`. There is a close button if `close` gives its name."""
         super().__init__(parent)
         self.setObjectName("card")
         self._buttons = buttons
@@ -53,7 +55,7 @@ class Banner(QFrame):
     def say(self, text: str, severity: Severity = "warning", *titles: str) -> None:
         """Show `text` and announce it to screen readers; hide the banner if `text` is empty.
 
-        `titles` are the texts of the buttons; an empty one hides its button.
+        `titles` are the texts of the buttons; buttons with an empty text are hidden.
         """
         if severity != self._severity:
             self._severity = severity
@@ -82,7 +84,7 @@ class Banner(QFrame):
 
 
 class QuestionBar(Banner):
-    """Banner with the buttons `yes` and `no`, which the creator connects. Escape presses `no`."""
+    """Banner with the buttons `yes` and `no`, which the owner connects. Escape presses `no`."""
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         """Create a bar with an accessible name."""

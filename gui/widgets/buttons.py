@@ -1,4 +1,4 @@
-"""Helpers that style and name widgets, and buttons that open a menu or fold a section."""
+"""Functions that style and name widgets, and buttons that open a menu or collapse a section."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _Button = TypeVar("_Button", bound=QAbstractButton)
 
 
 def styled(widget: _Widget, style: str = "", *, name: str = "", tip: str = "", description: str = "") -> _Widget:
-    """Set a widget's style (its object name), accessible texts and tool tip, unless ""; return `widget`."""
+    """Set the object name (for the style sheet), accessible texts and tool tip of a widget, unless they are empty.
+
+    Returns `widget`.
+    """
     for text, setter in (
         (style, widget.setObjectName),
         (name, widget.setAccessibleName),
@@ -32,14 +35,14 @@ def styled(widget: _Widget, style: str = "", *, name: str = "", tip: str = "", d
 
 
 def push_button(text: str, act: Act | None = None, style: str = "", **texts: str) -> QPushButton:
-    """Return a button that calls `act` when it is pressed; `texts` are passed to `styled`."""
+    """Create a button that calls `act` when it is pressed; `texts` are passed to `styled`."""
     return _connected(styled(QPushButton(text), style, **texts), act)
 
 
 def tool_button(
     act: Act | None = None, *, text: str = "", icon: QIcon | None = None, style: str = "", **texts: str
 ) -> QToolButton:
-    """Return a button with a text or an icon that calls `act` when it is pressed; `texts` are passed to `styled`."""
+    """Create a tool button that calls `act` when it is pressed; `texts` are passed to `styled`."""
     button = styled(QToolButton(), style, **texts)
     button.setText(text)
     if icon is not None:
@@ -48,7 +51,7 @@ def tool_button(
 
 
 def reset_button(act: Act, name: str, tip: str) -> QToolButton:
-    """Return a button that restores a default. Its space stays reserved while it is hidden."""
+    """Create a button that restores a default. Its space remains reserved while it is hidden."""
     button = tool_button(act, icon=icons.icon("reset", "muted"), style="flat", name=name, tip=tip)
     button.setIconSize(QSize(14, 14))
     keep_room(button)
@@ -56,7 +59,7 @@ def reset_button(act: Act, name: str, tip: str) -> QToolButton:
 
 
 def fold_button(style: str, text: str = "", *, name: str, tip: str = "") -> QToolButton:
-    """Return a toggle button whose arrow points down while it is on."""
+    """Create a toggle button with an arrow that points down while it is checked."""
     button = tool_button(text=text, icon=icons.icon("right", "muted", on="down"), style=style, name=name, tip=tip)
     button.setCheckable(True)
     return button
@@ -70,7 +73,7 @@ def keep_room(widget: QWidget) -> None:
 
 
 def make_menu_button(button: QToolButton) -> None:
-    """Let `button` open its menu when pressed, and show an arrow after its text."""
+    """Make `button` open its menu when it is pressed, and show an arrow after its text."""
     button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
     button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
     button.setIcon(icons.icon("down", "muted"))
@@ -78,7 +81,7 @@ def make_menu_button(button: QToolButton) -> None:
 
 
 class FoldButton(QToolButton):
-    """Title button of a section, which shows `body` while it is checked; unchecked at first."""
+    """Title button of a collapsible section, which shows `body` while it is checked. Initially unchecked."""
 
     def __init__(self, title: str, body: QWidget) -> None:
         super().__init__()

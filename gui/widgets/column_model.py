@@ -1,4 +1,4 @@
-"""Item models with a list of columns, the style of their tables, and tables of numbers."""
+"""Item models with a list of columns, the table style, and tables of numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
 
 class HeaderColumn(Protocol):
-    """Column of a table: title, alignment (right for a `number`), and tool tip of the header ("" for none)."""
+    """Column of a table: title, `number` for right alignment, and tool tip of the header ("" for none)."""
 
     @property
     def title(self) -> str: ...
@@ -45,7 +45,7 @@ class HeaderColumn(Protocol):
 
 
 def header_data(columns: Sequence[HeaderColumn], section: int, orientation: Qt.Orientation, role: int) -> Any:
-    """Return an item model's `headerData` for the horizontal header over `columns`; None for other requests."""
+    """Return `headerData` of an item model for the horizontal header of `columns`; None for other requests."""
     if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(columns):
         return None
     column = columns[section]
@@ -83,7 +83,7 @@ class ColumnModel(QAbstractTableModel):
 
 
 def text_table(name: str, titles: Sequence[str]) -> QTableWidget:
-    """Return an empty table of texts with an accessible name and left-aligned titles."""
+    """Create an empty table for texts, with an accessible name and left-aligned titles."""
     table = QTableWidget(0, len(titles))
     table.setAccessibleName(name)
     table.setHorizontalHeaderLabels(list(titles))
@@ -95,9 +95,9 @@ def text_table(name: str, titles: Sequence[str]) -> QTableWidget:
 
 
 def apply_table_style(table: QTableView, padding: int = 6, leading: int = 12) -> None:
-    """Apply the window's table style to `table`.
+    """Apply the window's table style.
 
-    `padding` is the space at the sides of cells, `leading` that above and below their text, in pixels.
+    `padding` is the space in pixels at the sides of each cell, `leading` the space above and below its text.
     """
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -113,7 +113,7 @@ def apply_table_style(table: QTableView, padding: int = 6, leading: int = 12) ->
 
 
 class _RowHeight(QObject):
-    """Keeps the rows of a table as high as a line of text and `leading` pixels."""
+    """Event filter that keeps the rows of a table as high as a line of text and `leading` pixels."""
 
     def __init__(self, table: QTableView, leading: int) -> None:
         super().__init__(table)
@@ -126,20 +126,20 @@ class _RowHeight(QObject):
 
 
 VALUE = int(Qt.ItemDataRole.UserRole)
-"""Item role of the number in a cell, for sorting; NaN if unknown."""
+"""Item role of a cell's number, for sorting; NaN if unknown."""
 BAR = VALUE + 1
-"""Item role of the bar's length, from 0 to 1; None or NaN for no bar."""
+"""Item role of the length of a cell's bar, from 0 to 1; None or NaN for no bar."""
 INTERVAL = VALUE + 2
-"""Item role of the limits of the interval on the bar, a pair; None for no interval."""
+"""Item role of the interval that is drawn on the bar, a pair of limits; None for no interval."""
 BAR_COLOR = VALUE + 3
-"""Item role of the bar's color; None for the accent."""
+"""Item role of the bar's color; None for the accent color."""
 
 PAD = 8
 _THICKNESS = 4
 
 
 class NumberRows(QSortFilterProxyModel):
-    """Proxy that sorts rows by number, with unknown numbers always last."""
+    """Proxy model that sorts rows by number. Unknown numbers are always last."""
 
     def lessThan(self, left: Index, right: Index) -> bool:
         a, b = float(left.data(VALUE)), float(right.data(VALUE))
@@ -149,7 +149,7 @@ class NumberRows(QSortFilterProxyModel):
 
 
 def prepare(table: QTableView) -> None:
-    """Apply the style and behavior of number tables to `table`: single-row selection, and sorting by the header."""
+    """Apply the style and behavior of number tables: selection of one row, and sorting by the header."""
     table.setItemDelegate(Bars(table))
     table.setSortingEnabled(True)
     apply_table_style(table, PAD)
@@ -157,7 +157,7 @@ def prepare(table: QTableView) -> None:
 
 
 class Bars(QStyledItemDelegate):
-    """Delegate that draws a thin bar below a fraction, with the interval of the fraction as a line."""
+    """Delegate that draws a fraction as a thin bar below the text, with its interval as a line."""
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         super().paint(painter, option, index)

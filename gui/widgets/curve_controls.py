@@ -1,4 +1,4 @@
-"""Controls of curves: horizontal axis, smoothing, and a logarithmic loss."""
+"""Controls for curves: horizontal axis, smoothing, and logarithmic loss."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gui.widgets.labels import labelled
 from gui.widgets.layouts import FlowLayout, hbox
 
 _SMOOTHEST = 99
-"""Maximum of the slider in hundredths. A weight of 1 would keep the average constant."""
+"""Maximum of the smoothing slider, in hundredths. With a weight of 1, the average would never change."""
 
 
 class CurveControls(QWidget):
     """Row of controls for curves.
 
     Signals:
-        axis_chosen(str): the user chose one of the axes.
-        smoothed(float): the user set the weight of the moving average, at least 0 and less than 1.
-        log_toggled(bool): the user switched the logarithmic loss.
+        axis_chosen(str): the user has selected a horizontal axis.
+        smoothed(float): the user has set the weight of the moving average, at least 0 and less than 1.
+        log_toggled(bool): the user has switched the logarithmic loss on or off.
     """
 
     axis_chosen = Signal(str)
@@ -38,7 +38,7 @@ class CurveControls(QWidget):
         Args:
             axes: Titles and values of the horizontal axes.
             after: Widgets at the end of the row.
-            of: Suffix of the accessible names, such as “ of the compared runs”.
+            of: Suffix for the accessible names, such as “ of the compared runs”.
         """
         super().__init__()
         self.axis = ComboBox()

@@ -1,4 +1,4 @@
-"""Editors of values, one per kind of field."""
+"""Editors for values, one for each type of field."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from gui.widgets.layouts import hbox
 
 
 class ComboBox(QComboBox):
-    """Drop-down list that the wheel changes only while it has the focus.
+    """Combo box that the wheel changes only while it has the focus.
 
-    Long titles are elided; the open list shows them in full.
+    Long titles are elided in the box and shown in full in its list.
     """
 
     def showPopup(self) -> None:
@@ -59,7 +59,7 @@ class ComboBox(QComboBox):
 
 
 def offer(box: QComboBox, choices: Iterable[tuple[str, Any]], value: Any) -> None:
-    """Fill `box` with titles and values; select `value`, or the first entry if it is missing. Emit no signals."""
+    """Fill `box` with titles and values, and select `value`, or else the first entry. No signals are emitted."""
     with QSignalBlocker(box):
         box.clear()
         for title, data in choices:
@@ -71,14 +71,14 @@ _SCROLL_BAR_WIDTH = 12
 
 
 class Editor(QWidget):
-    """Base of all editors.
+    """Base class of all editors.
 
     Attributes:
         control: Widget that takes the focus and has the accessible name.
 
     Signals:
         edited(): the user or the program may have changed the value.
-        adjusted(str): a typed value was replaced by a possible one, for this reason.
+        adjusted(str): an invalid value was replaced by a valid one, for this reason.
     """
 
     edited = Signal()
@@ -91,14 +91,14 @@ class Editor(QWidget):
         self.setFocusProxy(control)
 
     def value(self) -> Any:
-        """Return the value as it is stored in a `job.toml`, or the raw text if it is invalid."""
+        """Return the value in the form of a `job.toml`, or the raw text if it is invalid."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
         raise NotImplementedError
 
     def show_severity(self, severity: str) -> None:
-        """Color the control for the severity of its worst problem, "error" or "warning"; "" for none."""
+        """Color the control according to its worst problem, "error" or "warning"; "" for none."""
         if self.control.property("severity") != severity:
             self.control.setProperty("severity", severity)
             self.control.style().unpolish(self.control)
@@ -108,10 +108,11 @@ class Editor(QWidget):
 class _SpinBox(QSpinBox):
     """Spin box that the wheel changes only while it has the focus, so that scrolling past it changes nothing.
 
-    Numbers outside the range can be typed; when the user leaves the field, the nearest possible number replaces them.
+    Numbers outside of the range can be typed. When the user leaves the field, they are replaced by the nearest valid
+    number.
 
     Signals:
-        adjusted(str): A number outside the range was replaced, for this reason.
+        adjusted(str): a number outside of the range was replaced, for this reason.
     """
 
     adjusted = Signal(str)
@@ -148,7 +149,7 @@ class _SpinBox(QSpinBox):
 
 
 def _whole(text: str) -> int | None:
-    """Return the whole number that a text consists of; None for other texts."""
+    """Convert a text to an integer; return None if it isn't one."""
     try:
         return int(text)
     except ValueError:
@@ -156,7 +157,7 @@ def _whole(text: str) -> int | None:
 
 
 class PathLine(QLineEdit):
-    """Text field that elides the middle of a long text, except while it is being edited."""
+    """Text field that elides the middle of a long text while it isn't being edited."""
 
     def paintEvent(self, event: QPaintEvent) -> None:
         option = QStyleOptionFrame()
@@ -173,7 +174,7 @@ class PathLine(QLineEdit):
 
 
 class TextEditor(Editor):
-    """Editor of a line of text, with completions from `known`."""
+    """Editor for a line of text, with completions from `known`."""
 
     def __init__(self, placeholder: str = "", known: Sequence[str] = (), line: QLineEdit | None = None) -> None:
         self.line = line or QLineEdit()
@@ -196,7 +197,7 @@ class TextEditor(Editor):
 
 
 class ListEditor(TextEditor):
-    """Editor of texts or whole numbers, separated by commas."""
+    """Editor for a list of texts or integers, separated by commas."""
 
     def __init__(self, kind: type[str] | type[int]) -> None:
         super().__init__("none")
@@ -214,7 +215,7 @@ class ListEditor(TextEditor):
 
 
 class PathEditor(TextEditor):
-    """Editor of a path, with a button that opens a file dialog."""
+    """Editor for a path, with a button that opens a file dialog."""
 
     def __init__(self, what: str, folder: bool, placeholder: str = "") -> None:
         super().__init__(placeholder, line=PathLine())
@@ -243,7 +244,7 @@ def padded(spin: _Spin) -> _Spin:
 
 
 class IntEditor(Editor):
-    """Editor of a whole number within the field's limits. The value below the minimum means empty."""
+    """Editor for an integer. The value below the minimum represents an empty field."""
 
     def __init__(self, field: Field, empty: str = "automatic") -> None:
         self.spin = padded(_SpinBox())
@@ -261,7 +262,7 @@ class IntEditor(Editor):
         self.spin.adjusted.connect(self.adjusted)
 
     def set_empty(self, text: str) -> None:
-        """Show `text` for the empty value of an optional field."""
+        """Set the text that represents the empty value of an optional field."""
         if self._optional:
             self.spin.setSpecialValueText(text)
 
@@ -274,9 +275,9 @@ class IntEditor(Editor):
 
 
 class FloatEditor(TextEditor):
-    """Editor of a number in Python's notation, such as 0.001 or 1e-3, or the desktop's.
+    """Editor for a number in the desktop's notation or in Python's, such as 0.001 or 1e-3.
 
-    The value of an empty, optional field is None.
+    An empty, optional field has the value None.
     """
 
     def __init__(self, optional: bool = False, empty: str = "") -> None:
@@ -311,7 +312,7 @@ class BoolEditor(Editor):
 
 
 class ChoiceEditor(Editor):
-    """Editor of a choice from a list of (value, title, help). An unknown value is shown unchanged."""
+    """Editor for a choice from a list of (value, title, help). An unknown value is shown as it is."""
 
     def __init__(self, choices: list[tuple[str, str, str]]) -> None:
         self.box = ComboBox()
@@ -324,7 +325,7 @@ class ChoiceEditor(Editor):
         self.box.currentIndexChanged.connect(lambda _index: self.edited.emit())
 
     def set_choices(self, choices: list[tuple[str, str, str]]) -> None:
-        """Replace the choices; keep the value, even if it is not among them."""
+        """Replace the choices. The value doesn't change, even if it isn't among them."""
         chosen = self.box.currentData()
         with QSignalBlocker(self.box):
             self.box.clear()
@@ -336,7 +337,7 @@ class ChoiceEditor(Editor):
                 self.set_value(chosen)
 
     def reset_choices(self, choices: list[tuple[str, str, str]], value: str | None = None) -> None:
-        """Replace the choices and select `value`, by default the first, without emitting `edited`."""
+        """Replace the choices, and select `value` or the first one, without emitting `edited`."""
         with QSignalBlocker(self):
             self.box.clear()
             self.set_choices(choices)
@@ -353,9 +354,9 @@ class ChoiceEditor(Editor):
         self.box.setCurrentIndex(index)
 
     def set_marks(self, marks: dict[str, str], off: Container[str] = ()) -> None:
-        """Append `marks` (text by value) to the titles in the list, and disable the values in `off`.
+        """Append `marks` (texts by value) to the titles in the list, and disable the values in `off`.
 
-        The current value keeps its plain title, because its problems are shown below the field.
+        The current value has no mark, because its problems are shown below the field.
         """
         for index in range(self.box.count()):
             value = self.box.itemData(index)

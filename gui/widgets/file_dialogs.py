@@ -17,9 +17,10 @@ PATIENCE_S = 0.05
 
 
 def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callable[[str], None]) -> QFileDialog:
-    """Open a non-modal dialog, and call `chosen` with the path.
+    """Open a non-modal dialog, and call `chosen` with the selected path.
 
-    It begins at `start` or the nearest existing parent folder; in the home folder if the disk doesn't respond quickly.
+    The dialog starts at `start`, or at the nearest parent folder that exists, or in the home folder if the disk doesn't
+    respond quickly.
     """
     search = Background(lambda: _existing(start), parent)
     found: list[str] = []
@@ -37,7 +38,7 @@ def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callab
 
 
 def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None]) -> QFileDialog:
-    """Open a non-modal dialog, and call `chosen` with the paths of the files."""
+    """Open a non-modal dialog, and call `chosen` with the paths of the selected files."""
     dialog = QFileDialog(parent, title, str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
@@ -48,12 +49,12 @@ def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None
 
 
 def timestamped(name: str) -> str:
-    """Return a name for a new file, such as "footplate-2026-03-01-140231-curves.csv"."""
+    """Return a name for a new file, as in "footplate-2026-03-01-140231-curves.csv"."""
     return f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
 
 
 def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path], None]) -> QFileDialog:
-    """Ask for a file to write, and call `chosen` with the path, which always has the suffix of `name`."""
+    """Open a non-modal save dialog, and call `chosen` with the path, which always has the suffix of `name`."""
     suffix = Path(name).suffix.removeprefix(".")
     dialog = QFileDialog(parent, title, str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -69,7 +70,7 @@ def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path
 
 
 def reveal(path: Path) -> bool:
-    """Open a folder in the desktop's file manager; return False if there is none."""
+    """Open a folder in the desktop's file manager; return False if that isn't possible."""
     return QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
 
 

@@ -1,4 +1,4 @@
-"""Frame that draws the eye to a widget for a moment."""
+"""Frame that highlights a widget for a moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row of a form: label, editor, reset button, note and problems."""
+"""Row in a form: label, editor, reset button, note and problems."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LABEL_WIDTH = 104
 
 
 class LabelledField(QWidget):
-    """Editor with a label before it, and a button after it if one is added; a note and problems appear below.
+    """Editor with a label, an optional button, and a note and problems below.
 
-    Note and problems are created on demand, because most of a form's eighty rows never show any.
+    Note and problems are created on demand, because most of a form's eighty rows never have any.
 
     Signals:
-        chosen(Choice): The user chose a remedy for a problem.
+        chosen(Choice): the user has selected a remedy for a problem.
     """
 
     chosen = Signal(object)
@@ -41,7 +41,7 @@ class LabelledField(QWidget):
         Args:
             text: Label.
             content: Editor, or a widget that contains it.
-            control: Widget that the label belongs to; None for a label of several widgets.
+            control: Widget that the label refers to; None for a label of several widgets.
             label_width: Width of the label in pixels, at a text size of 100 %.
             indented: Show note and problems below the editor instead of below the full row.
             stacked: Show the label above the editor; the owner places `problem_label`.
@@ -61,7 +61,10 @@ class LabelledField(QWidget):
         self._fit_label()
 
     def add_button(self, button: QToolButton) -> None:
-        """Place a button after the editor, or next to the label of a stacked field. Tab reaches it after the editor."""
+        """Place a button after the editor, or next to the label of a stacked field.
+
+        In the tab order, it follows the editor.
+        """
         self._grid.addWidget(button, 0, 1 if self._stacked else 2)
 
     @cached_property
@@ -75,7 +78,7 @@ class LabelledField(QWidget):
 
     @cached_property
     def note(self) -> QLabel:
-        """Note about the value, under the editor."""
+        """Note about the value, below the editor."""
         label = self.make_note()
         label.hide()
         self._add_below(label, 2 if self._stacked else 1)
@@ -90,7 +93,7 @@ class LabelledField(QWidget):
             self.problem_label.show_problems(problems)
 
     def set_note(self, text: str) -> None:
-        """Show a note under the editor; "" hides it."""
+        """Show a note below the editor; "" hides it."""
         if (text or "note" in vars(self)) and text != self.note.text():
             self.note.setText(text)
             if isinstance(self.note, ElidedLabel):

@@ -1,4 +1,4 @@
-"""Labels and lists of problems that several pages share. All except `RichLabel` show plain text."""
+"""Labels and problem lists that several pages use. Only `RichLabel` interprets rich text."""
 
 from __future__ import annotations
 
@@ -38,35 +38,38 @@ from gui.widgets.layouts import FlowLayout, hbox
 
 
 def muted_label(text: str = "", *, word_wrap: bool = False) -> QLabel:
-    """Return a label in the muted color."""
+    """Create a label in the muted color."""
     label = QLabel(text, wordWrap=word_wrap)
     label.setObjectName("muted")
     return label
 
 
 def heading_label(text: str = "") -> QLabel:
-    """Return a label in the style of headings."""
+    """Create a heading."""
     label = QLabel(text)
     label.setObjectName("heading")
     return label
 
 
 def caption(text: str = "", style: str = "muted") -> QLabel:
-    """Return a label that wraps, in a style of the style sheet."""
+    """Create a label with word wrap, in a style of the style sheet."""
     label = QLabel(text, wordWrap=True)
     label.setObjectName(style)
     return label
 
 
 def field_label(text: str, field: QWidget) -> QLabel:
-    """Return a muted label whose mnemonic key focuses `field`."""
+    """Create a muted label whose mnemonic key focuses `field`."""
     label = muted_label(text)
     label.setBuddy(field)
     return label
 
 
 def labelled(text: str, control: QWidget, *after: QWidget, spacing: int = 6) -> QWidget:
-    """Return a row with a muted label whose mnemonic key focuses `control`, the control, and the widgets `after` it."""
+    """Create a row of a muted label, `control`, and the widgets `after` it.
+
+    The label's mnemonic key focuses `control`.
+    """
     together = QWidget()
     if not control.accessibleName():
         control.setAccessibleName(text.replace("&", ""))
@@ -75,7 +78,7 @@ def labelled(text: str, control: QWidget, *after: QWidget, spacing: int = 6) -> 
 
 
 class ElidedLabel(QLabel):
-    """Line of text that is elided if it doesn't fit. Callers set a tool tip with the full text."""
+    """Single line of text, elided if it doesn't fit."""
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class ElidedLabel(QLabel):
         *,
         mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
     ) -> None:
-        """Create a label; `mode` is the position of the ellipsis, such as the middle for a path."""
+        """Create a label; `mode` determines the position of the ellipsis, such as the middle for a path."""
         super().__init__(text, parent)
         self._mode = mode
         self.setTextFormat(Qt.TextFormat.PlainText)
@@ -94,7 +97,7 @@ class ElidedLabel(QLabel):
         return QSize(20, super().minimumSizeHint().height())
 
     def event(self, event: QEvent) -> bool:
-        """Show the full text as a tool tip if it is elided and no other tool tip contains it."""
+        """Show the full text as a tool tip if it is elided, unless another tool tip contains it."""
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip and not self.toolTip():
             text, parent = self.text(), self.parentWidget()
             is_elided = self.fontMetrics().horizontalAdvance(text) > self.width()
@@ -118,7 +121,7 @@ class ElidedLabel(QLabel):
 
 
 class IconLabel(QLabel):
-    """Icon as high as a line of text that follows the color scheme; `spoken` is its accessible name."""
+    """Icon as high as a line of text, which follows the color scheme; `spoken` is its accessible name."""
 
     def __init__(self, name: str = "", color: str = "", spoken: str = "") -> None:
         super().__init__()
@@ -141,7 +144,7 @@ class IconLabel(QLabel):
 
 
 class Span(NamedTuple):
-    """Piece of plain text with one style."""
+    """Piece of plain text in one style."""
 
     text: str
     bold: bool = False
@@ -172,7 +175,7 @@ _MARGIN = 16
 
 
 class EmptyState(QScrollArea):
-    """Muted message in the center of its area, which wraps and scrolls if necessary."""
+    """Muted message in the center of its area, with word wrap and a scroll bar if necessary."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(widgetResizable=True)
@@ -195,17 +198,17 @@ class EmptyState(QScrollArea):
 
 _BREAK = "\u200b"
 _LONGEST = 20
-"""Maximum characters of a word, or of a piece between separators, that stay on one line."""
+"""Maximum characters of a word, or of a piece between separators, without line breaks."""
 
 
 class WrappingLabel(QLabel):
-    """Label with plain text that wraps even within words longer than a line, such as file names, which QLabel clips.
+    """Label for plain text that also wraps within long words such as file names, which QLabel would clip.
 
-    Long words get invisible breaks, which are not copied.
+    Long words get invisible break points, which are removed when text is copied.
     """
 
     def __init__(self, text: str = "", name: str = "") -> None:
-        """Create a label; `name` is its object name, which the style sheet refers to."""
+        """Create a label; the style sheet refers to its object name `name`."""
         super().__init__(wordWrap=True)
         self._text = ""
         self.setObjectName(name)
@@ -247,7 +250,7 @@ class WrappingLabel(QLabel):
 
 
 def breakable(text: str) -> str:
-    """Return `text` with invisible breaks in long words: after separators, and anywhere in long pieces without them."""
+    """Insert invisible break points into long words: after separators, and anywhere in long pieces."""
     return re.sub(rf"\S{{{_LONGEST + 1},}}", lambda found: _broken(found[0]), text)
 
 
@@ -257,10 +260,10 @@ def _broken(word: str) -> str:
 
 
 class ProblemLabel(QWidget):
-    """List of problems, each with an icon (color alone isn't accessible) and a button for each of its choices.
+    """List of problems, each with an icon (because color alone isn't accessible) and a button for each remedy.
 
     Signals:
-        chosen(Choice): The user pressed the button of a choice.
+        chosen(Choice): the user has pressed the button of a remedy.
     """
 
     chosen = Signal(object)
@@ -304,7 +307,7 @@ class ProblemLabel(QWidget):
         self.setVisible(bool(self._problems))
 
     def _buttons(self, problem: Problem) -> QWidget:
-        """Return the buttons for a problem's choices, wrapped to as many rows as they need."""
+        """Create the buttons for a problem's remedies, in as many rows as necessary."""
         holder = QWidget()
         flow = FlowLayout(holder, spacing=6)
         for choice in problem.choices:

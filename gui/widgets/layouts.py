@@ -1,4 +1,4 @@
-"""Layouts, scroll areas, tab bars and menus shared by the pages."""
+"""Layouts, scroll areas, tab bars and menus that the pages use."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _Box = TypeVar("_Box", bound=QBoxLayout)
 
 
 def hbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QHBoxLayout:
-    """Return a horizontal layout of `parts`, which are those of `vbox`."""
+    """Create a horizontal layout; the arguments are those of `vbox`."""
     return _fill(QHBoxLayout(), parts, spacing, margins)
 
 
 def vbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QVBoxLayout:
-    """Return a vertical layout with `margins` in pixels: left, top, right, bottom.
+    """Create a vertical layout with `margins` in pixels: left, top, right, bottom.
 
-    A part is a number (the stretch factor of an empty space), a widget or a layout. A tuple adds the stretch factor to a
-    widget or layout and, optionally, the alignment to a widget.
+    A part is a widget, a layout, or a number, which is the stretch factor of an empty space. A tuple adds a stretch
+    factor to a widget or layout, and optionally an alignment to a widget.
     """
     return _fill(QVBoxLayout(), parts, spacing, margins)
 
 
 def scrolling(content: QVBoxLayout) -> QScrollArea:
-    """Return a scroll area with `content` and a small gap before the scroll bar."""
+    """Create a scroll area for `content`, with a small gap before the scroll bar."""
     content.setContentsMargins(0, 0, 4, 0)
     inside = QWidget()
     inside.setLayout(content)
@@ -59,7 +59,7 @@ def scrolling(content: QVBoxLayout) -> QScrollArea:
 
 
 def tab_bar(name: str, titles: Sequence[str]) -> QTabBar:
-    """Return a tab bar with an accessible name."""
+    """Create a tab bar with an accessible name."""
     tabs = QTabBar()
     tabs.setAccessibleName(name)
     tabs.setDrawBase(False)
@@ -70,7 +70,7 @@ def tab_bar(name: str, titles: Sequence[str]) -> QTabBar:
 
 
 def resize_with_text(window: QWidget, width: int, height: int) -> None:
-    """Resize a window to a size in pixels that grows with the text, as far as the screen has room."""
+    """Resize a window to a size in pixels that is scaled with the text size, but not beyond the screen."""
     screen = window.screen().availableSize()
     window.resize(
         max(width, min(theme.scaled(width), screen.width())), max(height, min(theme.scaled(height), screen.height()))
@@ -78,7 +78,7 @@ def resize_with_text(window: QWidget, width: int, height: int) -> None:
 
 
 def save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:
-    """Return a "Save" button with a menu of `actions` and an accessible name."""
+    """Create a "Save" button with an accessible name and a menu of `actions`."""
     button = QToolButton()
     button.setText(tr("Save"))
     button.setAccessibleName(name)
@@ -106,14 +106,14 @@ def _fill(layout: _Box, parts: Sequence[Part], spacing: int, margins: Margins) -
 
 
 def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLabel, *below: QWidget) -> None:
-    """Lay out `page`: back button and titles on top, then the widgets `below`; the last one stretches."""
+    """Lay out `page`: back button and titles at the top, then the widgets `below`. The last widget stretches."""
     texts = vbox(title, subtitle, spacing=2)
     head = hbox((back, 0, Qt.AlignmentFlag.AlignTop), (texts, 1), spacing=12)
     page.setLayout(vbox(head, *((widget, int(widget is below[-1])) for widget in below), margins=(14, 10, 14, 10)))
 
 
 def working_page(what: QLabel, progress: QProgressBar, cancel: QPushButton, name: str) -> QWidget:
-    """Return a page with the progress of a trial; `name` is the accessible name of the progress bar."""
+    """Create a page with the progress of a background task; `name` is the accessible name of the progress bar."""
     progress.setRange(0, 100)
     progress.setFixedSize(320, 14)
     progress.setTextVisible(False)
@@ -122,7 +122,7 @@ def working_page(what: QLabel, progress: QProgressBar, cancel: QPushButton, name
 
 
 def fault_page(fault: QWidget, again: QPushButton) -> QWidget:
-    """Return a page with the failure of a trial and a button to retry."""
+    """Create a page with the failure of a background task, and a button to retry it."""
     fault.setMaximumWidth(440)
     page = _in_the_middle(again)
     column = page.layout()
@@ -147,13 +147,13 @@ def _in_the_middle(*widgets: QWidget) -> QWidget:
 
 
 class FlowLayout(QLayout):
-    """Layout of widgets side by side at their preferred size, wrapped to as many rows as needed.
+    """Layout that places widgets next to each other at their preferred sizes, in as many rows as needed.
 
     Hidden widgets take no space.
     """
 
     def __init__(self, parent: QWidget | None = None, *, spacing: int = 8, line_spacing: int | None = None) -> None:
-        """Create a layout with `spacing` between widgets, and `line_spacing` (by default the same) between rows."""
+        """Create a layout with `spacing` between widgets and `line_spacing` between rows, by default the same."""
         super().__init__(parent)
         self._line_spacing = spacing if line_spacing is None else line_spacing
         self._items: list[QLayoutItem] = []
@@ -204,7 +204,7 @@ class FlowLayout(QLayout):
         return minimum
 
     def _lay_out(self, rect: QRect, move: bool) -> int:
-        """Lay out all items and return the required height."""
+        """Lay out all items, and return the required height."""
         left, top, height = rect.left(), rect.top(), 0
         line: list[tuple[QLayoutItem, int]] = []
         for item in (item for item in self._items if not item.isEmpty()):
@@ -220,7 +220,7 @@ class FlowLayout(QLayout):
 
     @staticmethod
     def _settle(line: list[tuple[QLayoutItem, int]], rect: QRect, top: int, height: int, move: bool) -> None:
-        """Place the items of a complete row, vertically centered."""
+        """Place the items of a full row, vertically centered."""
         if move:
             for item, left in line:
                 size = _size(item, rect.width())
@@ -236,7 +236,7 @@ def _size(item: QLayoutItem, width: int) -> QSize:
 
 
 class _ScrollPanel(QScrollArea):
-    """Scroll area that adopts its content when it is first polished, so that the content is styled only once."""
+    """Scroll area that takes over its content when it is first polished, so that the content is styled only once."""
 
     def __init__(self, inside: QWidget) -> None:
         super().__init__(widgetResizable=True)
@@ -250,7 +250,7 @@ class _ScrollPanel(QScrollArea):
 
 
 class _MinimumWidth(_ScrollPanel):
-    """Scroll area that is at least as wide as its content, up to `widest` pixels."""
+    """Scroll area that can't be narrower than its content, up to a content width of `widest` pixels."""
 
     def __init__(self, inside: QWidget, widest: int) -> None:
         super().__init__(inside)
@@ -267,7 +267,7 @@ class _MinimumWidth(_ScrollPanel):
 
 
 def scroll_panel(inside: QWidget, *, min_content_width: int = 0) -> QScrollArea:
-    """Return a scroll area with a panel's background and no keyboard focus.
+    """Create a scroll area with a panel's background, which doesn't take the keyboard focus.
 
     It can't be narrower than `inside`, up to `min_content_width` pixels.
     """
@@ -278,16 +278,16 @@ def scroll_panel(inside: QWidget, *, min_content_width: int = 0) -> QScrollArea:
 
 
 def scroll_column(inside: QWidget, *, centered: bool = True) -> QScrollArea:
-    """Return a vertical scroll area with `inside` in the middle, or else at the left."""
+    """Create a vertical scroll area with `inside` in the middle, or at the left unless `centered`."""
     holder = QWidget()
     holder.setLayout(hbox(*([1] if centered else []), (inside, 100), 1))
     return scroll_panel(holder)
 
 
 class PageScroll(QScrollArea):
-    """Scroll area with the stack `pages`. The current page scrolls if it needs more space.
+    """Scroll area for the stack `pages`, in which the current page scrolls if it needs more space.
 
-    A resizable QScrollArea would use the unwrapped height of texts, and the size of the largest page.
+    A resizable QScrollArea would use the height of texts without wrapping, and the size of the largest page.
     """
 
     def __init__(self, pages: QStackedWidget) -> None:
@@ -318,7 +318,7 @@ class PageScroll(QScrollArea):
 
 
 class FrontStack(QStackedWidget):
-    """Stack whose size hint is that of its current page instead of the largest one."""
+    """Stacked widget whose size hint is that of its current page instead of its largest page."""
 
     def __init__(self) -> None:
         super().__init__()

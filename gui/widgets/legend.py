@@ -20,16 +20,20 @@ _LEADING = 4
 
 
 def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
-    """Draw a patch in the entry's color, or an empty one. Its edge shows even if the color is that of the panel."""
+    """Draw a patch in the entry's color, or an empty one.
+
+    Its border is visible even if the color is that of the panel.
+    """
     painter.setPen(QPen(QColor(theme.colors().muted), 1))
     painter.setBrush(QColor(entry.colour) if entry.colour else Qt.BrushStyle.NoBrush)
     painter.drawRect(QRect(corner, QSize(SWATCH - 1, SWATCH - 1)))
 
 
 class Legend(QWidget):
-    """Legend of images. If all entries fit into two rows, absent ones are muted; otherwise only present ones are shown.
+    """Legend for images.
 
-    Its height depends only on its width, so that the layout stays the same from image to image.
+    If all entries fit into two rows, absent ones are muted; otherwise, only present ones are shown. The height depends
+    only on the width, so that the layout doesn't change between images.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -43,7 +47,7 @@ class Legend(QWidget):
         self.hide()
 
     def show_legend(self, entries: Sequence[LegendEntry], present: Sequence[int]) -> None:
-        """Show `entries`; those at the indices `present` occur in the images. Hide the legend if there are none."""
+        """Show `entries`. Those with indices in `present` occur in the images. Without entries, hide the legend."""
         if tuple(entries) != self._entries:
             self._entries = tuple(entries)
             self.updateGeometry()
@@ -97,13 +101,13 @@ class Legend(QWidget):
         return self._wrap(self._widths(indices, more), self.width())[1]
 
     def _widths(self, indices: Sequence[int], more: int = 0) -> list[int]:
-        """Return the widths of the entries at `indices`, and of the text about `more` others."""
+        """Return the widths of the entries at `indices`, and of the text that counts `more` others."""
         advance = self.fontMetrics().horizontalAdvance
         widths = [SWATCH + _GAP + advance(self._entries[index].name) for index in indices]
         return [*widths, advance(_more(more))] if more else widths
 
     def _wrap(self, widths: Sequence[int], room: int) -> tuple[list[QPoint], int]:
-        """Arrange items with the given widths in rows of `room` pixels; return their corners and the number of rows."""
+        """Arrange items of these widths in rows of `room` pixels; return their corners and the number of rows."""
         corners: list[QPoint] = []
         x = y = 0
         for width in widths:

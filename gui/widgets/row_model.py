@@ -1,4 +1,4 @@
-"""Item model and table of rows with keys. The selection follows rows that are added, removed or moved."""
+"""Item model and table of rows with keys. The selection follows rows when they are added, removed or moved."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from gui.style import theme
 from gui.widgets.column_model import RIGHT, ColumnModel, Index, apply_table_style
 
 _ROWS_MEASURED = 40
-"""Number of rows that are measured for the column widths."""
+"""Number of rows that determine the column widths."""
 _MAX_COLUMN_WIDTH = 260
-"""Largest width of a fitted column in pixels at a text size of 100 %."""
+"""Maximum width of a fitted column, in pixels at a text size of 100 %."""
 _HEADER_PADDING = 8
-"""Padding of titles in the style sheet, which Qt's size hint ignores."""
+"""Padding of titles according to the style sheet, which Qt's size hint doesn't include."""
 _LONG_TEXT = 10
-"""Characters of a text that a column may cut, so that the tool tip repeats it."""
+"""Number of characters from which the tool tip repeats a text, because the column may elide it."""
 
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """Column of a `RowModel`. Rows are sorted by `key`; rows whose key is None are last."""
+    """Column of a `RowModel`. Rows are sorted by `key`; rows without a key are last."""
 
     title: str
     text: Callable[[Row], str]
@@ -55,15 +55,15 @@ class RowModel(ColumnModel, Generic[Row]):
         self.sort_column, self.sort_order = 0, Qt.SortOrder.AscendingOrder
 
     def key_of(self, row: Row) -> Any:
-        """Return the identity of a row, which also determines the order of rows that sort equal."""
+        """Return the identity of a row, which also determines the order of equal rows."""
         raise NotImplementedError
 
     def cell_data(self, row: Row, column: int, role: int) -> Any:
-        """Return the data of a cell for roles other than text and alignment."""
+        """Return the data of a cell for all roles except text and alignment."""
         return None
 
     def position(self, key: Any) -> int | None:
-        """Return the position of the row with a key; None if it isn't shown."""
+        """Return the position of the row with a key; None if there is no such row."""
         return self._positions.get(key)
 
     def count(self) -> int:
@@ -91,7 +91,7 @@ class RowModel(ColumnModel, Generic[Row]):
         self.set_rows(self.sorted_rows(self.rows))
 
     def sorted_rows(self, rows: Iterable[Row]) -> list[Row]:
-        """Return `rows` in the order that the user chose."""
+        """Return `rows` in the sort order that the user has selected."""
         if self.sort_column >= len(self.columns):
             return list(rows)
         keys = [(self.columns[self.sort_column].key(row), self.key_of(row), row) for row in rows]
@@ -108,7 +108,7 @@ class RowModel(ColumnModel, Generic[Row]):
         self.endResetModel()
 
     def set_rows(self, rows: Sequence[Row]) -> None:
-        """Show `rows` in this order; remove, move, insert and update only rows that differ."""
+        """Show `rows` in this order. Only rows that differ are removed, moved, inserted or updated."""
         self._remove_all_but({self.key_of(row) for row in rows})
         self._reorder([key for key in map(self.key_of, rows) if key in self._positions])
         self._insert_missing(rows)
@@ -160,16 +160,16 @@ class RowModel(ColumnModel, Generic[Row]):
 
 
 class RowTable(QTableView):
-    """Table of a `RowModel`. Enter or a double click opens a row.
+    """Table for a `RowModel`. Enter or a double click opens a row.
 
     Signals:
-        opened(QModelIndex): the user opened a row.
+        opened(QModelIndex): the user has opened a row.
     """
 
     opened = Signal(QModelIndex)
 
     def __init__(self, model: RowModel[Any], name: str, *, padding: int = 6, leading: int = 12) -> None:
-        """Create a table with an accessible name, and with `padding` and `leading` around the text of cells."""
+        """Create a table with an accessible name. For `padding` and `leading`, see `apply_table_style`."""
         super().__init__()
         self._padding = padding
         self._fits_content = self._was_shown = False
@@ -187,7 +187,7 @@ class RowTable(QTableView):
         return sorted(index.row() for index in self.selectionModel().selectedRows())
 
     def select(self, rows: Sequence[int]) -> None:
-        """Select only these rows, and scroll to the last."""
+        """Select only these rows, and scroll to the last one."""
         flags = QItemSelectionModel.SelectionFlag
         self.clearSelection()
         for row in rows:
@@ -202,7 +202,7 @@ class RowTable(QTableView):
         return max(cells, self.horizontalHeader().sectionSizeHint(column))
 
     def fit(self) -> None:
-        """Fit the columns to their content, up to a maximum width, now and when the text size changes."""
+        """Fit the columns to their contents, up to a maximum width, now and whenever the text size changes."""
         self._fits_content = True
         for column in range(self.model().columnCount()):
             title = self.horizontalHeader().sectionSizeHint(column) + 2 * _HEADER_PADDING

@@ -1,4 +1,4 @@
-"""Drag and drop of runs: by id within the window, as folders to other programs."""
+"""Drag and drop of runs: as ids within the window, as folders to other programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IDS = "application/x-footplate-runs"
 
 
 def dragged_runs(runs: Iterable[RunSummary]) -> QMimeData:
-    """Return the drag data of `runs`."""
+    """Return drag data for `runs`."""
     runs = list(runs)
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(run.folder) for run in runs])
@@ -25,7 +25,7 @@ def dragged_runs(runs: Iterable[RunSummary]) -> QMimeData:
 
 
 def run_ids_in(data: QMimeData) -> list[str]:
-    """Return the ids of dragged runs, or of run folders dragged from a file manager; empty for other data."""
+    """Return the ids of dragged runs, or of run folders from a file manager; empty for other data."""
     if data.hasFormat(_IDS):
         return bytes(data.data(_IDS).data()).decode(errors="replace").split("\n")
     folders = [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
@@ -33,15 +33,15 @@ def run_ids_in(data: QMimeData) -> list[str]:
 
 
 def is_of_runs(data: QMimeData) -> bool:
-    """Return True if the data are runs dragged from a Footplate window."""
+    """Return True if the data are runs from a Footplate window."""
     return data.hasFormat(_IDS)
 
 
 class RunDrop(QWidget):
-    """Frame that accepts dropped runs for the widget within it, even while that widget is disabled.
+    """Frame that accepts dropped runs for the widget inside it, even while that widget is disabled.
 
     Signals:
-        dropped(list[str]): the user dropped the runs with these ids.
+        dropped(list[str]): the user has dropped the runs with these ids.
     """
 
     dropped = Signal(list)

@@ -1,4 +1,4 @@
-"""Tab order of the window, which follows the reading order instead of the order of creation."""
+"""Tab order of the window, which follows the layout instead of the order of creation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BY_TAB = (Qt.FocusPolicy.TabFocus, Qt.FocusPolicy.StrongFocus, Qt.FocusPolicy.W
 
 
 def order_tabs(window: QWidget, areas: Sequence[QWidget]) -> None:
-    """Let Tab go through `areas` one after another; within each, the order stays."""
+    """Set the tab order so that `areas` follow one another. The order within an area doesn't change."""
     order = {area: index for index, area in enumerate(areas)}
     placed = [(index, widget) for widget in _chain(window) if (index := _position(widget, order)) is not None]
     ordered = [widget for _, widget in sorted(placed, key=itemgetter(0))]
@@ -24,8 +24,8 @@ def order_tabs(window: QWidget, areas: Sequence[QWidget]) -> None:
 def tab(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool:
     """Move the focus through `areas` as Tab or Shift+Tab would; return False if there is no target.
 
-    Widgets created later have their position at once. Qt's own chain would put them last, and a field whose editor is its
-    focus proxy would end the cycle there.
+    Widgets that are created later have their correct position. In Qt's own chain, they would be last, and a field whose
+    editor is its focus proxy would end the cycle.
     """
     focused = window.focusWidget()
     current = next(
@@ -47,7 +47,7 @@ def tab(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool:
 
 
 def _scroll_into_view(widget: QWidget) -> None:
-    """Scroll `widget` into view; Qt does so only if the focus stays within a scroll area."""
+    """Scroll `widget` into view. Qt does this only if the focus stays within a scroll area."""
     parent = widget.parentWidget()
     while parent is not None:
         if isinstance(parent, QScrollArea):
@@ -60,7 +60,10 @@ def _next_in(area: QWidget, chain: Iterable[QWidget]) -> QWidget | None:
 
 
 def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) -> Iterator[QWidget]:
-    """Yield the widgets that accept the focus by Tab after the widget `after`, or before it, including hidden ones."""
+    """Yield the widgets that accept the focus from Tab after the widget `after`, or before it.
+
+    Hidden widgets are included.
+    """
     widget: QWidget | None = after or window
     while widget is not None:
         widget = widget.nextInFocusChain() if forward else widget.previousInFocusChain()
@@ -72,7 +75,7 @@ def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) 
 
 
 def _position(widget: QWidget | None, order: Mapping[QWidget, int]) -> int | None:
-    """Return the index of the area that contains `widget`; None if no area does."""
+    """Return the index of the area that contains `widget`; None if there is none."""
     while widget is not None and widget not in order:
         widget = widget.parentWidget()
     return None if widget is None else order[widget]

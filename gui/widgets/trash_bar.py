@@ -1,4 +1,4 @@
-"""Banner that moves folders to the trash and can undo it."""
+"""Banner that moves folders to the trash, with an Undo button."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gui.translation import tr
 from gui.widgets.banner import QuestionBar
 
 _Outcome = tuple[list[Any], list[str]]
-"""Results of the successful moves, and the error messages of the failed ones."""
+"""Results of the successful moves, and error messages of the failed ones."""
 
 
 class TrashBar(QuestionBar):
     """Banner that shows which items are being moved to the trash, and then an Undo button.
 
     Signals:
-        changed(): folders were moved or put back.
+        changed(): folders have been moved to the trash or back.
     """
 
     changed = Signal()
@@ -45,7 +45,7 @@ class TrashBar(QuestionBar):
         return bool(self._moved)
 
     def start(self, title: str, trash: Callable[[Any], Trashed], items: Sequence[Any]) -> None:
-        """Move `items` to the trash with `trash` on a thread; `title` names them, such as "2 runs"."""
+        """Call `trash` for each of `items` on a worker thread; `title` describes them, as in "2 runs"."""
         if self.is_busy:
             return
         self.say(tr("Moving {title} to the trash…").format(title=title), "info", "", tr("Close"))
@@ -53,13 +53,13 @@ class TrashBar(QuestionBar):
         self.work(partial(_attempt, trash, items), partial(self._on_moved, title, len(items)))
 
     def undo(self) -> None:
-        """Put back the items that were moved last, even if the bar has been closed."""
+        """Move back the items that were moved last, even if the bar has been closed."""
         if not self.is_busy and self._moved:
             self.say(tr("Putting back…"), "info", "", tr("Close"))
             self.work(partial(_attempt, put_back, self._moved), self._on_restored)
 
     def accept(self) -> None:
-        """Do the action of the left button."""
+        """Perform the action of the left button."""
         self.undo()
 
     def dismiss(self) -> None:
@@ -67,12 +67,12 @@ class TrashBar(QuestionBar):
         self.closed.emit()
 
     def close_work(self) -> None:
-        """Wait for the running move because the window closes."""
+        """Wait for the running move when the window closes."""
         if self._work is not None:
             self._work.finish()
 
     def work(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Call `function` on a thread, then `done`. Other moves are disabled meanwhile."""
+        """Call `function` on a worker thread, then `done`. No other move can start in the meantime."""
 
         def on_done(result: Any) -> None:
             self._work = None

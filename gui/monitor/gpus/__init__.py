@@ -1,1 +1,1 @@
-"""Views of the GPUs: tiles, compact rows, and details of one GPU."""
+"""Views of GPUs: tiles, compact rows, and the details of a GPU."""

@@ -1,4 +1,4 @@
-"""Overview of many GPUs as a table with one row each."""
+"""Overview of many GPUs as a table with a row for each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gui.widgets.column_model import BAR, BAR_COLOR, PAD, Bars, Index
 from gui.widgets.row_model import Column, RowModel, RowTable
 
 SHORT = BAR_COLOR + 1
-"""Item role of the text for a narrow column."""
+"""Item role of the text for narrow columns."""
 KEY = BAR_COLOR + 2
 """Item role of a GPU's key."""
 _LEADING = 6
@@ -31,7 +31,7 @@ _LEADING = 6
 class GpuColumn(Column[WatchedGpu]):
     """Column that takes the fraction `width` of the table.
 
-    It has a `short` text for narrow columns, and a bar of a fraction's length or None without a bar.
+    `short` returns its text if the column is narrow, and `filled` the filled fraction of its bar, or None for no bar.
     """
 
     width: float = 0.0
@@ -60,7 +60,7 @@ def _value_text(quantity: str) -> Callable[[Gpu], str]:
 
 
 def _use(gpu: Gpu) -> str:
-    """Return the utilization of a GPU. For MIG instances, which report none, return the multiprocessors' activity."""
+    """Return the utilization of a GPU, or the activity of its multiprocessors for a MIG instance."""
     return _value_text("utilization_percent")(gpu) or _value_text("sm_active_percent")(gpu)
 
 
@@ -126,7 +126,7 @@ def _text_color(row: WatchedGpu, column: GpuColumn) -> str:
 
 
 class _RowDelegate(Bars):
-    """Delegate that uses the short texts in narrow columns and marks each row with the color of its device."""
+    """Delegate that uses the short texts in narrow columns, and marks each row with the color of its GPU."""
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
         super().initStyleOption(option, index)
@@ -143,7 +143,7 @@ class _RowDelegate(Bars):
 
 
 class CompactView(RowTable):
-    """Table of the GPUs. A double click or Enter opens the details of a row."""
+    """Table of GPUs. A double click or Enter opens the details of a GPU."""
 
     def __init__(self) -> None:
         self.gpus = CompactModel()

@@ -1,4 +1,4 @@
-"""Details of one GPU."""
+"""Details of a GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 
 class TextTable(QTableWidget):
-    """Table of texts that updates only changed cells, so that the selection stays."""
+    """Table of texts that updates only changed cells, so that the selection doesn't change."""
 
     def __init__(self, name: str, titles: Sequence[str], parent: QWidget | None = None) -> None:
         super().__init__(0, len(titles), parent)
@@ -80,7 +80,7 @@ _GROUP_WIDTH = 330
 
 
 class _GroupCard(QFrame):
-    """Card with a titled group of values."""
+    """Card with a group of values below its title."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -96,12 +96,12 @@ class _GroupCard(QFrame):
 
 
 class GpuDetail(QWidget):
-    """Details of one GPU: graph, all values in groups, and tables of processes, instances, links and errors.
+    """Details of a GPU: graph, all values in groups, and tables of processes, instances, links and errors.
 
-    While there is a crosshair, values are those at its time. Escape goes back.
+    While the crosshair is visible, values are those at its time. Escape returns to the overview.
 
     Signals:
-        closed(): the user wants to see all GPUs.
+        closed(): the user wants to return to the overview.
         reset_energy(str): the user wants to reset the energy counter of the GPU with this key.
     """
 
@@ -141,11 +141,11 @@ class GpuDetail(QWidget):
 
     @property
     def key(self) -> str:
-        """Key of the GPU on screen; "" before the first one."""
+        """Key of the visible GPU; "" before the first one."""
         return self._each.key if self._each is not None else ""
 
     def show_gpu(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
-        """Show one of `all_gpus`."""
+        """Show the details of a GPU; `all_gpus` are those in the overview."""
         if each.key != self.key:
             self.plot.forget()
         self._each, self._history = each, history
@@ -155,7 +155,7 @@ class GpuDetail(QWidget):
         self._show_tables(each, all_gpus)
 
     def group_words(self) -> dict[str, str]:
-        """Describe the values of each group, for screen readers; return the texts by the group's title."""
+        """Describe each group for screen readers, and return the descriptions by the group's title."""
         cards = ((title, self._cards.get(title)) for title in GROUPS)
         return {title: card.figures.words() for title, card in cards if card is not None and not card.isHidden()}
 

@@ -1,6 +1,6 @@
-"""Values that a GPU reports: the most important for its tile, and all of them in groups.
+"""Values that a GPU reports: the most important ones for its tile, and all in groups.
 
-Unreported values are left out.
+Values that a GPU doesn't report are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gui.style import theme
 from gui.translation import tr
 
 Read = Callable[[str], float | None]
-"""Function that returns the value of a quantity by its id, or None if the GPU doesn't report it."""
+"""Function that returns the value of a quantity by its id; None if the GPU doesn't report it."""
 
 GROUPS = (
     tr("Work"),
@@ -44,14 +44,17 @@ class Group:
 
 
 def lines_of(has_data: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the quantities to draw in a GPU's graph: activity for MIG instances, utilization for other GPUs."""
+    """Return the quantities in a GPU's graph: activity for MIG instances, utilization for other GPUs."""
     load = "utilization_percent" if has_data("utilization_percent") else "sm_active_percent"
     return tuple(filter(has_data, (load, "memory_used_bytes", "power_w", "temperature_c")))
 
 
 @cache
 def _color_of(key: str, quantity: str) -> Callable[[], str]:
-    """Return the same function for the same line, so that equal values compare equal."""
+    """Return a function for a line's color.
+
+    The function is the same for each call, so that line styles with it compare equal.
+    """
     return partial(line_color, key, quantity)
 
 
@@ -63,9 +66,9 @@ def line_color(key: str, quantity: str) -> str:
 
 
 def line_scale(gpu: Gpu, quantity: str) -> float | None:
-    """Return the factor that scales a quantity to the range 0 to 100; None if its maximum is unknown.
+    """Return the factor that converts a quantity to the range 0 to 100; None if its maximum is unknown.
 
-    Percentages and °C stay as they are; other quantities become a percentage of their maximum.
+    Percentages and °C remain unchanged; other quantities become a percentage of their maximum.
     """
     if quantity in ("utilization_percent", "sm_active_percent", "temperature_c"):
         return 1.0
@@ -92,7 +95,7 @@ def at_time(history: DeviceHistory, key: str, time: float) -> Read:
 
 
 def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[LabelledValue]:
-    """Return the values for a tile, the most important first."""
+    """Return the values for a tile, the most important ones first."""
     gpu = each.gpu
     pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
     drawn = each.key if read("utilization_percent") is None else ""
@@ -119,7 +122,7 @@ def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Labell
 
 
 def groups(each: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
-    """Return all reported values in groups."""
+    """Return all reported values, in groups."""
     gpu = each.gpu
     found = (
         _work(gpu, read),
@@ -252,7 +255,7 @@ def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> Labell
 def _of_highest(
     label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = ""
 ) -> LabelledValue | None:
-    """Format a value and its maximum, as in "41.2 of 140.4 GiB"."""
+    """Format a value together with its maximum, as in "41.2 of 140.4 GiB"."""
     value, kind = read(quantity), BY_ID[quantity]
     if value is None:
         return None
@@ -306,7 +309,7 @@ def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue 
 def _number(
     name: str, label: str, value: float | None, meaning: str, unit: str = "", *, bad: bool = False
 ) -> LabelledValue | None:
-    """Return a labelled number, which is highlighted as an error if it is `bad` and not 0."""
+    """Return a labeled number; None if it is unknown. If `bad`, it is highlighted as an error unless it is 0."""
     if value is None:
         return None
     return LabelledValue(name, label, f"{localised(value)} {unit}".strip(), meaning, alarming=bad and value > 0)
@@ -325,7 +328,7 @@ def _of(name: str, label: str, value: int | None, highest: int | None, meaning: 
 def _flag(
     name: str, label: str, value: bool | None, texts: tuple[str, str], meaning: str, *, bad: bool = False
 ) -> LabelledValue | None:
-    """Return a labelled flag; `texts` are the texts for True and False."""
+    """Return a labeled flag; `texts` are the texts for True and False."""
     return None if value is None else LabelledValue(name, label, texts[not value], meaning, alarming=bad and value)
 
 
@@ -344,7 +347,7 @@ def _limits(gpu: Gpu) -> str:
 
 
 def _pcie_link(gpu: Gpu) -> str:
-    """Return PCIe generation and lanes, as in "5 ×16"."""
+    """Describe the PCIe generation and lanes, as in "5 ×16"."""
     generation = "" if gpu.pcie.generation is None else f"{gpu.pcie.generation}"
     width = "" if gpu.pcie.width is None else f"×{gpu.pcie.width}"
     return f"{generation} {width}".strip()

@@ -1,4 +1,4 @@
-"""Graph of one GPU: utilization, memory, power and temperature on one scale from 0 to 100."""
+"""Graph of a GPU: utilization, memory, power and temperature on a common scale from 0 to 100."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gui.translation import tr
 
 _HIGHEST = 100.0
 _LABELLED_FROM = 150
-"""Minimum height in pixels for labels at thresholds."""
+"""Minimum height of a graph in pixels for labels at its thresholds."""
 MEANING = tr("Utilization in %, memory and power in % of their maximum, temperature in °C.")
 
 
 class GpuPlot(LinePlot):
-    """Graph of one GPU, with the temperatures at which it slows down and shuts down.
+    """Graph of a GPU, with lines at the temperatures at which it slows down and shuts down.
 
-    A `dense` graph has no readout of its own; its parent shows the values.
+    A `dense` graph leaves the display of values to its parent.
     """
 
     def __init__(self, title: str, group: PlotGroup, *, dense: bool, parent: QWidget | None = None) -> None:
@@ -42,7 +42,7 @@ class GpuPlot(LinePlot):
         self.setToolTip(MEANING)
 
     def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
-        """Show the readings of a GPU in the history."""
+        """Show the readings of a GPU from the history."""
         self._key = each.key
         known = [(line, line_scale(each.gpu, line)) for line in lines_of(partial(history.has_data, each.key))]
         scales = tuple((line, scale) for line, scale in known if scale is not None)
@@ -62,7 +62,7 @@ class GpuPlot(LinePlot):
         return mark.of is None or self._key in mark.of
 
     def forget(self) -> None:
-        """Remove the lines before another GPU is shown."""
+        """Remove the lines, before another GPU is shown."""
         self._scales = ()
         self.remove_lines()
 
@@ -85,7 +85,7 @@ class GpuPlot(LinePlot):
 def temperature_thresholds(
     slowdown_c: float | None, shutdown_c: float | None, *, labelled: bool = True
 ) -> list[Threshold]:
-    """Return lines for a graph at the temperatures at which a GPU slows down and shuts down."""
+    """Return thresholds at the temperatures at which a GPU slows down and shuts down."""
     named = (("slows down", slowdown_c, _warning), ("shuts down", shutdown_c, _error))
     known = [(what, limit, color) for what, limit, color in named if limit is not None]
     return [Threshold(limit, f"{what} {limit:.0f} °C" if labelled else "", color) for what, limit, color in known]

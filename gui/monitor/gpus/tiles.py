@@ -1,4 +1,4 @@
-"""Grid of the GPUs' tiles, which shows all of them at once if possible."""
+"""Grid of GPU tiles, which shows all of them at once if possible."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from gui.widgets.tab_order import order_tabs
 
 GAP = 8
 SHAPE = 2.2
-"""Best ratio of a tile's width to its height."""
+"""Ideal ratio of a tile's width to its height."""
 
 
 def columns_for(count: int, width: int, height: int) -> int:
-    """Return the number of columns that makes `count` tiles largest.
+    """Return the number of columns with which `count` tiles are largest.
 
-    If the tiles can't all be visible, return the largest number that fits side by side.
+    If they can't all be visible, return the maximum number of columns.
     """
     max_columns = max(1, min(count, (width + GAP) // (theme.scaled(MIN_WIDTH) + GAP)))
     best, best_size = max_columns, 0.0
@@ -55,11 +55,11 @@ def columns_for(count: int, width: int, height: int) -> int:
 
 
 class TilesView(QScrollArea):
-    """Grid of tiles.
+    """Grid of GPU tiles.
 
     Signals:
         opened(str): the user wants to see the details of the GPU with this key.
-        reset_energy(str): the user wants to reset its energy counter.
+        reset_energy(str): the user wants to reset the energy counter of the GPU with this key.
     """
 
     opened = Signal(str)
@@ -141,13 +141,13 @@ _MAX_ROWS = 4
 
 
 class Tile(QFrame):
-    """Tile of a GPU with a graph and its values; while there is a crosshair, those at its time.
+    """Tile with the graph and the values of a GPU; while the crosshair is visible, the values are those at its time.
 
-    Enter or a double click opens the details. The stripe at the left has the device's color.
+    Enter or a double click opens the details. A stripe at the left has the device's color.
 
     Signals:
         opened(str): the user wants to see the details of the GPU with this key.
-        reset_energy(str): the user wants to reset its energy counter.
+        reset_energy(str): the user wants to reset the energy counter of the GPU with this key.
     """
 
     opened = Signal(str)
@@ -267,7 +267,7 @@ class Tile(QFrame):
 
 
 class _Arrow(QAbstractButton):
-    """Small arrow that opens the details by mouse; with the keyboard, Enter does."""
+    """Small arrow that opens the details by mouse. It isn't needed with the keyboard, where Enter does the same."""
 
     SIDE = 16
 

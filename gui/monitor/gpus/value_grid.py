@@ -1,4 +1,4 @@
-"""Grid of labelled numbers, painted as one widget because hundreds of them change every second."""
+"""Grid of labeled numbers, painted as one widget because hundreds of them change every second."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gui.style import theme
 
 GAP = 16
 _LABEL_SHARE = 0.86
-"""Font size of labels relative to that of the numbers."""
+"""Font size of labels as a fraction of that of the numbers."""
 _MARK = 10
-"""Length in pixels of the line sample that links a value with its line in the graph."""
+"""Length in pixels of the line sample that links a value to its line in the graph."""
 
 
 @dataclass(frozen=True)
 class LabelledValue:
-    """One formatted number. `meaning` is its tool tip; `color` returns the color of its line in a graph."""
+    """Formatted number with a label. `meaning` is its tool tip; `color` returns the color of its line in a graph."""
 
     id: str
     label: str
@@ -32,9 +32,10 @@ class LabelledValue:
 
 
 class ValueGrid(QWidget):
-    """Grid of values in as many columns as fit. Each value keeps the width of the longest text that it had.
+    """Grid of values in as many columns as fit.
 
-    `max_rows` limits the rows; the last values are left out if they don't fit.
+    The width of a value never shrinks, so that the others don't move. `max_rows` limits the rows; the last values are
+    left out if they don't fit.
     """
 
     def __init__(self, max_rows: int | None = None, parent: QWidget | None = None) -> None:
@@ -51,7 +52,7 @@ class ValueGrid(QWidget):
 
     @property
     def shown(self) -> tuple[LabelledValue, ...]:
-        """Values that fit."""
+        """Values that fit into the grid."""
         return self.figures[: self._count]
 
     @property
@@ -59,7 +60,7 @@ class ValueGrid(QWidget):
         return self._label_metrics.height() + self._value_metrics.height() + 3
 
     def show_figures(self, figures: Sequence[LabelledValue], faded: bool = False) -> None:
-        """Show the values; `faded` draws them in gray because they are outdated."""
+        """Show the values; if `faded`, draw them in gray because they are outdated."""
         now = tuple(figures)
         if now == self.figures and faded == self._faded:
             return
@@ -150,7 +151,7 @@ class ValueGrid(QWidget):
         return max(label, self._value_metrics.horizontalAdvance(figure.text))
 
     def _widen(self) -> bool:
-        """Reserve more width for values that became longer than before; return True if there are any."""
+        """Reserve more width for values that have become longer; return True if there are any."""
         widened = {f.id: n for f in self.figures if (n := self._needed(f)) > self._widest.get(f.id, 0)}
         self._widest |= widened
         return bool(widened)
@@ -183,9 +184,10 @@ class ValueGrid(QWidget):
 
 
 def columns_for(needed: Sequence[int], width: int) -> list[int]:
-    """Return the widths of the columns, as many as fit but at least one.
+    """Return the widths of as many columns as fit, at least one.
 
-    `needed` are the widths of the values, row by row. Each column gets at most one gap of the spare width.
+    `needed` holds the widths of the values, row by row. Each column is extended by at most one gap of the remaining
+    width.
     """
     columns: list[int] = []
     for count in range(len(needed), 0, -1):

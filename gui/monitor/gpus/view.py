@@ -1,4 +1,4 @@
-"""Views of the GPUs as tiles, as rows, or with the details of one."""
+"""Views of the GPUs: as tiles, as rows, or the details of one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GpusView(QStackedWidget):
     """Stack of the GPU views.
 
     Signals:
-        view_changed(): another view (tiles, rows, or details) or other quantities are on screen.
+        view_changed(): the visible view (tiles, rows, or details) or its quantities have changed.
     """
 
     view_changed = Signal()
@@ -47,7 +47,7 @@ class GpusView(QStackedWidget):
 
     @cached_property
     def detail(self) -> GpuDetail:
-        """View with the details of one GPU, created on first use."""
+        """Detail view of a GPU, which is created when it is first needed."""
         detail = GpuDetail(self._group, self.energy)
         detail.reset_energy.connect(self.reset_energy)
         detail.closed.connect(self.close_detail)
@@ -56,12 +56,12 @@ class GpusView(QStackedWidget):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the GPUs on screen."""
+        """Keys of the visible GPUs."""
         return (self._opened,) if self._opened else tuple(each.key for each in self._gpus)
 
     @property
     def shows_activity(self) -> bool:
-        """True if the activity of multiprocessors is on screen. Compact rows show it only for MIG instances."""
+        """True if the activity of multiprocessors is visible. Compact rows show it only for MIG instances."""
         if self.currentWidget() is self.lines:
             return any(each.gpu.mig is not None for each in self._gpus)
         return self.currentWidget() is not self.empty
@@ -88,7 +88,7 @@ class GpusView(QStackedWidget):
         self.detail.back.setFocus()
 
     def close_detail(self) -> None:
-        """Return to all GPUs, with the focus on the GPU whose details were shown."""
+        """Return to the overview, and focus the GPU whose details were visible."""
         was, self._opened = self._opened, ""
         if was:
             self._show()
@@ -98,12 +98,12 @@ class GpusView(QStackedWidget):
                 self.tiles.tiles[was].setFocus()
 
     def reset_energy(self, key: str = "") -> None:
-        """Reset the energy counter of one GPU, or of all."""
+        """Reset the energy counter of a GPU, or of all GPUs."""
         self.energy.reset(key or None)
         self._show()
 
     def _show(self) -> None:
-        """Bring the requested view to the front and refresh it."""
+        """Show the requested view, and refresh it."""
         opened = next((each for each in self._gpus if each.key == self._opened), None)
         face: QWidget
         if not self._gpus:

@@ -1,4 +1,4 @@
-"""List of the GPUs of all hosts in display order, and the energy that they have used."""
+"""GPUs of all hosts in display order, and their energy consumption."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gui.sources.devices.history import DeviceHistory
 from gui.translation import tr
 
 SORT_OVER_S = 30.0
-"""Seconds over which the load for sorting is averaged."""
+"""Seconds over which the load is averaged for sorting."""
 SORT_EVERY_S = 5.0
-"""Minimum seconds between sorts, because tiles that move every second can't be read."""
+"""Minimum seconds between sorts. Tiles that move every second can't be read."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class WatchedGpu:
     Attributes:
         key: Key in the history.
         time: Time of the snapshot in seconds since the epoch, by the host's clock.
-        silence: Reason that the values are outdated; "" if they are current.
+        silence: Reason why the values are outdated; "" if they are current.
         run: Name of the user's run that uses the GPU; "" if there is none.
         driver: Driver version of the host.
         cuda: CUDA version of the host.
@@ -55,12 +55,12 @@ class WatchedGpu:
 
     @property
     def shared(self) -> bool:
-        """True if other users' processes are on the GPU of a run."""
+        """True if processes of other users are on a GPU that a run uses."""
         return bool(self.run and self._others)
 
     @property
     def who(self) -> str:
-        """Description of who uses the GPU, with a warning sign if it is `shared`; "" if nobody does."""
+        """Description of the GPU's users, with a warning sign if it is `shared`; "" if there are none."""
         used = device_format.busy(self.gpu.processes, device_format.current_user())
         if self.shared:
             return f"⚠ Run {self.run}, also used by {device_format.busy(self._others).removeprefix('busy: ')}"
@@ -77,9 +77,9 @@ class WatchedGpu:
 def watched_gpus(
     latest: Mapping[str, Snapshot], errors: Mapping[str, str], titles: Mapping[str, str], runs: Mapping[str, str]
 ) -> list[WatchedGpu]:
-    """Return the GPUs in the `latest` snapshots: this machine first, then other hosts, each in card order.
+    """Return the GPUs in the `latest` snapshots: this machine's first, then those of other hosts, in card order.
 
-    `titles` of GPUs and `runs`, the names of the runs on them, are by key.
+    `titles` holds the titles of GPUs by key, and `runs` the names of the runs on them.
     """
     found = []
     for host in sorted(latest, key=lambda name: name != ""):
@@ -110,13 +110,13 @@ def _silence(snapshot: Snapshot, troubled: bool) -> str:
 
 
 class LastSnapshots:
-    """Last known GPUs of each host, which fill in while a restarted sampler has not found any."""
+    """Cache of each host's last known GPUs, used while a restarted sampler hasn't found any."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, Snapshot] = {}
 
     def fill(self, latest: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
-        """Return `latest` with the previous GPUs for hosts whose NVML has not answered."""
+        """Return `latest` with the previous GPUs of hosts whose NVML hasn't responded."""
         self._snapshots = {host: self._filled(host, snapshot) for host, snapshot in latest.items()}
         return self._snapshots
 
@@ -128,7 +128,7 @@ class LastSnapshots:
 
 
 class LoadOrder:
-    """Sort order of the GPUs by load, which stays the same for a few seconds."""
+    """Sort order of the GPUs by load, which changes at most every few seconds."""
 
     def __init__(self) -> None:
         self._ranks: dict[str, int] = {}
@@ -144,7 +144,7 @@ class LoadOrder:
 
 
 def _load(each: WatchedGpu, history: DeviceHistory) -> float:
-    """Return the mean utilization or activity in percent; below 0 if unknown, lowest for unreachable GPUs."""
+    """Return the mean utilization or activity in percent; negative if unknown, lowest for unreachable GPUs."""
     if each.faded:
         return -2.0
     x = history.x(each.key)
@@ -156,14 +156,14 @@ def _load(each: WatchedGpu, history: DeviceHistory) -> float:
 
 @dataclass(frozen=True)
 class Used:
-    """Energy in joules used since `since`, in seconds since the epoch."""
+    """Energy in joules that was used since the time `since`, in seconds since the epoch."""
 
     joules: float
     since: float
 
 
 class EnergyCounters:
-    """Energy counters of the GPUs, counting since a GPU was first seen or since `reset`."""
+    """Energy counters of the GPUs, which count from the first reading of a GPU or from `reset`."""
 
     def __init__(self) -> None:
         self._starts: dict[str, tuple[float, float]] = {}
@@ -171,7 +171,7 @@ class EnergyCounters:
     def used(self, each: WatchedGpu) -> Used | None:
         """Return the energy that a GPU has used; None if it reports none.
 
-        If the driver has reset the counter, counting restarts at 0.
+        If the driver has reset its own counter, counting restarts at 0.
         """
         counter = each.gpu.energy_j
         if counter is None:
@@ -183,7 +183,7 @@ class EnergyCounters:
         return Used(counter - joules, since)
 
     def reset(self, key: str | None = None) -> None:
-        """Restart counting at the next reading, for one GPU or, without a key, for all."""
+        """Restart counting at the next reading, for one GPU, or for all if there is no key."""
         if key is None:
             self._starts.clear()
         else:

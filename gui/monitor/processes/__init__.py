@@ -1,1 +1,1 @@
-"""View of the processes on the GPUs, which can end them."""
+"""View of the processes on GPUs, which can also end them."""

@@ -1,4 +1,4 @@
-"""Item model of the processes. Rows keep their identity from one snapshot to the next."""
+"""Item model of the processes. Rows keep their identity between snapshots."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Column:
 
     Attributes:
         key: Function that returns the sort key of a row; None or "" if unknown.
-        widest: Longest text that the column must fit.
+        widest: Longest text that must fit into the column.
         help: Tool tip of the header.
     """
 
@@ -61,7 +61,7 @@ def _running(seconds: int | None) -> str:
 
 
 def _number(title: str, attribute: str, text: Callable[[Any], str], widest: str, help_text: str = "") -> Column:
-    """Create a column that shows the numeric `attribute` of a row; None means unknown."""
+    """Create a column for the numeric `attribute` of a row; None means unknown."""
     read = attrgetter(attribute)
     return Column(title, lambda row: text(read(row)), read, number=True, widest=widest, help=help_text)
 
@@ -92,7 +92,7 @@ COMMAND = len(COLUMNS) - 1
 
 @dataclass(eq=False)
 class _Node:
-    """Node of the tree. Model indexes contain its `number`, so that an outdated index finds no node."""
+    """Node of the tree. Model indexes store its `number`, so that an outdated index finds no node."""
 
     number: int
     line: ProcessRow | None
@@ -105,7 +105,7 @@ class _Node:
 
 
 class ProcessModel(QAbstractItemModel):
-    """Tree model with a row per `ProcessRow`, below the row of its parent."""
+    """Tree model of `ProcessRow`s, each below its parent."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -115,7 +115,10 @@ class ProcessModel(QAbstractItemModel):
         self._known: set[int] = set()
 
     def show_lines(self, lines: Iterable[ProcessRow]) -> None:
-        """Replace the rows. Rows that remain keep their indexes; rows whose parent is missing move to the top level."""
+        """Replace the rows.
+
+        Rows that exist before and after keep their indexes. Rows whose parent is missing move to the top level.
+        """
         lines = list(lines)
         keys = {line.key for line in lines}
         below: dict[Key | None, list[ProcessRow]] = {}
@@ -129,7 +132,7 @@ class ProcessModel(QAbstractItemModel):
         return node.line if node is not None else None
 
     def find(self, key: Key) -> QModelIndex:
-        """Return the index of a row; an invalid index if the row has been removed."""
+        """Return the index of a row; an invalid index if the row no longer exists."""
         node = next((node for node in self._nodes.values() if node.line is not None and node.line.key == key), None)
         return self._index_of(node) if node is not None else QModelIndex()
 
@@ -225,7 +228,7 @@ class ProcessModel(QAbstractItemModel):
 
 
 class ProcessRows(QSortFilterProxyModel):
-    """Proxy that sorts and filters the rows of a `ProcessModel`. Parents of visible rows stay visible."""
+    """Proxy model that sorts and filters a `ProcessModel`. Parents of visible rows remain visible."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -236,7 +239,7 @@ class ProcessRows(QSortFilterProxyModel):
         self.setRecursiveFilteringEnabled(True)
 
     def choose(self, *, text: str, only_mine: bool, device: str) -> None:
-        """Filter by words in a row or its parents, by owner, and by the key of a GPU ("" for all GPUs)."""
+        """Filter by words in a row or its parents, by owner, and by the key of a GPU ("" for all)."""
         self._text, self._only_mine, self._device = text.lower(), only_mine, device
         self.setFilterFixedString(text)  # has all rows looked at again; invalidateFilter is gone from newer Qt
 
@@ -270,7 +273,7 @@ def _search_text(model: ProcessModel, index: QModelIndex) -> str:
 def _sort_key(column: Column, line: ProcessRow) -> str | float:
     """Return the sort key of a row, lowest for unknown values.
 
-    Numbers become floats, because Qt can't compare small with large ints.
+    Numbers become floats, because Qt can't compare small with large integers.
     """
     key = column.key(line)
     if column.number:
@@ -289,7 +292,7 @@ def _noted(line: ProcessRow) -> str:
 
 
 def _addition(line: ProcessRow, column: int) -> str:
-    """Return the note appended to a row's title."""
+    """Return the note that is appended to a row's title."""
     return f" · {line.note}" if column == PROCESS and line.note else ""
 
 

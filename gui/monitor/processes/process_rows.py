@@ -1,4 +1,4 @@
-"""Processes on all GPUs as rows of a table or tree, with usage and ancestry."""
+"""Rows for a table or tree of all GPU processes, with usage and ancestry."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from gui.translation import tr
 
 Number = TypeVar("Number", int, float)
 Key = tuple[str | int, ...]
-"""Identity of a row across snapshots."""
+"""Identity of a row in all snapshots."""
 NameOf = Callable[[int], str | None]
-"""Function that returns the name of a local process by its pid; None if it has ended or is hidden."""
+"""Function that returns the name of a local process by its pid; None if it has ended or can't be seen."""
 FIRST_PROCESS = 1
-"""Pid of the ancestor of all processes, which is no evidence for a common origin."""
+"""Pid of the ancestor of all processes. Having it as a parent doesn't relate processes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessRow:
-    """Row of the table: a process, or a group of processes of one run or with one parent.
+    """Row of the table: a process, or a group of processes with the same run or parent.
 
     Attributes:
         host: Host; "" for this machine.
         host_title: Name of the host.
         parent: Key of the parent row; None at the top level.
         gpus: Titles of the GPUs that it uses.
-        devices: Their keys in the history.
-        sm_percent: Mean over those GPUs; memory and CPU load are sums.
-        run: Run of a process, or of a group.
+        devices: Keys of these GPUs in the history.
+        sm_percent: Mean over these GPUs. Memory and CPU load are sums.
+        run: Run of the process or group.
         note: Reason for a warning.
     """
 
@@ -64,10 +64,11 @@ class ProcessRow:
 def process_rows(
     host: str, snapshot: Snapshot, runs: Iterable[RunInterval], name_of: NameOf, *, tree: bool = True
 ) -> list[ProcessRow]:
-    """Return the rows for one host. For a `tree`, groups precede their members; a table has no groups.
+    """Return the rows for a host. In a `tree`, groups precede their members; a table has no groups.
 
-    Groups are runs, with the processes of their supervisors; processes, with their children; and several processes with
-    the same parent. Processes on lost GPUs are left out. `runs` are local: pids from outside a container belong to none.
+    Groups are runs, with the processes of their supervisors; processes with children; and several processes with the
+    same parent. Processes on lost GPUs are left out. Only local processes belong to `runs`, and none if their pids are
+    from outside of a container.
     """
     active = [] if host or snapshot.foreign_pids else [run for run in runs if run.is_active]
     family = _Family(host, snapshot.gpus, active)
@@ -80,7 +81,7 @@ def process_rows(
 
 
 def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
-    """Return a sentence for each run whose GPUs other users share; "" if there is none."""
+    """Return a sentence for each run whose GPUs other users also use; "" if there is none."""
     others = _other_users(lines)
     titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}
     sentences = []
@@ -99,7 +100,7 @@ def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
 
 
 class _Use:
-    """Use of one GPU by one process."""
+    """Use of a GPU by a process."""
 
     def __init__(self, gpu: Gpu, process: GpuProcess) -> None:
         self.gpu = gpu
@@ -126,7 +127,7 @@ class _Family:
         )
 
     def run(self, process: GpuProcess) -> RunInterval | None:
-        """Return the run that the process or one of its ancestors belongs to."""
+        """Return the run to which the process or one of its ancestors belongs."""
         return next((self._supervisors[pid] for pid in self._lineage(process) if pid in self._supervisors), None)
 
     def parent(self, process: GpuProcess) -> Key | None:
@@ -147,14 +148,14 @@ class _Family:
     def _parent_process(self, process: GpuProcess) -> GpuProcess | None:
         """Return the nearest ancestor that uses a GPU.
 
-        It must have fewer ancestors than `process`, so that reused pids form no cycle.
+        It must have fewer ancestors than `process`; otherwise, reused pids could form a cycle.
         """
         holders = (self.uses[pid][0].process for pid in process.ancestors if pid in self.uses)
         return next((each for each in holders if len(each.ancestors) < len(process.ancestors)), None)
 
 
 def process_key(host: str, process: GpuProcess) -> Key:
-    """Return the row key of a process. It includes the start time, so that a reused pid gets another key."""
+    """Return the key of a process. It includes the start time, so that processes with the same pid differ."""
     return "process", host, process.pid, str(process.started)
 
 
@@ -189,7 +190,7 @@ def _flat_title(line: ProcessRow) -> str:
 
 
 def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: NameOf) -> list[ProcessRow]:
-    """Return a group row per run and per common parent."""
+    """Return a group row for each run and each common parent."""
     by_key = {line.key: line for line in lines}
     by_id = {run.run_id: run for run in runs}
     groups: dict[Key, list[ProcessRow]] = {}
@@ -233,7 +234,7 @@ def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None,
 
 
 def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None, name_of: NameOf) -> str:
-    """Return the title of a group with the number of its processes, as in "Run flowers (2)" or "torchrun (4)"."""
+    """Return the title of a group with its number of processes, as in "Run flowers (2)" or "torchrun (4)"."""
     if run is not None:
         return tr("Run {name} ({count})").format(name=run.name, count=count)
     name = name_of(pid) if pid is not None and not host else None
@@ -258,7 +259,7 @@ def _with_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> lis
 
 
 def _other_users(lines: Iterable[ProcessRow]) -> dict[str, tuple[str, ...]]:
-    """Return the names of other users who compute on each device, by the device's key."""
+    """Return the names of the other users that compute on each device, by its key."""
     found: dict[str, dict[str, None]] = {}
     for line in lines:
         if line.user is not None and _is_other_user(line):
@@ -268,7 +269,10 @@ def _other_users(lines: Iterable[ProcessRow]) -> dict[str, tuple[str, ...]]:
 
 
 def _is_other_user(line: ProcessRow) -> bool:
-    """Return True for another user's process that computes. Processes that only draw a desktop don't count."""
+    """Return True if the process belongs to another user and computes.
+
+    Processes that only draw a desktop don't count.
+    """
     known = line.user is not None and not line.mine
     return known and line.run is None and not line.group and line.kind != "graphics"
 

@@ -1,4 +1,4 @@
-"""Termination of a process that uses a GPU: permission, question and result."""
+"""Ending a process that uses a GPU: permission, confirmation and result."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error
 
 
 def disabled_reason(line: ProcessRow | None, foreign_pids: bool) -> str:
-    """Return the reason that a process can't be ended from this window; "" if it can.
+    """Return the reason why a process can't be ended from this window; "" if it can.
 
-    `foreign_pids` is True if NVML reports host pids inside a container (`Snapshot.foreign_pids`).
+    `foreign_pids` is True if NVML reports the host's pids inside a container (`Snapshot.foreign_pids`).
     """
     if line is None:
         return _CONTAINER if foreign_pids else tr("Choose a process to end it.")
@@ -67,9 +67,9 @@ def privileged() -> bool:
 
 
 def end(pid: int, started: float, *, kill: bool = False) -> None:
-    """Send SIGTERM to a process, or SIGKILL if `kill`. On Windows, both end it at once.
+    """Send SIGTERM to a process, or SIGKILL if `kill`. On Windows, both end it immediately.
 
-    Raises CannotEnd if the process has ended, its pid was reused, or the system refuses.
+    Raises CannotEnd if the process has ended, its pid has been reused, or the system refuses.
     """
     if not _is_there(pid, started):
         raise CannotEnd(tr("Process {pid} has already ended.").format(pid=pid))
@@ -83,7 +83,7 @@ def end(pid: int, started: float, *, kill: bool = False) -> None:
 
 
 def _is_there(pid: int, started: float) -> bool:
-    """Return True if the process with `pid` and the start time `started` still runs."""
+    """Return True if the process with this pid and start time is running."""
     try:
         process = psutil.Process(pid)
         return abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
@@ -92,14 +92,14 @@ def _is_there(pid: int, started: float) -> bool:
 
 
 class EndingBar(QuestionBar):
-    """Bar that asks for confirmation before it ends a process, and then shows the result.
+    """Banner that asks for confirmation before it ends a process, and then shows the result.
 
     Attributes:
-        patience_s: Seconds that a process has to end before the bar offers to kill it.
+        patience_s: Seconds after which the bar offers to kill a process that hasn't ended.
 
     Signals:
         stop_run(str): the user wants to stop the run with this id.
-        closed(): the bar was dismissed.
+        closed(): the bar has been dismissed.
     """
 
     stop_run = Signal(str)
@@ -117,7 +117,7 @@ class EndingBar(QuestionBar):
         self.no.clicked.connect(self.dismiss)
 
     def ask(self, line: ProcessRow) -> None:
-        """Ask the user to confirm that a process should end or its run should stop."""
+        """Ask for confirmation to end a process, or to stop its run."""
         self._poll_timer.stop()
         self._line, self._done = line, "nothing"
         if line.run is not None:
@@ -127,7 +127,7 @@ class EndingBar(QuestionBar):
         self.no.setFocus()
 
     def dismiss(self) -> None:
-        """Hide the bar and stop watching."""
+        """Hide the bar, and stop watching the process."""
         self._poll_timer.stop()
         self._line = None
         self.hide()

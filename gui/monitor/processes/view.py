@@ -1,4 +1,4 @@
-"""View of the processes on the GPUs of all hosts, as a tree or a table, with an action to end one."""
+"""View of the GPU processes on all hosts, as a tree or a table, with an action that ends a process."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import hbox, vbox
 
 ASKING_S = 5.0
-"""Seconds that the sampler has to report processes after the view was opened."""
+"""Seconds after the view was opened within which the sampler should report processes."""
 _CELL_PADDING = 5
-"""Padding of a cell, which aligns its text with the header's."""
+"""Padding that aligns the text of a cell with that of the header."""
 _PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
-"""Widths for padding, for the tree's arrows and warnings, and between an icon and its text."""
+"""Widths of the padding, of the tree's arrows and warnings, and of the gap between icon and text."""
 _MIN_PROCESS_WIDTH = 180
-"""Minimum initial width of the column with the process names."""
+"""Minimum initial width of the column with process names."""
 
 ALL_GPUS = tr("All GPUs")
 _NOBODY = tr("No process holds a GPU.\n\nProcesses appear here when they start using one.")
 
 
 class ProcessesView(QWidget):
-    """Table of all processes that use a GPU. While it is visible, every snapshot refreshes it.
+    """Table of all processes that use a GPU, which each snapshot refreshes while it is visible.
 
     Signals:
         stop_run(str): the user wants to stop the run with this id.
@@ -110,7 +110,7 @@ class ProcessesView(QWidget):
         self._show_buttons()
 
     def selected(self) -> ProcessRow | None:
-        """Return the selected row; None if no row or several are selected."""
+        """Return the selected row; None unless exactly one is selected."""
         chosen = self.tree.selectionModel().selectedRows()
         return self.rows.line(chosen[0]) if len(chosen) == 1 else None
 
@@ -210,7 +210,7 @@ class ProcessesView(QWidget):
         self.refresh()
 
     def _show_gpus(self, snapshots: dict[str, Snapshot]) -> None:
-        """Offer all known GPUs in the filter; keep the choice while its GPU exists."""
+        """List all known GPUs in the filter. The choice is kept while its GPU exists."""
         offered = [(ALL_GPUS, "")]
         for host, snapshot in snapshots.items():
             before = f"{snapshot.host} · " if len(snapshots) > 1 else ""
@@ -224,7 +224,7 @@ class ProcessesView(QWidget):
             self._filter()
 
     def _fit(self, lines: list[ProcessRow]) -> None:
-        """Fit the column widths to the first rows. Later, only the user changes them."""
+        """Fit the columns to the first rows. Afterwards, only the user changes their widths."""
         if not lines or self._fitted:
             return
         self._fitted = True
@@ -312,7 +312,7 @@ class ProcessesView(QWidget):
             self.bar.ask(line)
 
     def copy_selected(self) -> None:
-        """Copy the selected rows with column titles as tab-separated text."""
+        """Copy the selected rows with their column titles, as tab-separated text."""
         columns = self._visible_columns()
         selected = self.tree.selectionModel().isSelected
         chosen = [index for index in _in_order(self.rows, QModelIndex()) if selected(index)]
@@ -343,7 +343,7 @@ class ProcessesView(QWidget):
         self._open_menu(self.tree.visualRect(self.tree.currentIndex()).center())
 
     def _add_sorting(self, menu: QMenu) -> None:
-        """Add menu entries that sort by each column, for keyboard users."""
+        """Add menu entries that sort by each column, for use with the keyboard."""
         sorting = menu.addMenu(tr("Sort by"))
         for number in self._visible_columns():
             action = sorting.addAction(COLUMNS[number].title, partial(self.sort_by, number))
@@ -351,7 +351,7 @@ class ProcessesView(QWidget):
             action.setChecked(number == self.tree.header().sortIndicatorSection())
 
     def sort_by(self, column: int) -> None:
-        """Sort by a column: numbers descending, texts ascending. A second call for the column reverses the order."""
+        """Sort by a column: numbers descending, texts ascending. Repeated calls reverse the order."""
         order = Qt.SortOrder.DescendingOrder if COLUMNS[column].number else Qt.SortOrder.AscendingOrder
         header = self.tree.header()
         if (header.sortIndicatorSection(), header.sortIndicatorOrder()) == (column, order):
@@ -372,7 +372,7 @@ class ProcessesView(QWidget):
 
 
 def _in_order(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:
-    """Yield all rows below a parent in display order."""
+    """Yield all rows below `parent` in display order."""
     for row in range(rows.rowCount(parent)):
         index = rows.index(row, PROCESS, parent)
         yield index

@@ -45,7 +45,7 @@ SHORT: dict[PciPath, str] = {
 
 
 class Site(NamedTuple):
-    """GPUs of a host in card order, and the known connections by pairs of NVML indexes."""
+    """GPUs of a host in card order, and the known connections between them, by pairs of NVML indices."""
 
     gpus: tuple[Gpu, ...]
     pairs: dict[frozenset[int], GpuPair]
@@ -67,14 +67,14 @@ def kind(pair: GpuPair | None) -> Kind:
 
 
 def code(pair: GpuPair | None) -> str:
-    """Return the code of a connection, such as "NV18" or "PIX"; a dash if unknown."""
+    """Return the code of a connection, such as "NV18" or "PIX"; a dash if it is unknown."""
     if pair is not None and pair.nvlinks:
         return f"NV{pair.nvlinks}"
     return pair.path if pair is not None and pair.path is not None else "–"
 
 
 def short(pair: GpuPair | None) -> str:
-    """Describe a connection in two words for a cell, as in "18 NVLinks" or "one switch"."""
+    """Describe a connection in two words, as in "18 NVLinks" or "one switch"."""
     if pair is not None and pair.nvlinks:
         return links(pair.nvlinks)
     return SHORT[pair.path] if pair is not None and pair.path is not None else "unknown"
@@ -85,7 +85,7 @@ def links(count: int) -> str:
 
 
 def describe(pair: GpuPair | None, one: str, other: str) -> str:
-    """Describe the connection between two GPUs with the titles `one` and `other`, for a tool tip."""
+    """Describe the connection between the GPUs titled `one` and `other`, for a tool tip."""
     if pair is None or (not pair.nvlinks and pair.path is None):
         sentences = [tr("How {one} and {other} are connected is unknown.").format(one=one, other=other)]
     elif pair.nvlinks:
@@ -104,13 +104,13 @@ def describe(pair: GpuPair | None, one: str, other: str) -> str:
 
 
 def advice(site: Site) -> str:
-    """Return advice on strategies for the topology of two or more GPUs."""
+    """Recommend strategies for two or more GPUs, based on their connections."""
     sentences = [_by_nvlink(site) or _by_pcie(site), _peer_access(site)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
 def left_out(lost: Sequence[Gpu]) -> str:
-    """Return a sentence about lost GPUs; "" if there are none."""
+    """Return a sentence about GPUs that are missing because they are lost; "" if there are none."""
     if not lost:
         return ""
     return (
@@ -121,7 +121,7 @@ def left_out(lost: Sequence[Gpu]) -> str:
 
 
 def _by_nvlink(site: Site) -> str:
-    """Return the advice for GPUs with NVLink; "" if they have none."""
+    """Return the advice for GPUs that have NVLink; "" if none has."""
     groups = islands(site, lambda pair: pair.nvlinks > 0)
     if len(groups) == len(site.gpus):
         return ""
@@ -189,7 +189,7 @@ _BETWEEN: dict[Kind, str] = {
 def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
     """Return the advice for groups of closely connected GPUs.
 
-    `one` is the opening sentence for a single group, `several` that for more groups.
+    It starts with `one` if there is a single group, otherwise with `several`.
     """
     together = [_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]
@@ -233,7 +233,7 @@ def _peer_access(site: Site) -> str:
 
 
 def islands(site: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
-    """Return the groups of GPUs that are connected by pairs for which `joined` is True."""
+    """Group the GPUs: two are in the same group if pairs for which `joined` is True connect them."""
     groups: list[list[Gpu]] = []
     for gpu in site.gpus:
         touching = [
@@ -262,7 +262,7 @@ def _every_pair(site: Site) -> list[frozenset[int]]:
 
 
 def _between(site: Site, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
-    """Return the connections between GPUs of different groups."""
+    """Return the connections between GPUs in different groups."""
     return [
         site.pair(one, other)
         for number, group in enumerate(groups)

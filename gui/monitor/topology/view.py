@@ -32,22 +32,22 @@ _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
 
 _ROOMY, _TIGHT = 92, 46
-"""Widths in pixels of a cell with a word below its code, and of one with the code only."""
+"""Widths in pixels of a cell with a description below its code, and of a cell with the code only."""
 _SHARES: dict[Kind, float] = {"nvlink": 0.4, "switch": 0.34, "bridge": 0.22, "nodes": 0.44, "unknown": 0.0}
-"""Fraction of the connection's color in the background of a cell, by kind."""
+"""Fraction of the connection color in a cell's background, by kind of connection."""
 
 
 def fill(kind: Kind) -> QColor:
-    """Return the background of a cell for a kind of connection. The theme's text is readable on it."""
+    """Return the background of a cell for a kind of connection. Text in the theme's color is readable on it."""
     scheme = theme.colors()
     front = {"nvlink": scheme.ok, "switch": scheme.accent, "bridge": scheme.warning, "nodes": scheme.warning}
     return fills.blend(front.get(kind, scheme.muted), scheme.panel, _SHARES[kind])
 
 
 class Matrix(QAbstractTableModel):
-    """Model with a row and a column per GPU, followed by columns for NUMA node and nearest cores if known.
+    """Model with a row and a column for each GPU, followed by columns for NUMA node and nearest cores if known.
 
-    If `roomy`, cells show a word or two below the code.
+    If `roomy`, cells have a description below the code.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -126,7 +126,7 @@ class Matrix(QAbstractTableModel):
 
 
 class TopologyView(QWidget):
-    """Matrix of the connections on one host, with advice above and a legend below."""
+    """Matrix of the connections on a host, with advice above and a legend below."""
 
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -146,7 +146,7 @@ class TopologyView(QWidget):
         self.host.currentIndexChanged.connect(self.refresh)
 
     def refresh(self) -> None:
-        """Show the topology in the last snapshot if it has changed."""
+        """Show the topology in the last snapshot, if it has changed."""
         latest = self._hosts.latest
         snapshots = {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
         self._offer(snapshots)
@@ -195,14 +195,14 @@ class TopologyView(QWidget):
             self.refresh()
 
     def _offer(self, snapshots: dict[str, Snapshot]) -> None:
-        """Offer a choice of hosts if there are several."""
+        """List the hosts for selection if there are several."""
         offered = [(snapshot.host, host) for host, snapshot in snapshots.items()]
         if offered != [(self.host.itemText(n), self.host.itemData(n)) for n in range(self.host.count())]:
             offer(self.host, offered, self.host.currentData())
         self.host.setVisible(len(offered) > 1)
 
     def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
-        """Return the text for a missing matrix; "" if there is a matrix."""
+        """Return the reason why there is no matrix; "" if there is one."""
         if snapshot is None:
             return tr("Looking for devices…")
         if not gpus:
@@ -218,7 +218,7 @@ class TopologyView(QWidget):
 
 
 class _Table(QTableView):
-    """Table that is as large as its cells, without scrolling."""
+    """Table that is as large as its cells and doesn't scroll."""
 
     def __init__(self, model: Matrix) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ class _Table(QTableView):
         self.verticalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
 
     def fit(self, room: int) -> None:
-        """Use wide cells if they fit into `room` pixels, and fit the table to its cells."""
+        """Use wide cells if they fit into `room` pixels, and resize the table to its cells."""
         count, columns = self._matrix.rowCount(), self._matrix.columnCount()
         if not count:
             return
@@ -257,7 +257,7 @@ class _Table(QTableView):
 
 
 class Legend(QWidget):
-    """Legend that explains the codes on screen."""
+    """Legend for the codes in the matrix."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -312,7 +312,7 @@ def _meaning(pair: GpuPair) -> str:
 
 
 def _physical_gpus(snapshot: Snapshot | None) -> list[Gpu]:
-    """Return the GPUs without MIG instances, which have no connections."""
+    """Return the GPUs that aren't MIG instances, which have no connections."""
     gpus = snapshot.gpus if snapshot is not None else ()
     return sorted((gpu for gpu in gpus if gpu.mig is None), key=card_order)
 
@@ -327,7 +327,7 @@ def _describe_gpu(gpu: Gpu) -> str:
 
 
 def _alone(gpu: Gpu, snapshot: Snapshot) -> str:
-    """Describe a single GPU, which has no connections."""
+    """Describe a machine with a single GPU."""
     affinities = snapshot.topology.affinities if snapshot.topology is not None else ()
     affinity = next((affinity for affinity in affinities if affinity.index == gpu.nvml_index), None)
     near = ""

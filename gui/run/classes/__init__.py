@@ -1,1 +1,1 @@
-"""Metrics of a run's classes."""
+"""Class metrics of a run."""

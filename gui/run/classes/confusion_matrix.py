@@ -1,4 +1,4 @@
-"""Confusion matrix drawn as an image, with a current cell that arrow keys move."""
+"""Confusion matrix, drawn as an image, with a current cell that arrow keys move."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from gui.style import fills, theme
 from gui.translation import tr
 
 MIN_SIDE, MAX_SIDE = 14, 96
-"""Limits of a cell's side, in pixels."""
+"""Minimum and maximum side length of a cell in pixels."""
 _MIN_NUMBERED_SIDE = 20
-"""Minimum side in pixels of cells with numbers."""
+"""Minimum side length in pixels of cells that contain numbers."""
 _NUMBERED_UP_TO = 20
-"""Maximum number of classes for which cells keep at least that side."""
+"""Maximum number of classes for which cells are large enough for numbers."""
 _NUMBER_HEIGHT = 0.48
-"""Largest height of a number as a fraction of the cell's side."""
+"""Maximum height of a number, as a fraction of the cell's side."""
 _MAX_NAME_WIDTH, _MAX_NAME_HEIGHT = 150, 110
 _GAP = 6
 
@@ -46,14 +46,15 @@ _STEPS = {
 
 
 class ConfusionMatrix(QWidget):
-    """Confusion matrix: a row per true class, a column per predicted class.
+    """Confusion matrix with a row for each true class and a column for each predicted class.
 
-    A cell is filled and labelled by its fraction of the row; correct cells have a frame. Arrow keys and the pointer choose a
-    cell.
+    The fraction of the row determines the fill and the label of a cell; correct cells have a frame. Arrow keys and the
+    mouse
+    select a cell.
 
     Signals:
-        cell_chosen(int, int, str): row, column and description of the chosen cell.
-        cell_opened(int, int): row and column of a cell that was clicked or entered.
+        cell_chosen(int, int, str): row, column and description of the selected cell.
+        cell_opened(int, int): row and column of a cell on which the user has clicked or pressed Enter.
     """
 
     cell_chosen = Signal(int, int, str)
@@ -90,7 +91,7 @@ class ConfusionMatrix(QWidget):
         self.recolor()
 
     def choose(self, row: int, column: int) -> None:
-        """Choose a cell and emit `cell_chosen`."""
+        """Select a cell, and emit `cell_chosen`."""
         if not (0 <= row < len(self._counts) and 0 <= column < len(self._counts)) or self.cell == (row, column):
             return
         self.cell = row, column
@@ -99,7 +100,7 @@ class ConfusionMatrix(QWidget):
         self.cell_chosen.emit(row, column, self.describe_cell(row, column))
 
     def describe_cell(self, row: int, column: int) -> str:
-        """Describe a cell, such as "Of 40 rose, 12 (30.0 %) were predicted as tulip."."""
+        """Describe a cell, as in "Of 40 rose, 12 (30.0 %) were predicted as tulip."."""
         total, count = int(self._counts[row].sum()), int(self._counts[row, column])
         true, predicted = self._names[row], self._names[column]
         if not total:
@@ -121,7 +122,7 @@ class ConfusionMatrix(QWidget):
         )
 
     def most_confused(self) -> tuple[int, int] | None:
-        """Return the cell with the largest fraction of wrong predictions; None without errors."""
+        """Return the incorrect cell with the largest fraction; None if there are no errors."""
         wrong = self._shares.copy()
         np.fill_diagonal(wrong, 0.0)
         if not wrong.size or wrong.max() == 0:
@@ -171,7 +172,7 @@ class ConfusionMatrix(QWidget):
             painter.drawRect(area.adjusted(-1, -1, 1, 1))
 
     def _draw_lines(self, painter: QPainter, side: float, area: QRectF) -> None:
-        """Draw the grid, and frames around correct cells, because their position alone is hard to see."""
+        """Draw the grid, and frames around correct cells, which would be hard to find otherwise."""
         scheme = theme.colors()
         painter.setPen(QPen(QColor(scheme.grid), 1))
         for index in range(len(self._counts) + 1):
@@ -194,7 +195,7 @@ class ConfusionMatrix(QWidget):
             painter.drawText(self.cell_rect(row, column), Qt.AlignmentFlag.AlignCenter, text)
 
     def recolor(self) -> None:
-        """Draw the cells as a scaled image with a pixel per cell, because thousands of rectangles would be slow."""
+        """Draw the cells as an image with a pixel for each cell, because thousands of rectangles would be slow."""
         scheme = theme.colors()
         high, low = (
             np.array([color.red(), color.green(), color.blue()]) for color in map(QColor, (scheme.accent, scheme.panel))
@@ -228,21 +229,21 @@ class ConfusionMatrix(QWidget):
 
     @property
     def _title_height(self) -> int:
-        """Height of the title of the columns, in pixels."""
+        """Height of the title above the columns, in pixels."""
         return self.fontMetrics().height() + 2
 
     def _names_fit(self, side: float) -> bool:
-        """Return True if the names of the columns fit horizontally."""
+        """Return True if the column names fit horizontally."""
         return all(self.fontMetrics().horizontalAdvance(name) + 6 <= side for name in self._names)
 
     def _margins(self) -> tuple[float, float]:
-        """Return the margins for the names at the left and, if vertical, at the top."""
+        """Return the margins for the row names at the left, and for column names at the top if these are vertical."""
         widest = max(map(self.fontMetrics().horizontalAdvance, self._names), default=0)
         left = max(min(widest, _MAX_NAME_WIDTH), self.fontMetrics().horizontalAdvance(tr("Actual ↓"))) + _GAP + 2
         return left, self._title_height + min(widest, _MAX_NAME_HEIGHT) + 8
 
     def _geometry(self) -> tuple[float, float, float]:
-        """Return the side of a cell, and the left and top of the first one."""
+        """Return the side length of a cell, and the left and top edge of the first one."""
         count = max(1, len(self._counts))
         left, top = self._margins()
         side = min((self.width() - left - 2) / count, (self.height() - 2 * self._title_height - 2) / count, MAX_SIDE)

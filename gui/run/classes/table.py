@@ -1,4 +1,4 @@
-"""Table of the metrics of each class at one validation, sortable and exportable."""
+"""Table with the metrics of each class at a validation, which can be sorted and exported."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MAX_NAME_WIDTH = 240
 
 
 def class_names(classes: Sequence[str], count: int) -> list[str]:
-    """Return `count` names: those of `classes`, then generated ones."""
+    """Return `count` names: those in `classes`, then generated ones."""
     more = count - len(classes)
     return [*classes[:count], *(["none of them"] if more == 1 else [f"class {len(classes) + n}" for n in range(more)])]
 
 
 class ClassModel(QAbstractTableModel):
-    """Item model with a row per class: name, metrics as fractions, and number if known."""
+    """Model with a row for each class: name, metrics as fractions, and number if known."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -112,7 +112,7 @@ class ClassModel(QAbstractTableModel):
 
 
 class ClassTable(QTableView):
-    """Table of classes with a bar below each fraction."""
+    """Table of classes, with a bar below each fraction."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -129,7 +129,7 @@ class ClassTable(QTableView):
         self.setMinimumHeight(120)
 
     def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
-        """Show `figures`; order and selection stay."""
+        """Show `figures`. The sort order and the selection don't change."""
         shown = self.model_.titles
         self.model_.show_figures(classes, figures)
         if self.model_.titles != shown and self.model_.titles:
@@ -141,7 +141,7 @@ class ClassTable(QTableView):
         return self.rows.mapToSource(rows[0]).row() if rows else None
 
     def choose(self, number: int) -> None:
-        """Select the class at `number` if it is listed."""
+        """Select the class with index `number` if it is listed."""
         index = self.rows.mapFromSource(self.model_.index(number, 0))
         if index.isValid() and self.chosen() != number:
             self.setCurrentIndex(index)
@@ -159,7 +159,7 @@ class ClassTable(QTableView):
 
 @dataclass(frozen=True)
 class MetricsPerClassCsv:
-    """CSV table of the metrics of each class: fractions from 0 to 1, empty for absent classes."""
+    """CSV table with the metrics of each class, as fractions from 0 to 1. Values of absent classes are empty."""
 
     classes: tuple[str, ...]
     figures: ClassFigures
@@ -177,7 +177,7 @@ class MetricsPerClassCsv:
 
 @dataclass(frozen=True)
 class ConfusionCsv:
-    """CSV table of the confusion matrix: a row per true class, a column per predicted class."""
+    """CSV table of the confusion matrix, with a row for each true class and a column for each predicted class."""
 
     classes: tuple[str, ...]
     figures: ClassFigures
@@ -193,7 +193,7 @@ class ConfusionCsv:
 
 
 def format_number(value: float | None) -> str:
-    """Format a number for a CSV file with 9 digits; "" for None and NaN."""
+    """Format a number for a CSV file with 9 significant digits; "" for None and NaN."""
     return "" if value is None or math.isnan(value) else f"{value:.9g}"
 
 

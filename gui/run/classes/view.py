@@ -1,4 +1,4 @@
-"""View with the metrics of the classes at any validation of a run."""
+"""View of the class metrics at any validation of a run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from gui.widgets.layouts import hbox, save_button, scroll_panel, vbox
 
 
 class ClassesView(QWidget):
-    """View with the metrics of the classes at the validation that a slider chooses.
+    """View of the class metrics at the validation that a slider selects.
 
     Signals:
-        message(str, str): result of saving a file, with the severity "info" or "warning".
+        message(str, str): the result of saving a file, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -56,7 +56,7 @@ class ClassesView(QWidget):
         self.shown.restart()
 
     def show_data(self, data: RunData, is_active: bool) -> None:
-        """Show the metrics of the classes in `data`; more may follow if the run `is_active`."""
+        """Show the class metrics in `data`. More may follow if the run `is_active`."""
         self._data, self._is_active = data, is_active
         if self.isVisible():
             self._refresh()
@@ -78,7 +78,7 @@ class ClassesView(QWidget):
                 self._show_figures()
 
     def figures(self) -> ClassFigures | None:
-        """Return the figures on screen."""
+        """Return the visible figures."""
         figures, position = self._data.validation_details.classes, self.validation_slider.position
         return figures[position] if 0 <= position < len(figures) else None
 
@@ -105,23 +105,23 @@ def _empty_text(data: RunData, is_active: bool) -> str:
 
 
 _FILTERED_FROM = 12
-"""Minimum number of classes for which a filter is offered."""
+"""Number of classes from which a filter is available."""
 _SIDE_BY_SIDE = 860
-"""Minimum width in pixels, at a text size of 100 %, at which the matrix is next to the table."""
+"""Minimum width in pixels, at a text size of 100 %, for placing the matrix next to the table."""
 _WORST_COUNT = 3
 
 
 class ClassFiguresView(QWidget):
-    """View with the metrics of each class at one time. The selected class and cell stay.
+    """View of the metrics of all classes at one time. The selected class and cell remain selected.
 
     Signals:
-        message(str, str): result of saving a file, with the severity "info" or "warning".
+        message(str, str): the result of saving a file, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
 
     def __init__(self, name: str, *parts: QWidget, parent: QWidget | None = None) -> None:
-        """Create the view; `name` makes its command ids unique, `parts` are placed above the matrix."""
+        """Create the view; `name` makes its action ids unique, and `parts` are placed above the matrix."""
         super().__init__(parent)
         self._classes: tuple[str, ...] = ()
         self._figures: ClassFigures | None = None
@@ -166,7 +166,7 @@ class ClassFiguresView(QWidget):
         self._show_cell()
 
     def figures(self) -> ClassFigures | None:
-        """Return the figures on screen."""
+        """Return the visible figures."""
         return self._figures
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -197,12 +197,12 @@ class ClassFiguresView(QWidget):
     # Saving
 
     def save_metrics(self, path: Path) -> None:
-        """Write the metrics on screen as CSV."""
+        """Write the visible metrics to a CSV file."""
         if self._figures is not None:
             self._write(path, MetricsPerClassCsv(self._classes, self._figures))
 
     def save_confusion(self, path: Path) -> None:
-        """Write the confusion matrix on screen as CSV."""
+        """Write the visible confusion matrix to a CSV file."""
         if self._figures is not None:
             self._write(path, ConfusionCsv(self._classes, self._figures))
 
@@ -233,7 +233,7 @@ class ClassFiguresView(QWidget):
 
 
 def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
-    """List the worst classes by the first metric, as in "Lowest IoU: sign 12.0 %, pole 20.1 %"."""
+    """Describe the worst classes by the first metric, as in "Lowest IoU: sign 12.0 %, pole 20.1 %"."""
     if figures is None or not figures.measures:
         return ""
     title, values = next(iter(figures.measures.items()))

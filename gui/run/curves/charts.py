@@ -1,4 +1,4 @@
-"""Plots of a run on one x axis: loss, accuracy, devices, speed and step times."""
+"""Plots of a run over a shared x axis: loss, accuracy, devices, speed and step times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _METRIC_COLORS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
 
 
 class RunCharts(QWidget):
-    """Plots of one run over its elapsed seconds (`axis` "elapsed") or over steps ("count")."""
+    """Plots of a run over elapsed seconds (`axis` "elapsed") or steps ("count")."""
 
     def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -76,7 +76,7 @@ class RunCharts(QWidget):
             plot.set_smoothing(weight)
 
     def show_data(self, data: RunData) -> None:
-        """Show `data` without copying it. Only visible plots are drawn."""
+        """Show `data` without copying it. Hidden plots aren't drawn."""
         self._data = data
         if data.cuts != self._cuts:
             self._restart_plots()
@@ -94,7 +94,7 @@ class RunCharts(QWidget):
         self.group.set_extent(0.0, max(ends, default=1.0))
 
     def _show_metrics(self, data: RunData, x: Floats) -> None:
-        """Plot losses, accuracy and the first percentage metrics; `x` are the positions of the steps."""
+        """Plot losses, accuracy and the first percentage metrics; `x` holds the positions of the steps."""
         percentages = _percentage_metrics(data)
         has_accuracy = data.steps.has_accuracy
         if has_accuracy:
@@ -112,7 +112,7 @@ class RunCharts(QWidget):
                 plot.set_data(name, x_values, column.values)
 
     def _set_power_and_heat_empty(self, is_empty: bool) -> None:
-        """Hide or show power and temperature, which most CPUs do not report."""
+        """Hide or show the plots of power and temperature, which most CPUs don't report."""
         for quantity in ("power_w", "temperature_c"):
             self.rows.set_empty(quantity, is_empty)
 
@@ -150,7 +150,10 @@ class RunCharts(QWidget):
 
 
 def _percentage_metrics(data: RunData) -> dict[str, str]:
-    """Return titles by id of the first metrics in percent; for an unknown task, of metrics within [0, 1]."""
+    """Return titles of the first metrics in percent, by id.
+
+    If the task is unknown, these are metrics with values in [0, 1].
+    """
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:
         classes = len(data.plan.classes) if data.plan is not None else 0
@@ -187,7 +190,7 @@ def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
 
 
 def device_titles(data: RunData) -> dict[str, str]:
-    """Return each device's title: its name, or its number among devices with the same name."""
+    """Return the title of each device: its name, with a number if several devices have the same name."""
     names = list(data.device_names.values())
     return {
         device: device_title(device)

@@ -1,4 +1,4 @@
-"""Rows with the plots of a run, and the view of an enlarged plot."""
+"""Rows with the plots of a run, and the view of a single enlarged plot."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from gui.widgets.buttons import tool_button
 from gui.widgets.layouts import hbox, vbox
 
 FIRST_FRACTION = 0.46
-"""Minimum height of the first plot, as a fraction of the window's."""
+"""Minimum height of the first plot, as a fraction of the window's height."""
 _MIN_HEIGHT = 150
 """Minimum height of the other plots in pixels, at a text size of 100 %."""
 _WIDE = 1500
-"""Minimum width in pixels of rows of three plots, at a text size of 100 %."""
+"""Minimum width for rows of three plots, in pixels at a text size of 100 %."""
 _SETTING = "run_plots"
 
 
 class PlotRows(QWidget):
-    """Plots in rows: the first one alone and tall, the others in rows of two or, in a wide window, three.
+    """Plots in rows: the first plot is tall and has its own row, the others are in rows of two, or three if wide.
 
     Signals:
-        enlarge_requested(str): name of the plot to show alone.
+        enlarge_requested(str): the user wants to enlarge the plot with this name.
 
     Attributes:
         order: Names of all plots.
@@ -72,13 +72,13 @@ class PlotRows(QWidget):
         self._arrange()
 
     def set_empty(self, name: str, is_empty: bool) -> None:
-        """Hide or show a plot without data for this run."""
+        """Hide or show a plot that has no data in this run."""
         if is_empty != (name in self._empty):
             self._empty ^= {name}
             self._arrange()
 
     def take_plot(self, name: str) -> LinePlot:
-        """Detach a plot, so that it can be shown elsewhere until `put_plot_back`."""
+        """Detach a plot, so that it can be shown elsewhere until `put_plot_back` is called."""
         self._enlarged = name
         return self.plots[name]
 
@@ -132,7 +132,7 @@ class PlotRows(QWidget):
         return holder
 
     def _set_heights(self) -> None:
-        """Give the first plot its fraction of the window."""
+        """Set the height of the first plot to its fraction of the window."""
         for number, names in enumerate(self._rows):
             for name in names:
                 self.plots[name].setMinimumHeight(
@@ -149,10 +149,10 @@ class PlotRows(QWidget):
 
 
 class LargePlot(QWidget):
-    """Single enlarged plot.
+    """View of a single enlarged plot.
 
     Signals:
-        closed(): return to all plots.
+        closed(): the user wants to return to all plots.
     """
 
     closed = Signal()
@@ -172,7 +172,7 @@ class LargePlot(QWidget):
 
 
 def _parse_choice(saved: str, names: list[str]) -> tuple[list[str], set[str]]:
-    """Parse a saved order and choice of plots. New plots are added at the end and shown."""
+    """Parse the saved order and selection of plots. New plots are appended and selected."""
     words = [word for word in saved.split() if word.lstrip("-") in names]
     order = list(dict.fromkeys(word.lstrip("-") for word in words))
     hidden = {word[1:] for word in words if word.startswith("-")}
@@ -183,10 +183,10 @@ _NAME = Qt.ItemDataRole.UserRole
 
 
 class PlotList(QListWidget):
-    """List of check boxes that can be dragged, or moved with Alt+Up and Alt+Down.
+    """List of check boxes that can be moved by dragging, or with Alt+Up and Alt+Down.
 
     Signals:
-        chosen(list, set): names of all plots in their order, and of the checked ones.
+        chosen(list, set): names of all plots in order, and names of the checked ones.
     """
 
     chosen = Signal(list, set)

@@ -1,4 +1,4 @@
-"""Step times of a run, its bottleneck, and a button that applies the advice."""
+"""Step times of a run, its bottleneck, and a button that applies advice."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gui.widgets.layouts import hbox, vbox
 
 
 class TimeSpentView(QWidget):
-    """View with advice on the bottleneck of a run above a foldable bar of its step time; hidden without data.
+    """View of the bottleneck of a run: advice, and a collapsible bar of the step time; hidden without data.
 
     Signals:
-        loader_workers_requested(int): number of loader workers for the run on screen.
-        setting_requested(str, object): field of the job and its value for the next run.
+        loader_workers_requested(int): the user wants the open run to use this number of loader workers.
+        setting_requested(str, object): the user wants to set this job field to this value for the next run.
     """
 
     loader_workers_requested = Signal(int)
@@ -51,7 +51,7 @@ class TimeSpentView(QWidget):
         self.hide()
 
     def show_data(self, data: RunData, is_active: bool) -> None:
-        """Show the latest step times; `is_active` means that settings of the run can still be changed."""
+        """Show the latest step times. If the run `is_active`, its settings can still be changed."""
         spent = data.time_spent
         if spent is None:
             return
@@ -132,32 +132,32 @@ MEANINGS: dict[Part, str] = {
     "other": tr("Unattributed"),
 }
 MIN_FRACTION = 0.0005
-"""Minimum displayed fraction of a step; a smaller one would appear as 0.0 %."""
+"""Minimum fraction of a step that is displayed. Smaller ones would appear as 0.0 %."""
 
 BAR_HEIGHT, LINE_HEIGHT, GAP = 18, 20, 6
 SWATCH, PAD = 13, 12
 
 
 class _Entry(NamedTuple):
-    """Item of the legend; the last one, without a part, is the entire step."""
+    """Entry of the legend. The last one has no part and represents the full step."""
 
     part: Part | None
     rect: QRectF
 
 
 def format_percent(fraction: float) -> str:
-    """Format a fraction, such as "46 %" or "2.4 %"."""
+    """Format a fraction, as in "46 %" or "2.4 %"."""
     return f"{100 * fraction:.0f} %" if fraction >= 0.0995 else f"{localised(100 * fraction, 1)} %"
 
 
 def describe_part(spent: TimeSpent, part: Part) -> str:
-    """Describe a part, such as "Forward 3.1 ms, 38 % of each step"."""
+    """Describe a part, as in "Forward 3.1 ms, 38 % of each step"."""
     seconds = spent.parts.get(part, 0.0)
     return f"{TITLES[part]} {milliseconds(seconds)}, {format_percent(_fraction(spent, part))} of each step"
 
 
 def describe_time(spent: TimeSpent) -> str:
-    """Describe the bar for screen readers, the largest part first."""
+    """Describe the bar for screen readers, largest part first."""
     parts = sorted((p for p in ORDER if _fraction(spent, p) >= MIN_FRACTION), key=lambda p: -spent.parts[p])
     return (
         tr("A step takes {step_s}. ").format(step_s=milliseconds(spent.step_s))
@@ -167,9 +167,9 @@ def describe_time(spent: TimeSpent) -> str:
 
 
 class TimeBar(QWidget):
-    """Bar with a segment per part of a step.
+    """Bar with a segment for each part of a step, which has a pattern in addition to its color.
 
-    Each part has a pattern in addition to its color. Parts that have occurred stay in the legend, so that it doesn't jump.
+    Parts that have occurred once remain in the legend, so that it doesn't move.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -195,13 +195,13 @@ class TimeBar(QWidget):
         self.update()
 
     def piece(self, part: Part) -> QRectF:
-        """Return the rectangle of a part's segment."""
+        """Return the rectangle of the segment for a part."""
         before = sum(_fraction(self._spent, other) for other in ORDER[: ORDER.index(part)]) if self._spent else 0.0
         fraction = _fraction(self._spent, part) if self._spent else 0.0
         return QRectF(before * self.width(), 0, fraction * self.width(), BAR_HEIGHT)
 
     def entries(self) -> list[_Entry]:
-        """Return the items of the legend with their rectangles, in as many columns as fit."""
+        """Return the entries of the legend with their rectangles, in as many columns as fit."""
         advance = QFontMetrics(theme.tabular(self.font())).horizontalAdvance
         is_slow = self._spent is not None and self._spent.step_s >= 1
         number_width = SWATCH + 6 + 8 + advance("00,000 ms  0.0 %" if is_slow else "00.0 ms  0.0 %")
@@ -222,7 +222,7 @@ class TimeBar(QWidget):
         return entries
 
     def part_at(self, point: QPoint) -> Part | None:
-        """Return the part whose segment or legend item is at `point`."""
+        """Return the part whose segment or legend entry is at `point`."""
         position = QPointF(point)
         pieces = (part for part in ORDER if self.piece(part).contains(position))
         return next(pieces, None) or next(

@@ -1,4 +1,4 @@
-"""Bar above an evaluation, and the form of a new one."""
+"""Bar above an evaluation, and the form for a new one."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from gui.widgets.tab_order import order_tabs
 
 
 class EvaluationBar(QWidget):
-    """Selection of an evaluation, with commands.
+    """Bar that selects an evaluation, with commands for it.
 
     Signals:
-        chosen(object): the KeptEvaluation to show.
+        chosen(object): the user has selected this KeptEvaluation.
         evaluate_requested(): the user wants to evaluate the model again.
-        delete_requested(object): the KeptEvaluation to delete.
-        message(str, str): result of saving a file, with the severity "info" or "warning".
+        delete_requested(object): the user wants to delete this KeptEvaluation.
+        message(str, str): the result of saving a file, with the severity "info" or "warning".
     """
 
     chosen = Signal(object)
@@ -73,7 +73,10 @@ class EvaluationBar(QWidget):
         self.list.edited.connect(self._on_chosen)
 
     def show_list(self, evaluations: Sequence[KeptEvaluation], chosen: str = "") -> None:
-        """List `evaluations`; select the one in the folder `chosen`, else keep the selection, else select the first."""
+        """List `evaluations`, and select the one in the folder `chosen`.
+
+        If it isn't listed, the selection doesn't change; without a selection, the first one is selected.
+        """
         self._saved = {saved.folder.name: saved for saved in evaluations}
         self.list.reset_choices(
             [(name, evaluation_title(saved.evaluation), str(saved.folder)) for name, saved in self._saved.items()],
@@ -82,7 +85,7 @@ class EvaluationBar(QWidget):
         self._on_chosen()
 
     def show_opened(self, opened: OpenedEvaluation | None) -> None:
-        """Set the evaluation on screen, which the menu saves."""
+        """Set the visible evaluation, which the menu saves."""
         self._opened = opened
         self.save.setEnabled(opened is not None)
         if opened is not None:
@@ -107,12 +110,12 @@ class EvaluationBar(QWidget):
     # Saving
 
     def save_csv(self, kind: Callable[[OpenedEvaluation], Table], path: Path) -> None:
-        """Write a table of the evaluation on screen."""
+        """Write a table of the visible evaluation to a CSV file."""
         if self._opened is not None:
             self._write(partial(write_csv, path, kind(self._opened)))
 
     def save_json(self, path: Path) -> None:
-        """Write the evaluation on screen without its samples."""
+        """Write the visible evaluation without its samples to a JSON file."""
         if self._opened is not None:
             self._write(partial(_copy, self._opened.kept.folder / EVALUATION_FILE, path))
 
@@ -153,7 +156,7 @@ def _copy(source: Path, target: Path) -> Path:
 
 @dataclass(frozen=True)
 class MetricsCsv:
-    """CSV table of metrics with their intervals: fractions from 0 to 1, empty without an interval."""
+    """CSV table of metrics and their intervals, as fractions from 0 to 1. Missing intervals are empty."""
 
     opened: OpenedEvaluation
 
@@ -165,7 +168,7 @@ class MetricsCsv:
 
 @dataclass(frozen=True)
 class ClassesCsv:
-    """CSV table of the metrics of each class with their intervals."""
+    """CSV table of the metrics of each class and their intervals."""
 
     opened: OpenedEvaluation
 
@@ -182,7 +185,7 @@ class ClassesCsv:
 
 @dataclass(frozen=True)
 class MatrixCsv:
-    """CSV table of the confusion matrix: a row per true class, a column per predicted class."""
+    """CSV table of the confusion matrix, with a row for each true class and a column for each predicted class."""
 
     opened: OpenedEvaluation
 
@@ -196,7 +199,7 @@ class MatrixCsv:
 
 @dataclass(frozen=True)
 class SamplesCsv:
-    """CSV table of the samples in the order of the split."""
+    """CSV table of the samples, in the order of the split."""
 
     opened: OpenedEvaluation
 
@@ -228,11 +231,11 @@ INTRODUCTION = tr(
 
 
 class EvaluateForm(QWidget):
-    """Form for an evaluation.
+    """Form for a new evaluation.
 
     Signals:
-        submitted(object): the EvaluateOrder to execute.
-        closed(): return to the results.
+        submitted(object): the user wants to execute this EvaluateOrder.
+        closed(): the user wants to return to the results.
     """
 
     submitted = Signal(object)
@@ -259,7 +262,7 @@ class EvaluateForm(QWidget):
         self.devices.rebuilt.connect(self._order_tabs)
 
     def show_run(self, run: RunFolder, devices: tuple[str, ...], dataset: str) -> None:
-        """Fill the form for `run`, whose job has these devices and a dataset named `dataset`."""
+        """Fill in the form for `run`, with the devices and the dataset name of its job."""
         self._run = run
         self.folder.set_value("")
         self.folder.line.setPlaceholderText(f"the run's: {dataset}")
@@ -268,11 +271,11 @@ class EvaluateForm(QWidget):
         self.checkpoint.show_run(run)
 
     def set_has_results(self, has_results: bool) -> None:
-        """Show the button that returns to the results if there are any."""
+        """Set whether there are results to return to, and show a button for it."""
         self.cancel.setVisible(has_results)
 
     def order(self) -> EvaluateOrder | None:
-        """Return the order; None without a run or devices."""
+        """Return the order; None if there is no run or device."""
         if self._run is None or not self.devices.value():
             return None
         value = self.split.value()

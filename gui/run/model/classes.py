@@ -1,4 +1,4 @@
-"""Classes, errors of boxes and calibration of an evaluation."""
+"""Classes, box errors and calibration of an evaluation."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from gui.widgets.tab_order import order_tabs
 
 
 class ClassesPage(QWidget):
-    """Classes of an evaluation.
+    """Page with the class metrics of an evaluation.
 
     Signals:
-        cell_opened(int, int): show the samples with these indices of true and predicted class.
+        cell_opened(int, int): the user wants to see the samples with these indices of true and predicted class.
     """
 
     cell_opened = Signal(int, int)
@@ -70,7 +70,7 @@ class ClassesPage(QWidget):
 
 
 def has_classes(evaluation: Evaluation) -> bool:
-    """Return True if the evaluation has metrics per class or a confusion matrix."""
+    """Return True if the evaluation has class metrics or a confusion matrix."""
     return bool(evaluation.per_class or evaluation.confusion)
 
 
@@ -104,11 +104,11 @@ KINDS = {
 }
 SIZES = {"small": tr("Small (up to 32²)"), "medium": tr("Medium (up to 96²)"), "large": tr("Large")}
 _BAR_HEIGHT = 30
-"""Height in pixels of the bar for a kind of error."""
+"""Height in pixels of the bar for an error type."""
 
 
 class BoxErrorsPage(QWidget):
-    """Page with the kinds of errors as bars, and average precision by object size."""
+    """Page with a bar for each error type, and average precision by object size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -166,12 +166,12 @@ class BoxErrorsPage(QWidget):
 
 
 def describe_errors(errors: BoxErrors) -> str:
-    """Format errors such as "Missed: 34, 12.0 points of AP50"."""
+    """Describe errors, as in "Missed: 34, 12.0 points of AP50"."""
     return f"{KINDS[errors.kind][0]}: {localised(errors.count)}, {localised(100 * errors.ap_loss, 1)} points of AP50"
 
 
 def has_box_errors(evaluation: Evaluation) -> bool:
-    """Return True if the evaluation has errors by kind or metrics by size."""
+    """Return True if the evaluation has errors by type or metrics by object size."""
     return bool(evaluation.box_errors or evaluation.sizes)
 
 

@@ -30,10 +30,11 @@ EMPTY = tr(
 
 
 class ComparisonPage(QWidget):
-    """Comparison of an evaluation with another that the user chooses.
+    """Comparison of an evaluation with another one that the user selects.
 
     Signals:
-        samples_requested(object, str): show the samples with these paths (a frozenset), described by the text.
+        samples_requested(object, str): the user wants to see the samples with these paths (a frozenset), which the text
+            describes.
     """
 
     samples_requested = Signal(object, str)
@@ -69,7 +70,7 @@ class ComparisonPage(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Reload the evaluations to compare with."""
+        """Reload the list of evaluations to compare with."""
         opened = self._opened
         if opened is not None:
             in_background(
@@ -179,7 +180,7 @@ class ComparisonPage(QWidget):
 
 
 def _title(other: ComparableEvaluation, opened: OpenedEvaluation) -> str:
-    """Return the title of `other`, with the title of its run if that differs."""
+    """Return the title of `other`, with that of its run if it is another run."""
     title = evaluation_title(other.kept.evaluation)
     return title if other.kept.evaluation.run == opened.evaluation.run else f"{other.title} · {title}"
 
@@ -198,7 +199,7 @@ def _difference_row(each: Difference) -> tuple[str, ...]:
 
 
 def _format_difference(value: float | None, percent: bool) -> str:
-    """Format a difference such as "+1.2" points or "−0.0312"."""
+    """Format a difference, as in "+1.2" points or "−0.0312"."""
     if value is None:
         return ""
     size = localised(100 * abs(value), 1) if percent else localised(abs(value), 4)
@@ -206,7 +207,7 @@ def _format_difference(value: float | None, percent: bool) -> str:
 
 
 def _describe_verdict(differences: Sequence[Difference]) -> str:
-    """Describe which metrics are significantly better or worse, because their intervals exclude zero."""
+    """Describe which metrics are significantly better or worse, that is, whose intervals exclude zero."""
     better: list[str] = []
     worse: list[str] = []
     for each in differences:

@@ -1,4 +1,4 @@
-"""Precision-recall and ROC curves of a class, and the outcome at one threshold."""
+"""Precision-recall and ROC curves of a class, and the outcomes at a threshold."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gui.widgets.labels import caption, field_label
 from gui.widgets.layouts import hbox, vbox
 
 DEFAULT_THRESHOLD = 0.5
-"""Threshold of a class without a best threshold."""
+"""Threshold for a class without a best threshold."""
 
 
 class CurvesPage(QWidget):
-    """Page with the curves of the chosen class, and a threshold. A thread reads the probabilities."""
+    """Page with the curves of the selected class, and a threshold. A worker thread reads the probabilities."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class CurvesPage(QWidget):
         self._show_class()
 
     def curve(self) -> ClassCurves | None:
-        """Return the curves of the class on screen."""
+        """Return the curves of the visible class."""
         curves = self._opened.curves.classes if self._opened is not None else ()
         return next((each for each in curves if str(each.class_index) == self.classes.value()), None)
 

@@ -1,4 +1,4 @@
-"""Pages of one evaluation. Pages without content have no tab."""
+"""Pages of an evaluation. A page without content has no tab."""
 
 from __future__ import annotations
 
@@ -48,13 +48,12 @@ _Page = TypeVar("_Page", bound=QWidget)
 
 
 class ResultView(QWidget):
-    """View of one evaluation on several pages.
+    """View of an evaluation on several pages, each of which is created when it is first shown.
 
-    A page is created and filled when it is first shown. The page on screen stays selected for the next evaluation if it
-    has content there.
+    The current page remains selected for the next evaluation if it has content there.
 
     Signals:
-        message(str, str): result of saving a file, with the severity "info" or "warning".
+        message(str, str): the result of saving a file, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -111,7 +110,7 @@ class ResultView(QWidget):
         return page
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """Show `opened`; `devices` run its model on request."""
+        """Show `opened`; its model runs on `devices` when needed."""
         self.opened, self._devices = opened, devices
         evaluation = opened.evaluation
         has_content = {
@@ -134,12 +133,12 @@ class ResultView(QWidget):
         self._fill(self.tabs.currentIndex())
 
     def show_all_samples(self) -> None:
-        """Show the page of samples if the evaluation has any."""
+        """Show the page with the samples, if the evaluation has any."""
         if self.tabs.isTabVisible(SAMPLES):
             self.tabs.setCurrentIndex(SAMPLES)
 
     def close_work(self) -> None:
-        """Stop background work because the window closes."""
+        """Stop background work when the window closes."""
         if "samples" in self.__dict__:
             self.samples.close_work()
 
@@ -152,7 +151,7 @@ class ResultView(QWidget):
         self._fill(number)
 
     def _fill(self, number: int) -> None:
-        """Show the evaluation on a page, unless the page shows it."""
+        """Show the evaluation on a page, unless the page already shows it."""
         opened = self.opened
         if opened is None or number not in self._stale:
             return
@@ -180,10 +179,10 @@ _WIDE = 1300
 
 
 class SummaryPage(QWidget):
-    """Page with the metrics and the warnings of an evaluation and, in a wide window, its confusion matrix.
+    """Page with the metrics and warnings of an evaluation and, in a wide window, its confusion matrix.
 
     Signals:
-        cell_opened(int, int): show the samples with these indices of true and predicted class.
+        cell_opened(int, int): the user wants to see the samples with these indices of true and predicted class.
     """
 
     cell_opened = Signal(int, int)
@@ -237,7 +236,7 @@ class SummaryPage(QWidget):
 
 
 def _warnings(evaluation: Evaluation) -> list[Problem]:
-    """Return the warnings of the evaluation and the files that it skipped."""
+    """Return the warnings of the evaluation, and those about skipped files."""
     texts = list(evaluation.warnings)
     if evaluation.skipped:
         named = "; ".join(f"{each.path}: {each.reason}" for each in evaluation.skipped[:_MAX_SKIPPED_NAMES])

@@ -1,4 +1,4 @@
-"""View of a run's evaluations, with one on screen and a form for a new one."""
+"""View of a run's evaluations, one of which is open, and a form for a new one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from gui.widgets.trash_bar import TrashBar
 
 
 class ModelView(QWidget):
-    """View of a run's evaluations. A running evaluation continues while another run is on screen.
+    """View of a run's evaluations. A running evaluation continues if another run is opened.
 
     Signals:
-        message(str, str): result of background work, with the severity "info" or "warning".
+        message(str, str): the result of background work, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -58,7 +58,7 @@ class ModelView(QWidget):
         self._connect()
 
     def show_run(self, run: RunFolder | None) -> None:
-        """Show the evaluations of `run` as soon as the view is visible."""
+        """Show the evaluations of `run` when the view is visible."""
         if run is self._run:
             return
         self._run, self._evaluations, self._stale, self._samples_due = run, [], True, ""
@@ -68,12 +68,12 @@ class ModelView(QWidget):
             self.reload()
 
     def show_mistakes(self) -> None:
-        """Show the samples of the newest evaluation, the worst first; evaluate the model if there is none."""
+        """Show the samples of the newest evaluation, worst first. If there is none, evaluate the model."""
         self._samples_due = "when_read"
         self.reload()
 
     def set_gpus(self, names: dict[str, str]) -> None:
-        """Set the titles of this machine's GPUs by their UUIDs."""
+        """Set the titles of this machine's GPUs, by UUID."""
         self.form.devices.set_gpus(names)
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -81,7 +81,7 @@ class ModelView(QWidget):
         self.reload()
 
     def close_work(self) -> None:
-        """Stop background work because the window closes."""
+        """Stop background work when the window closes."""
         self.pages.close_work()
         self.deleting.close_work()
         self.result.close_work()
@@ -122,7 +122,7 @@ class ModelView(QWidget):
             self._show_samples(found)
 
     def _show_samples(self, found: _FoundEvaluations) -> None:
-        """Show the samples of the evaluation on screen, or start the first evaluation."""
+        """Show the samples of the open evaluation, or start the first evaluation."""
         order = self.form.order()
         if not found.evaluations and order is not None:
             self._samples_due = "when_evaluated"

@@ -33,13 +33,13 @@ from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox
 
 _MAX_WIDTH = 720
-"""Maximum width in pixels, because the eye can't follow wider rows."""
+"""Maximum width in pixels, because wider rows are hard to read."""
 _MIN_COLUMN_WIDTH = 90
 _PAD = 8
 
 
 class PlainTable(QTableWidget):
-    """Short read-only table, as high as its rows."""
+    """Short read-only table that is as high as its rows."""
 
     def __init__(self, name: str, head: Sequence[str]) -> None:
         super().__init__(0, len(head))
@@ -72,7 +72,7 @@ class PlainTable(QTableWidget):
         self.setVisible(bool(rows))
 
     def _fit(self, column: int) -> None:
-        """Make a column as wide as its texts and their padding, which Qt does not count."""
+        """Fit the width of a column to its texts and their padding, which Qt doesn't count."""
         head = self.horizontalHeaderItem(column)
         texts = [head.text() if head is not None else "", *(row[column] for row in self.texts())]
         width = max(map(self.fontMetrics().horizontalAdvance, texts)) + 2 * _PAD + 8
@@ -99,7 +99,7 @@ _STEPS = 1000
 
 
 class ThresholdRow(QWidget):
-    """Editor of a threshold from 0 to 1.
+    """Editor for a threshold from 0 to 1.
 
     Signals:
         changed(float): the new threshold.
@@ -128,11 +128,11 @@ class ThresholdRow(QWidget):
         self.number.valueChanged.connect(self.set)
 
     def value(self) -> float:
-        """Return the threshold at full precision, beyond the displayed digits."""
+        """Return the threshold in full precision; fewer digits are displayed."""
         return self._value
 
     def set(self, value: float) -> None:
-        """Set the threshold and emit `changed`."""
+        """Set the threshold, and emit `changed`."""
         self._value = value
         with QSignalBlocker(self.slider), QSignalBlocker(self.number):
             self.slider.setValue(round(value * _STEPS))
@@ -145,7 +145,7 @@ _MAX_PLOT_WIDTH, _MAX_HEIGHT = 720, 620
 
 
 class UnitPlot(ThemedPlot):
-    """Plot with both axes from 0 to 1; its owner sets the drawing function and marks a point."""
+    """Plot whose axes range from 0 to 1. Its owner sets a drawing function, and can mark a point."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -167,7 +167,7 @@ class UnitPlot(ThemedPlot):
         self.plot([0, 1], [0, 1], pen=pen)
 
     def mark(self, x: float | None, y: float | None) -> None:
-        """Mark (x, y); hide the marker if either is None."""
+        """Mark the point (x, y). If either is None, hide the marker."""
         is_known = x is not None and y is not None
         self._marker.setData([x] if is_known else [], [y] if is_known else [])
 
@@ -176,7 +176,7 @@ SPLITS = {"val": "validation", "test": "test", "train": "training", "all": "all 
 
 
 def format_value(value: float | None, percent: bool = True) -> str:
-    """Format a metric such as "93.4 %" or "0.2134"."""
+    """Format a metric, as in "93.4 %" or "0.2134"."""
     if value is None:
         return NOT_KNOWN
     return f"{localised(100 * value, 1)} %" if percent else localised(value, 4)
@@ -192,7 +192,7 @@ def format_interval(interval: Interval, percent: bool = True) -> str:
 
 
 def format_with_interval(interval: Interval | None, percent: bool = True) -> str:
-    """Format a metric with its interval, such as "93.4 % (91.8 – 94.9 %)"."""
+    """Format a metric with its interval, as in "93.4 % (91.8 – 94.9 %)"."""
     if interval is None:
         return NOT_KNOWN
     bounds = format_interval(interval, percent)
@@ -200,7 +200,7 @@ def format_with_interval(interval: Interval | None, percent: bool = True) -> str
 
 
 def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
-    """Return the metrics of the evaluation in order. Metrics without a description are last."""
+    """Return the metrics of the evaluation in order; those without a description are last."""
     described = {entry.id: entry for entry in evaluation.entries}
     others = (Measure(name, name, True) for name in evaluation.measures if name not in described)
     return [
@@ -211,7 +211,7 @@ def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
 
 
 def parse_date(date: str) -> float:
-    """Parse a date such as 2026-11-24T13:33:49Z as seconds since the epoch; 0 if it is invalid."""
+    """Convert a date such as 2026-11-24T13:33:49Z to seconds since the epoch; 0 if it is invalid."""
     try:
         return datetime.fromisoformat(date.replace("Z", "+00:00")).astimezone(UTC).timestamp()
     except ValueError:
@@ -219,19 +219,19 @@ def parse_date(date: str) -> float:
 
 
 def evaluation_title(evaluation: Evaluation) -> str:
-    """Return a title such as "14:05 · test · flowers · best.pt"."""
+    """Return a title, as in "14:05 · test · flowers · best.pt"."""
     folder = shortened(Path(evaluation.dataset).name)
     when = lately(parse_date(evaluation.date))
     return " · ".join((when, SPLITS[evaluation.split], folder, shortened(evaluation.checkpoint)))
 
 
 def describe_samples(evaluation: Evaluation) -> str:
-    """Describe the samples, such as "1,200 samples of test in /data/flowers"."""
+    """Describe the samples, as in "1,200 samples of test in /data/flowers"."""
     return f"{counted(evaluation.samples, 'sample')} of {SPLITS[evaluation.split]} in {evaluation.dataset}"
 
 
 def format_classes(classes: Sequence[str], indices: Sequence[int], nothing: str = "none") -> str:
-    """Join the names of the classes at `indices`, with counts if repeated; return `nothing` if empty."""
+    """Join the names of the classes at `indices`, with counts of repeated ones; `nothing` if there are none."""
     counts: dict[int, int] = {}
     for index in indices:
         counts[index] = counts.get(index, 0) + 1

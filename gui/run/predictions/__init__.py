@@ -1,1 +1,1 @@
-"""A run's predictions on validation samples."""
+"""Predictions of a run for validation samples."""

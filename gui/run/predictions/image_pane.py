@@ -1,4 +1,4 @@
-"""Images in a run's folder, and panes that zoom and pan together."""
+"""Images in a run's folder, and image panes that zoom and pan together."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from gui.translation import tr
 MAX_ZOOM = 32.0
 _ZOOM_STEP = 1.25
 _SHARP_FROM = 2.0
-"""Minimum zoom level without smoothing, in screen pixels per image pixel."""
+"""Zoom level (screen pixels per image pixel) from which images are drawn without smoothing."""
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
 
 
 def read_image(folder: Path, name: str) -> QImage | str:
-    """Return the PNG image `name` in `folder`, or a sentence with the reason that it is unavailable."""
+    """Read the PNG image `name` in `folder`; return a sentence with the reason if that fails."""
     inside = PurePosixPath(name)
     if not name or inside.is_absolute() or ".." in inside.parts:
         return f"“{name}” is outside the run's folder."
@@ -57,19 +57,19 @@ def read_image(folder: Path, name: str) -> QImage | str:
 
 @cache
 def _dragged_files() -> QTemporaryDir:
-    """Return the folder for files of dragged images, which is deleted at exit."""
+    """Return the folder for the files of dragged images, which is deleted at exit."""
     return QTemporaryDir()
 
 
 def _find_damage(content: bytes) -> str:
-    """Describe the defect of a PNG file; "" if there is none."""
+    """Describe the damage to a PNG file; "" if it is intact."""
     if not content.startswith(_PNG_BEGIN):
         return "it is not a PNG image"
     return "" if content.endswith(_PNG_END) else "it is truncated"
 
 
 class Zoom(QObject):
-    """Visible part of the images, shared by several panes.
+    """Visible part of an image, which several panes share.
 
     Signals:
         changed(): the part has changed.
@@ -107,10 +107,10 @@ class Zoom(QObject):
 
 
 class ImagePane(QWidget):
-    """Pane with an image at the largest size that fits, or a text with the reason that there is none.
+    """Pane with an image at the largest size that fits, or with the reason why there is none.
 
-    The wheel and + and - zoom, dragging and Shift+arrows pan, a double click and 0 show the full image. The image can be
-    dragged to other programs. Other keys are left to the parent.
+    The wheel and + and - zoom, dragging and Shift+arrows pan, a double click and 0 show the full image. The image can
+    be dragged to other programs. Other keys are left to the parent widget.
     """
 
     def __init__(self, name: str, zoom: Zoom, parent: QWidget | None = None) -> None:
@@ -134,13 +134,13 @@ class ImagePane(QWidget):
         return self._problem
 
     def show_image(self, image: QImage | str, description: str) -> None:
-        """Show `image`, or the text in its place; `description` is for screen readers."""
+        """Show `image`, or a text in its place; `description` is for screen readers."""
         self._image, self._problem = (None, image) if isinstance(image, str) else (image, "")
         self.setAccessibleDescription(self._problem or description)
         self.update()
 
     def image_rect(self) -> QRectF:
-        """Return the rectangle of the full image, including hidden parts."""
+        """Return the rectangle of the full image, including the part that isn't visible."""
         if self._image is None:
             return QRectF()
         size = QSize(self._image.size()).scaled(self._room().size().toSize(), Qt.AspectRatioMode.KeepAspectRatio)
@@ -152,7 +152,7 @@ class ImagePane(QWidget):
         return QSize(260, 260)
 
     def mime_data(self) -> QMimeData:
-        """Return the image for other programs: as data, and as a PNG file that is deleted at exit."""
+        """Return the image for other programs, as data and as a PNG file that is deleted at exit."""
         data = QMimeData()
         if self._image is not None:
             data.setImageData(self._image)

@@ -1,4 +1,4 @@
-"""View with ground truth and predictions of some samples at any validation of a run."""
+"""View of ground truth and predictions for some samples at any validation of a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HELP = tr(
 
 
 class PredictionsView(QWidget):
-    """View with the images of a run's `Predicted` events at the validation that a slider chooses."""
+    """View of the images in a run's `Predicted` events, at the validation that a slider selects."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -75,7 +75,7 @@ class PredictionsView(QWidget):
         self.strip.setCurrentRow(min(0, self.strip.count() - 1))
 
     def show_data(self, folder: Path, data: RunData, is_active: bool) -> None:
-        """Show the predictions of the run in `folder`; more may follow if the run `is_active`."""
+        """Show the predictions of the run in `folder`. More may follow if the run `is_active`."""
         self._folder, self._data, self._is_active = folder, data, is_active
         if self.isVisible():
             self._refresh()
@@ -85,7 +85,7 @@ class PredictionsView(QWidget):
         self._refresh()
 
     def sample(self) -> PredictedSample | None:
-        """Return the sample on screen."""
+        """Return the visible sample."""
         return self.strip.sample(self.strip.currentRow())
 
     def _refresh(self) -> None:
@@ -191,16 +191,16 @@ def _empty_text(data: RunData, is_active: bool) -> str:
 
 SIDE, GAP, PAD = 62, 3, 5
 _SLICE_S = 0.008
-"""Maximum seconds of reading thumbnails before returning to the event loop."""
+"""Maximum seconds for reading thumbnails before returning to the event loop."""
 _CACHE_SIZE = 1024
-"""Maximum number of cached thumbnails, enough for 16 samples at 60 validations."""
+"""Maximum number of cached thumbnails: enough for 16 samples at 60 validations."""
 
 
 class SampleStrip(QListWidget):
     """Strip of samples.
 
     Signals:
-        sample_chosen(int): index of the chosen sample.
+        sample_chosen(int): the index of the selected sample.
     """
 
     sample_chosen = Signal(int)
@@ -224,12 +224,12 @@ class SampleStrip(QListWidget):
         self.currentRowChanged.connect(self._on_row_changed)
 
     def clear_cache(self) -> None:
-        """Drop all thumbnails, because the files may have changed."""
+        """Remove all thumbnails, because the files may have changed."""
         self._thumbnails.clear()
         self._pending.clear()
 
     def show_samples(self, folder: Path, samples: tuple[PredictedSample, ...]) -> None:
-        """Show `samples` of the run in `folder`; keep the selection."""
+        """Show `samples` of the run in `folder`. The selection doesn't change."""
         if folder != self._folder:
             self.clear_cache()
         self._folder, self._samples = folder, samples
@@ -251,7 +251,7 @@ class SampleStrip(QListWidget):
         return self._samples[number] if 0 <= number < len(self._samples) else None
 
     def thumbnail(self, name: str) -> QPixmap | None:
-        """Return the thumbnail of an image file; None until it has been read, a null pixmap if it is unreadable."""
+        """Return the thumbnail of a file; None if it hasn't been read, a null pixmap if it can't be read."""
         if name in self._thumbnails:
             return self._thumbnails[name]
         if name not in self._pending:
@@ -286,7 +286,7 @@ class SampleStrip(QListWidget):
 
 
 class _PairDelegate(QStyledItemDelegate):
-    """Delegate that draws ground truth above prediction, and a cross for an unreadable image."""
+    """Delegate that draws the ground truth above the prediction, and a cross in place of an unreadable image."""
 
     def __init__(self, strip: SampleStrip) -> None:
         super().__init__(strip)
@@ -322,7 +322,7 @@ class _PairDelegate(QStyledItemDelegate):
 
 
 def describe_sample(sample: PredictedSample) -> str:
-    """Describe a sample by its name, ground truth and prediction."""
+    """Describe a sample by name, ground truth and prediction."""
     parts = [sample.name]
     if sample.truth_words:
         parts.append(tr("Truth: {truth_words}").format(truth_words=sample.truth_words))

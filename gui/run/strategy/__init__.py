@@ -1,1 +1,1 @@
-"""View of the measurements of the parallel strategy per rank."""
+"""View of the measurements of a parallel strategy."""

@@ -1,4 +1,4 @@
-"""Diagram of a measured pipeline schedule, with a row per rank and time to the right."""
+"""Diagram of a measured pipeline schedule: a row for each rank, with time from left to right."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ KINDS = {
     "W": "backward for weights",
 }
 LANE, CROWDED_LANE, GAP = 20, 13, 5
-"""Heights in pixels: a stage's lane, a lane among many, and the gap between ranks."""
+"""Heights in pixels of a stage's lane, of a lane among many, and of the gap between ranks."""
 CROWD = 8
-"""Number of lanes above which they are low."""
+"""Number of lanes above which they are lower."""
 LABEL_PAD, AXIS_HEIGHT, LEGEND_HEIGHT, NUMBER_PAD = 10, 20, 22, 4
 
 
 def headline(trace: ScheduleTraced) -> str:
-    """Return a headline such as "Bubble 14 % measured, 11 % in theory (1F1B, 8 microbatches)"."""
+    """Return a headline, as in "Bubble 14 % measured, 11 % in theory (1F1B, 8 microbatches)"."""
     count = len({action.microbatch for actions in trace.ranks for action in actions})
     details = f"{SCHEDULES.get(trace.schedule, trace.schedule)}, {count} microbatches" if count > 1 else "whole batches"
     return f"Bubble {100 * trace.bubble:.0f} % measured, {100 * trace.theory:.0f} % in theory ({details})"
 
 
 def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
-    """Describe the step for screen readers: its time and each rank's idle time."""
+    """Describe the step for screen readers: its time, and the idle time of each rank."""
     parts = [
         tr("{trace}. Step {step} took {span_s}.").format(
             trace=headline(trace), step=localised(trace.step), span_s=milliseconds(trace.span_s)
@@ -54,7 +54,7 @@ def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
 
 
 def describe_action(action: Action) -> str:
-    """Describe an action, such as "Forward, microbatch 3, stage 1: 12.4 ms (from 3.1 ms to 15.5 ms)"."""
+    """Describe an action, as in "Forward, microbatch 3, stage 1: 12.4 ms (from 3.1 ms to 15.5 ms)"."""
     what = KINDS[action.kind].capitalize()
     return (
         f"{what}, microbatch {action.microbatch}, stage {action.stage}: {milliseconds(action.end_s - action.begin_s)} "
@@ -63,10 +63,10 @@ def describe_action(action: Action) -> str:
 
 
 class ScheduleDiagram(QWidget):
-    """Schedule with a row per rank, a lane per stage of the rank, and a block per action.
+    """Schedule with a row for each rank, a lane for each of its stages, and a block for each action.
 
-    Forward blocks are light, backward ones solid, weight gradients hatched; gaps are idle time. Blocks show the number of
-    their microbatch if it fits.
+    Forward blocks are light, backward ones solid, and weight gradients hatched; gaps are idle time. Blocks contain the
+    number of their microbatch if it fits.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -83,7 +83,7 @@ class ScheduleDiagram(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     def show_trace(self, trace: ScheduleTraced, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
-        """Show `trace`; `devices` and their `titles` belong to the ranks."""
+        """Show `trace`; `devices` and `titles` are those of the ranks."""
         if trace is self._trace and titles == self._titles:
             return
         self._trace, self._devices, self._titles = trace, devices, titles
@@ -196,7 +196,7 @@ class ScheduleDiagram(QWidget):
         self._draw_legend(painter, plot, trace)
 
     def _draw_row(self, painter: QPainter, rank: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
-        """Draw the blocks of a rank, grouped by kind because that is faster."""
+        """Draw the blocks of a rank. They are grouped by kind, because this is faster."""
         metrics = painter.fontMetrics()
         digits = [metrics.horizontalAdvance("0" * count) + NUMBER_PAD for count in range(8)]
         left, per_second, height = plot.left(), plot.width() / span_s, self._lane_height() - 1
@@ -261,7 +261,7 @@ class ScheduleDiagram(QWidget):
 
 
 def _fills(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
-    """Return fill, pattern and number color of a kind of action."""
+    """Return the fill, pattern and number color for a kind of action."""
     scheme = theme.colors()
     if kind == "F":
         return fills.light(color), None, QColor(scheme.text)

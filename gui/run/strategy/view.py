@@ -1,4 +1,4 @@
-"""Measured strategy of a run: model cut, pipeline schedule, and time per rank."""
+"""Measurements of a run's strategy: model cut, pipeline schedule, and time per rank."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class StrategyView(QWidget):
         self.hide()
 
     def headline(self, part: str) -> str:
-        """Return the headline of "cut", "schedule" or "ranks"."""
+        """Return the headline of a part: "cut", "schedule" or "ranks"."""
         return self._parts[part].headline.text()
 
     def show_data(self, data: RunData, names: Mapping[str, str]) -> None:
-        """Show the latest measurements; `names` are the titles of devices by id."""
+        """Show the latest measurements; `names` contains the titles of devices by id."""
         self._show_cut(data, names)
         self._show_schedule(data, names)
         self._show_ranks(data, names)
@@ -98,7 +98,7 @@ class StrategyView(QWidget):
 
 
 class _Part(QFrame):
-    """Headline above a diagram."""
+    """Diagram with a headline."""
 
     def __init__(self, diagram: QWidget) -> None:
         super().__init__()
@@ -120,11 +120,11 @@ PARTS = ("compute", "communication", "waiting")
 ROW, GAP, HEAD = 22, 5, 24
 SWATCH, PAD = 14, 14
 MIN_WIDTH_WITH_NUMBERS = 560
-"""Minimum width in pixels at which the columns of numbers are shown."""
+"""Minimum width in pixels for showing the columns with numbers."""
 
 
 def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
-    """Return a headline such as "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it"."""
+    """Return a headline, as in "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it"."""
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
         return tr("The ranks are balanced")
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
@@ -146,7 +146,7 @@ def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
 
 
 class RankBars(QWidget):
-    """Bars of the ranks on one scale: solid for computing, hatched for communication, empty for waiting."""
+    """Bars for the times of all ranks: solid for computing, hatched for communication, empty for waiting."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -157,7 +157,7 @@ class RankBars(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_times(self, timed: RanksTimed, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
-        """Show `timed`; `devices` and their `titles` belong to the ranks."""
+        """Show `timed`; `devices` and `titles` are those of the ranks."""
         if timed is self._timed and titles == self._titles:
             return
         self._timed, self._devices, self._titles = timed, devices, titles
@@ -196,7 +196,7 @@ class RankBars(QWidget):
             self._draw_rank(painter, rank, times, plot, columns)
 
     def _columns(self) -> list[int]:
-        """Return the widths of the columns of numbers; none in a narrow widget."""
+        """Return the widths of the columns with numbers; none if the widget is narrow."""
         if self.width() < MIN_WIDTH_WITH_NUMBERS:
             return []
         metrics = self.fontMetrics()
@@ -212,7 +212,7 @@ class RankBars(QWidget):
         return QRectF(left, 0, max(1, self.width() - left - sum(self._columns()) - 2), self.height())
 
     def _draw_head(self, painter: QPainter, plot: QRectF, columns: list[int]) -> None:
-        """Draw the legend, which heads the columns of numbers if there are any."""
+        """Draw the legend. If there are columns with numbers, it is their header."""
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         x = plot.right() if columns else plot.left()
@@ -257,7 +257,7 @@ class RankBars(QWidget):
         painter.setFont(font)
 
     def _fill(self, painter: QPainter, rect: QRectF, part: int, color: str) -> QColor:
-        """Paint a part of a bar and return a readable color for a number on it."""
+        """Paint a part of a bar; return a color for numbers that is readable on it."""
         scheme = theme.colors()
         if part == 0:
             painter.fillRect(rect, QColor(color))

@@ -1,4 +1,4 @@
-"""Form for a conversion and its result."""
+"""Form for a conversion, and its result."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ _TARGETS: tuple[tuple[Target, str, str], ...] = (
 
 
 class ConvertForm(QWidget):
-    """Form for a conversion.
+    """Form for converting a model.
 
     Signals:
-        submitted(object): the ConvertOrder to execute.
+        submitted(object): the user wants to execute this ConvertOrder.
     """
 
     submitted = Signal(object)
@@ -88,7 +88,7 @@ class ConvertForm(QWidget):
             editor.edited.connect(self._validate)
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Fill the form for the model of `run`, which trained `job`."""
+        """Fill in the form for the model of `run`, whose job is `job`."""
         self._run, self._job = run, job
         self.checkpoint.show_run(run)
         self.out.set_value("")
@@ -99,7 +99,7 @@ class ConvertForm(QWidget):
         self._validate()
 
     def order(self) -> ConvertOrder | None:
-        """Return the order; None without a run or a format."""
+        """Return the order; None if there is no run or format."""
         chosen = tuple(target for target, box in self.targets.items() if box.isChecked())
         if self._run is None or not chosen:
             return None
@@ -117,7 +117,7 @@ class ConvertForm(QWidget):
         )
 
     def _target_path(self, chosen: tuple[Target, ...]) -> Path:
-        """Return the path of a new folder or zip file in the chosen folder, by default the run's folder."""
+        """Return the path of a new folder or zip file in `chosen`, by default in the run's folder."""
         assert self._run is not None
         folder = self.out.value()
         parent = Path(folder).expanduser() if folder else self._run.path / "exports"
@@ -187,7 +187,7 @@ class ConvertResult(QWidget):
     """Result of a conversion.
 
     Signals:
-        more_requested(): the user wants another conversion.
+        more_requested(): the user wants to convert again.
     """
 
     more_requested = Signal()
@@ -213,7 +213,7 @@ class ConvertResult(QWidget):
         self.more.on_trigger(self.more_requested.emit)
 
     def show_file(self, path: str) -> None:
-        """Read the result in `path` on a thread and show it."""
+        """Read the result in `path` on a worker thread, and show it."""
         in_background(partial(_read, Path(path)), self, self._show_result, self._show_error)
 
     def _show_result(self, converted: Converted) -> None:
@@ -245,7 +245,7 @@ class ConvertResult(QWidget):
 
 
 class _CommandLine(QWidget):
-    """Row with a command, its purpose and a copy button."""
+    """Row with a command, its purpose, and a copy button."""
 
     def __init__(self, command: NextCommand) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ def _comparison_row(each: ComparedFile) -> tuple[str, ...]:
 
 
 def _metrics_sentence(task: str, each: ComparedFile) -> str:
-    """Return a sentence that compares the file's metrics with the model's."""
+    """Return a sentence that compares the metrics of the converted file with those of the model."""
     if not each.measures:
         return ""
     pairs = ", ".join(

@@ -1,4 +1,4 @@
-"""Prediction for one image by the newest checkpoint of an active run, repeated at each new checkpoint."""
+"""Prediction for an image with the newest checkpoint of an active run, repeated for each new checkpoint."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from gui.widgets.labels import ElidedLabel, ProblemLabel, heading_label
 from gui.widgets.layouts import hbox, vbox
 
 _MAX_SIDE = 1024
-"""Longest side of a decoded image, in pixels."""
+"""Maximum side length of a decoded image in pixels."""
 _WIDTH = 260
 _LIST_HEIGHT = 110
 
 
 class LivePrediction(QFrame):
-    """Card with an image and its latest prediction, above those of earlier checkpoints; hidden without an image.
+    """Card with an image, its latest prediction, and those of earlier checkpoints; hidden without an image.
 
-    The prediction runs on the CPU next to the training.
+    The prediction runs on the CPU during the training.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class LivePrediction(QFrame):
         self.hide()
 
     def show_image(self, run: RunFolder, path: str, data: RunData) -> None:
-        """Predict for the image at `path` with the newest checkpoint of `run`, and again with each later one."""
+        """Predict the image at `path` with the newest checkpoint of `run`, and again with each later one."""
         self.close_image()
         self._run, self._image = run, path
         self.show()
@@ -85,7 +85,7 @@ class LivePrediction(QFrame):
         self.show_data(run, data)
 
     def show_data(self, run: RunFolder | None, data: RunData) -> None:
-        """Predict again if `data` has a new checkpoint; end the prediction if another run is shown."""
+        """Predict again if `data` contains a new checkpoint; end the prediction if `run` is another run."""
         if self._run is None:
             return
         if run is None or run.path != self._run.path:
@@ -98,7 +98,7 @@ class LivePrediction(QFrame):
                 self._predict()
 
     def close_image(self) -> None:
-        """End the live prediction and hide the card."""
+        """End the live prediction, and hide the card."""
         self.child.cancel()
         self._run, self._image = None, ""
         self._newest = self._ordered = self._predicted = None
@@ -108,12 +108,12 @@ class LivePrediction(QFrame):
         self.hide()
 
     def close_work(self) -> None:
-        """Stop background work because the window closes."""
+        """Stop background work when the window closes."""
         self.child.close()
         self._remove_folder()
 
     def _predict(self) -> None:
-        """Start a prediction by the newest checkpoint."""
+        """Start a prediction with the newest checkpoint."""
         if self._run is None or self._newest is None:
             return
         self._remove_folder()

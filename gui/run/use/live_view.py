@@ -32,15 +32,15 @@ from gui.widgets.layouts import hbox, vbox
 from gui.widgets.tab_order import order_tabs
 
 _POLL_MS = 40
-"""Interval between polls of the newest frame: 25 frames per second."""
+"""Milliseconds between polls of the newest frame, for 25 frames per second."""
 _FIRST_CAMERA = f"{CAMERA}0"
 
 
 class LiveView(QWidget):
-    """View of live predictions for a camera or a video, until they are stopped or another run is shown.
+    """View of live predictions for a camera or a video, until they are stopped or another run is opened.
 
     Signals:
-        message(str, str): message about the source, with the severity "info" or "warning".
+        message(str, str): a message about the source, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -69,7 +69,7 @@ class LiveView(QWidget):
         self._update_actions()
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Use the model of `run`, which trained `job`, and stop watching."""
+        """Use the model of `run`, whose job is `job`, and stop the current predictions."""
         self._stop()
         self._run = run
         self.checkpoint.show_run(run)
@@ -78,7 +78,7 @@ class LiveView(QWidget):
         self._update_actions()
 
     def close_work(self) -> None:
-        """Stop watching because the window closes."""
+        """Stop the predictions when the window closes."""
         self._stop()
         self.child.close()
 
@@ -115,7 +115,7 @@ class LiveView(QWidget):
         self._update_actions()
 
     def _poll(self) -> None:
-        """Read the newest frame, one read at a time."""
+        """Read the newest frame. Only one read runs at a time."""
         if self._folder is not None and not self._is_reading:
             self._is_reading = True
             in_background(

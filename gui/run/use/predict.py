@@ -1,4 +1,4 @@
-"""Form for a prediction and its result."""
+"""Form for predictions, and their result."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ INTRODUCTION = tr(
 )
 _DEFAULT = "default"
 _WITH_THRESHOLD = ("labels", "objects", "lines")
-"""Kinds of predictions that need a score above a threshold; others predict the best class."""
+"""Kinds of predictions that need a score threshold. Others predict the best class."""
 _TITLES: dict[Format, str] = {
     "csv": "CSV",
     "coco": tr("COCO JSON"),
@@ -70,10 +70,10 @@ _VISIBLE_ROWS = 5
 
 
 class PredictForm(QWidget):
-    """Form for a prediction.
+    """Form for predictions.
 
     Signals:
-        submitted(object): the PredictOrder to execute.
+        submitted(object): the user wants to execute this PredictOrder.
     """
 
     submitted = Signal(object)
@@ -116,7 +116,7 @@ class PredictForm(QWidget):
         self._update_actions()
 
     def show_run(self, run: RunFolder, job: Job | None) -> None:
-        """Fill the form for `run`, which trained `job`."""
+        """Fill in the form for `run`, whose job is `job`."""
         self._run = run
         self.files.clear()
         self.checkpoint.show_run(run)
@@ -133,7 +133,7 @@ class PredictForm(QWidget):
         self._update_actions()
 
     def add(self, paths: Sequence[str]) -> None:
-        """Add files and folders that are not in the list."""
+        """Add files and folders that aren't in the list."""
         listed = set(self.paths())
         self.files.addItems([path for path in dict.fromkeys(paths) if path and path not in listed])
         self._update_actions()
@@ -224,14 +224,14 @@ class PredictForm(QWidget):
 
 _MAX_SKIPPED_NAMES = 5
 _MAX_SIDE = 2048
-"""Longest side of a decoded image, in pixels."""
+"""Maximum side length of a decoded image in pixels."""
 
 
 class PredictResult(QWidget):
-    """Result of a prediction.
+    """Result of predictions.
 
     Signals:
-        more_requested(): the user wants to predict for other files.
+        more_requested(): the user wants to predict other files.
     """
 
     more_requested = Signal()
@@ -260,7 +260,7 @@ class PredictResult(QWidget):
         self.list.currentRowChanged.connect(self._on_row_chosen)
 
     def show_file(self, path: str) -> None:
-        """Read the summary in `path` on a thread and show it."""
+        """Read the summary in `path` on a worker thread, and show it."""
         in_background(partial(read_predicted, Path(path)), self, self._show_result, self._show_error)
 
     def _show_result(self, predicted: Predicted) -> None:

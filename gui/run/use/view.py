@@ -24,10 +24,10 @@ PREDICT, LIVE, CONVERT = range(len(TITLES))
 
 
 class UseView(QWidget):
-    """View of predictions, live video and conversion with a run's model. Dropped files go to the prediction form.
+    """View for using a run's model: predictions, live video and conversion. Dropped files go to the prediction form.
 
     Signals:
-        message(str, str): result of background work, with the severity "info" or "warning".
+        message(str, str): the result of background work, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -54,19 +54,19 @@ class UseView(QWidget):
         self._connect()
 
     def show_run(self, run: RunFolder | None) -> None:
-        """Use the model of `run` as soon as the view is visible."""
+        """Use the model of `run` when the view is visible."""
         if run is not self._run:
             self._run, self._stale = run, True
             if self.isVisible():
                 self._refresh()
 
     def set_gpus(self, names: dict[str, str]) -> None:
-        """Set the titles of this machine's GPUs by their UUIDs."""
+        """Set the titles of this machine's GPUs, by UUID."""
         self.predict_form.devices.set_gpus(names)
         self.live.devices.set_gpus(names)
 
     def close_work(self) -> None:
-        """Stop background work because the window closes."""
+        """Stop background work when the window closes."""
         self.predict.close_work()
         self.live.close_work()
         self.convert.close_work()
@@ -86,7 +86,7 @@ class UseView(QWidget):
             self.add_files(paths)
 
     def add_files(self, paths: Sequence[str]) -> None:
-        """Add files to the form for a prediction, and show it."""
+        """Add files to the prediction form, and show the form."""
         self.tabs.setCurrentIndex(PREDICT)
         if not self.predict.is_working:
             self.predict.setCurrentIndex(FORM)

@@ -1,4 +1,4 @@
-"""View of one sample in an evaluation: image, ground truth, prediction and heat maps."""
+"""View of a sample in an evaluation: image, ground truth, prediction and heat maps."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from gui.widgets.legend import Legend
 from gui.widgets.tab_order import order_tabs
 
 _MAX_SIDE = 2048
-"""Longest side of a decoded image, in pixels."""
+"""Maximum side length of a decoded image in pixels."""
 
 
 class TitledPane(QWidget):
-    """Image below its title."""
+    """Image pane with a title."""
 
     def __init__(self, name: str, zoom: Zoom) -> None:
         super().__init__()
@@ -46,12 +46,12 @@ class TitledPane(QWidget):
 
 
 class SampleDetail(QWidget):
-    """View of one sample in an evaluation.
+    """View of a sample in an evaluation.
 
     Signals:
-        closed(): return to all samples.
-        moved(int): show the sample at this distance from the current one.
-        mark_requested(): mark or unmark the sample.
+        closed(): the user wants to return to all samples.
+        moved(int): the user wants to see the sample at this distance from the current one.
+        mark_requested(): the user wants to mark or unmark the sample.
     """
 
     closed = Signal()
@@ -93,7 +93,7 @@ class SampleDetail(QWidget):
         self.drawings.show_evaluation(opened, devices)
 
     def show_sample(self, rows: Sequence[int], position: int, file: Path) -> None:
-        """Show the sample at `position` of `rows` (sample numbers of the evaluation), stored in `file`."""
+        """Show the sample at `position` of `rows` (sample numbers in the evaluation), which is stored in `file`."""
         if self._opened is None:
             return
         number, count = rows[position], len(rows)
@@ -140,7 +140,7 @@ class SampleDetail(QWidget):
             pane.setVisible(bool(title))
 
     def _show_drawing(self, drawing: Drawing | None) -> None:
-        """Show ground truth and prediction; without a drawing, show the plain image."""
+        """Show ground truth and prediction, or the plain image if there is no drawing."""
         is_drawn = drawing is not None
         has_focus = any(each.pane.hasFocus() for each in (self.image, self.truth, self.prediction))
         for pane in (self.truth, self.prediction):
@@ -164,7 +164,7 @@ class SampleDetail(QWidget):
         self.drawings.stop()
 
     def close_work(self) -> None:
-        """Stop background work because the window closes."""
+        """Stop background work when the window closes."""
         self.maps.close_work()
         self.drawings.close_work()
 

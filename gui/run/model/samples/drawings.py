@@ -1,4 +1,4 @@
-"""Drawings of ground truth and prediction, which a child process creates in advance, and their captions."""
+"""Drawings of ground truth and prediction, which a child process creates in advance, and captions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ from gui.sources.inspector import read_image
 from gui.translation import tr
 
 NOT_DRAWN = ("class", "labels")
-"""Kinds of predictions that are shown as texts instead of images."""
+"""Kinds of predictions that are shown as text instead of images."""
 BATCH = 12
-"""Number of samples per order, because loading the model takes most of the time."""
+"""Number of samples per order. Loading the model takes most of the time."""
 _DELAY_MS = 300
 
 
 class Drawing(NamedTuple):
-    """Images of a sample's ground truth and prediction, or texts with the reason that they can't be shown."""
+    """Images of a sample's ground truth and prediction.
+
+    An image that can't be shown is replaced by a text with the reason.
+    """
 
     truth: QImage | str
     prediction: QImage | str
@@ -42,14 +45,14 @@ class Drawing(NamedTuple):
 
 
 class Drawings(QObject):
-    """Requests for drawings, which are cached per evaluation.
+    """Requests for drawings, which are cached for each evaluation.
 
     Signals:
-        drawn(object): the Drawing of the last requested sample.
-        failed(object): a drawing failed because of these Problems (a tuple).
+        drawn(object): the Drawing of the sample that was requested last.
+        failed(object): the Problems (a tuple) because of which a drawing failed.
 
     Attributes:
-        child: Process that draws.
+        child: Process that creates the drawings.
         legend: Meaning of the colors.
     """
 
@@ -83,7 +86,7 @@ class Drawings(QObject):
         return self._opened is not None and predictions_of(self._opened.evaluation.task) not in NOT_DRAWN
 
     def request(self, rows: Sequence[int]) -> None:
-        """Request the drawing of the first of `rows`, and draw the next ones in advance."""
+        """Request the drawing of the first of `rows`, and draw the others in advance."""
         self._requested = tuple(rows[:BATCH])
         if not self.is_offered or not self._requested:
             return
@@ -100,7 +103,7 @@ class Drawings(QObject):
         self.child.cancel()
 
     def close_work(self) -> None:
-        """Stop the process and remove the images because the window closes."""
+        """Stop the process, and remove the images, when the window closes."""
         self.stop()
         self.child.close()
         if self._folder is not None:
@@ -165,7 +168,7 @@ def _read_images(folder: Path, sample: SampleDrawing) -> Drawing:
 
 
 def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
-    """Return two lines about a sample, such as "rose → tulip" and "loss 2.31 · 83 % sure"."""
+    """Return two lines about a sample, as in "rose → tulip" and "loss 2.31 · 83 % sure"."""
     samples, classes = opened.samples, opened.evaluation.classes
     first = samples.paths[row]
     if samples.true is not None and samples.predicted is not None:

@@ -1,4 +1,4 @@
-"""Heat maps of one image for one or two classes, computed on request."""
+"""Heat maps of an image for one or two classes, computed on request."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox, vbox
 
 _DELAY_MS = 350
-"""Delay in milliseconds, because the user may be paging through samples."""
+"""Delay before heat maps are computed, because the user may be browsing the samples."""
 PREDICTED, NONE = "", "-"
 
 Maps = list[tuple[str, QImage | str]]
 
 
 class HeatMaps(QWidget):
-    """Controls of the heat maps for the current sample.
+    """Controls for the heat maps of the current sample.
 
     Signals:
-        changed(): `maps` has changed, pairs of a title and an image or the reason for its absence.
+        changed(): `maps` has changed. Its entries are pairs of a title and an image, or the reason why there is none.
     """
 
     changed = Signal()
@@ -87,7 +87,7 @@ class HeatMaps(QWidget):
         self._restart()
 
     def close_work(self) -> None:
-        """Stop the process and remove the images because the window closes."""
+        """Stop the process, and remove the images, when the window closes."""
         self._delay.stop()
         self.child.close()
         if self._folder is not None:
@@ -131,7 +131,7 @@ class HeatMaps(QWidget):
         )
 
     def _chosen_classes(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the chosen classes; () for the class that the model predicts."""
+        """Return the selected classes; () for the class that the model predicts."""
         first, second = self.first.value(), self.second.value()
         if second == NONE:
             return () if first == PREDICTED else (names[int(first) - 1],)
@@ -156,7 +156,7 @@ class HeatMaps(QWidget):
 
 
 def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
-    """Return the maps of the image with remarks on them, or the reason that they are unreadable."""
+    """Return the maps of the image with remarks on them, or the reason why they can't be read."""
     try:
         explanation = decode_explanation(read_file(path, MAX_RESULT_BYTES))
     except (OSError, *NOT_DECODED) as error:

@@ -1,4 +1,4 @@
-"""Page with the samples of an evaluation: a wall of thumbnails, or one sample."""
+"""Page with the samples of an evaluation: a wall of thumbnails, or a single sample."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SamplesPage(QWidget):
     """Page with the samples of an evaluation, which users can filter, sort and mark.
 
     Signals:
-        message(str, str): result of saving a file, with the severity "info" or "warning".
+        message(str, str): the result of saving a file, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -78,7 +78,7 @@ class SamplesPage(QWidget):
         self.review.changed.connect(self._show_suspects)
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """Show the samples of `opened`; `devices` run its model for drawings and heat maps."""
+        """Show the samples of `opened`. Its model runs on `devices` for drawings and heat maps."""
         self._opened = opened
         self.wall.thumbnails.clear()
         self.wall.shown.show_rows((), partial(sample_file, opened), partial(short_caption, opened))
@@ -100,7 +100,7 @@ class SamplesPage(QWidget):
         self.wall.choose(0)
 
     def show_rows(self, rows: frozenset[int], description: str) -> None:
-        """Show only `rows` until the filter changes; `description` names them."""
+        """Show only `rows` until the filter changes; `description` describes them."""
         self._rank(rows)
         self.summary.setText(description)
         self._show_wall()
@@ -118,7 +118,7 @@ class SamplesPage(QWidget):
             self.detail.image.pane.setFocus()
 
     def close_work(self) -> None:
-        """Stop background work because the window closes."""
+        """Stop background work when the window closes."""
         self.wall.thumbnails.close()
         self.detail.close_work()
         self.review.close_work()
@@ -147,7 +147,7 @@ class SamplesPage(QWidget):
         self.wrong.setVisible(opened.samples.correct is not None)
 
     def choice(self) -> Choice:
-        """Return the chosen filter and order."""
+        """Return the current filter and order."""
         true, predicted = (None if e.value() == ALL_CLASSES else int(e.value()) for e in (self.true, self.predicted))
         sort: Sort = next((each for each in SORTS if each == self.sort.value()), "loss")
         marked = frozenset(self.wall.shown.marked) if self.only_marked.isChecked() else None
@@ -258,10 +258,10 @@ def _summary(found: int, shown: int, total: int) -> str:
 
 
 class MarkedButton(QPushButton):
-    """Button that exports the marked samples as CSV.
+    """Button that exports the marked samples to a CSV file.
 
     Signals:
-        message(str, str): result of the export, with the severity "info" or "warning".
+        message(str, str): the result of the export, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -275,14 +275,14 @@ class MarkedButton(QPushButton):
         self.clicked.connect(self._choose_file)
 
     def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggestions: Mapping[int, str]) -> None:
-        """Show the number of marked rows; `suggestions` holds labels for some of them."""
+        """Show the number of marked rows; `suggestions` contains labels for some of them."""
         self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggestions
         self.setText(f"Save {localised(len(rows))} marked…" if rows else tr("Save marked…"))
         self.setEnabled(bool(rows))
         self.setToolTip(tr("Saves the marked samples as CSV") if rows else tr("Mark samples with Space first"))
 
     def save_list(self, path: Path) -> None:
-        """Write the marked samples as CSV."""
+        """Write the marked samples to a CSV file."""
         if self._opened is not None:
             table = MarkedCsv(marks_of(self._opened, self._rows, self._suggested))
             in_background(

@@ -13,10 +13,10 @@ from gui.widgets.layouts import hbox, vbox
 
 
 class ProgressLine(QWidget):
-    """Line with a progress bar and a text, or with problems; hidden without work and problems."""
+    """Line with a progress bar and a text, or with problems; hidden if there is neither work nor a problem."""
 
     def __init__(self, name: str) -> None:
-        """Create the line; `name` is the progress bar's accessible name."""
+        """Create the line; `name` is the accessible name of the progress bar."""
         super().__init__()
         self.progress = styled(QProgressBar(), name=name)
         self.progress.setRange(0, 100)
@@ -28,7 +28,7 @@ class ProgressLine(QWidget):
         self.end()
 
     def follow(self, child: InferenceChild) -> None:
-        """Show the progress, refusals and failures of `child`; its owner ends the line when the work is done."""
+        """Show progress, refusals and failures of `child`. The owner calls `end` when the work is done."""
         child.progress.connect(self.show_progress)
         child.refused.connect(lambda problems: self.end(*problems))
         child.failed.connect(lambda text: self.end(Problem("", text)))

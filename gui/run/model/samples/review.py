@@ -1,4 +1,4 @@
-"""Review of an evaluation: labels that are probably wrong, duplicate images, and marked samples."""
+"""Review of an evaluation: probable label errors, duplicate images, and marked samples."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from gui.widgets.layouts import hbox, vbox
 
 ALL, LABELS, DUPLICATES = "all", "labels", "duplicates"
 _WEAK = 0.1
-"""Fraction of labels suspected to be wrong above which the model is probably wrong instead."""
+"""Fraction of suspicious labels above which it is more likely that the model is wrong."""
 
 
 class Suspects(NamedTuple):
-    """Suspicious samples: their rows in order, two caption lines per row, and a summary."""
+    """Suspicious samples: rows in order, two caption lines for each, and a summary."""
 
     rows: tuple[int, ...]
     captions: dict[int, tuple[str, str]]
@@ -52,7 +52,7 @@ class _LoadedReview(NamedTuple):
 
 
 class ReviewBar(QWidget):
-    """Bar with a button that reviews the samples, and a choice of the suspicious samples to show.
+    """Bar with a button that reviews the samples, and a selection of the suspicious samples to show.
 
     Signals:
         changed(): `suspects` returns other samples.
@@ -93,23 +93,23 @@ class ReviewBar(QWidget):
         in_background(partial(_load_newest, opened), self, partial(self._store, opened), ignore_os_error)
 
     def choose_all(self) -> None:
-        """Choose all samples without emitting `changed`."""
+        """Select all samples, without emitting `changed`."""
         with QSignalBlocker(self.shown):
             self.shown.set_value(ALL)
 
     def suspects(self) -> Suspects | None:
-        """Return the chosen suspicious samples; None for all samples."""
+        """Return the selected suspicious samples; None for all samples."""
         find = {LABELS: self._wrong_labels, DUPLICATES: self._duplicates}.get(self.shown.value())
         return find(self.review) if find is not None and self.review is not None else None
 
     def suggestions(self) -> dict[int, str]:
-        """Return the suggested labels for rows whose labels are probably wrong."""
+        """Return the suggested labels, by row, for samples whose labels are probably wrong."""
         issues = self.review.label_issues if self.review is not None else ()
         found = ((self._row(issue.sample), issue) for issue in issues)
         return {row: issue.suggested for row, issue in found if row is not None and issue.given and issue.suggested}
 
     def close_work(self) -> None:
-        """Stop the review because the window closes."""
+        """Stop the review when the window closes."""
         self.child.close()
 
     def _start(self) -> None:
@@ -125,7 +125,7 @@ class ReviewBar(QWidget):
             in_background(partial(_load, opened, Path(path)), self, partial(self._show_new, opened), ignore_os_error)
 
     def _show_new(self, opened: OpenedEvaluation, read: _LoadedReview | None) -> None:
-        """Show a new review at once."""
+        """Show a new review immediately."""
         self._store(opened, read)
         if read is not None and read.review.label_issues:
             self.shown.set_value(LABELS)
@@ -169,7 +169,7 @@ class ReviewBar(QWidget):
         return Suspects(tuple(captions), captions, text)
 
     def _duplicates(self, review: Review) -> Suspects:
-        """Return duplicates next to each other. If one is in another evaluation, return only this evaluation's."""
+        """Return duplicates next to each other. Only samples of this evaluation are included."""
         captions: dict[int, tuple[str, str]] = {}
         for pair in review.duplicates:
             for sample, other in ((pair.first, pair.second), (pair.second, pair.first)):
@@ -193,7 +193,7 @@ def _load(opened: OpenedEvaluation, path: Path) -> _LoadedReview | None:
 
 
 def _load_newest(opened: OpenedEvaluation) -> _LoadedReview | None:
-    """Return the newest review of only this evaluation; None if there is none."""
+    """Return the newest review that covers only this evaluation; None if there is none."""
     folder = opened.kept.folder.absolute()
     found = [_load(opened, file) for file in (folder.parents[1] / "reviews").glob("*.json")]
     own = [read for read in found if read is not None and read.review.evaluations == (str(folder),)]
@@ -201,7 +201,7 @@ def _load_newest(opened: OpenedEvaluation) -> _LoadedReview | None:
 
 
 MARKS_FILE = "marked.json"
-"""File in an evaluation's folder with the numbers of the marked samples."""
+"""File in an evaluation's folder that contains the numbers of the marked samples."""
 
 
 def read_marks(saved: KeptEvaluation) -> set[int]:
@@ -218,12 +218,12 @@ def write_marks(saved: KeptEvaluation, marked: Sequence[int]) -> None:
 
 
 def sample_file(opened: OpenedEvaluation, row: int) -> Path:
-    """Return the path of a sample, which may be missing."""
+    """Return the path of a sample, which may not exist."""
     return Path(opened.evaluation.dataset) / opened.samples.paths[row]
 
 
 def marks_of(opened: OpenedEvaluation, rows: Sequence[int], suggestions: Mapping[int, str]) -> tuple[Mark, ...]:
-    """Return the samples at `rows` as marks for the engine, with suggested labels."""
+    """Convert the samples at `rows` to marks for the engine, with suggested labels."""
     samples, classes = opened.samples, opened.evaluation.classes
     marks = []
     for row in rows:
@@ -245,7 +245,7 @@ def marks_of(opened: OpenedEvaluation, rows: Sequence[int], suggestions: Mapping
 
 @dataclass(frozen=True)
 class MarkedCsv:
-    """CSV table with a row per mark."""
+    """CSV table with a row for each mark."""
 
     marks: tuple[Mark, ...]
 
@@ -280,7 +280,7 @@ class Choice:
         predicted: Index of the predicted class; `NO_CLASS` and None as in `true`.
         wrong: True to show only incorrect samples.
         sort: Order of the samples.
-        only: Rows to choose from; None for all.
+        only: Rows to select from; None for all.
     """
 
     true: int | None = None
@@ -291,7 +291,7 @@ class Choice:
 
 
 def supported_sorts(samples: SampleTable) -> list[Sort]:
-    """Return the orders that the table supports, the default first."""
+    """Return the orders that the table supports, starting with the default."""
     is_supported = {
         "loss": samples.losses is not None,
         "correct": samples.correct is not None,
@@ -302,7 +302,7 @@ def supported_sorts(samples: SampleTable) -> list[Sort]:
 
 
 def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
-    """Return the rows of the samples that match a choice, in the chosen order."""
+    """Return the rows of the samples that match `choice`, in its order."""
     matches = _mask(samples.true, samples.true_class, choice.true, len(samples))
     matches &= _mask(samples.predicted, samples.predicted_class, choice.predicted, len(samples))
     if choice.wrong and samples.correct is not None:

@@ -1,4 +1,4 @@
-"""Wall of thumbnails, which are read on a thread as they scroll into view."""
+"""Wall of thumbnails, which are read on a worker thread when they scroll into view."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROLES = (
 
 
 class SampleModel(QAbstractListModel):
-    """Item model of the samples at some rows of an evaluation.
+    """Model of samples in an evaluation.
 
     Attributes:
         rows: Row of each sample.
@@ -48,7 +48,7 @@ class SampleModel(QAbstractListModel):
         Args:
             rows: Rows of the evaluation.
             file: Returns the file of a row.
-            caption: Returns two short lines about a row; called for visible samples.
+            caption: Returns two short lines about a row. Called only for visible samples.
         """
         self.beginResetModel()
         self.rows, self._file, self._caption = list(rows), file, caption
@@ -82,8 +82,8 @@ class SampleWall(QListView):
     """Wall of thumbnails.
 
     Signals:
-        opened(int): the user opened the sample at this position by a double click or Enter.
-        mark_requested(int): the user marked the sample at this position with Space.
+        opened(int): the user has opened the sample at this position with a double click or Enter.
+        mark_requested(int): the user has pressed Space to mark the sample at this position.
 
     Attributes:
         shown: Its model.
@@ -129,7 +129,7 @@ class SampleWall(QListView):
             super().keyPressEvent(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Distribute the full width to the columns."""
+        """Distribute the width among the columns."""
         width = self.viewport().width() - 2
         columns = max(1, width // (SIDE + 2 * PAD))
         self.setGridSize(QSize(width // columns, self._height()))
@@ -140,7 +140,7 @@ class SampleWall(QListView):
 
 
 class _SampleDelegate(QStyledItemDelegate):
-    """Delegate that draws a thumbnail above its two lines, with a badge if it is marked."""
+    """Delegate that draws a thumbnail above two lines of text, with a badge if the sample is marked."""
 
     def __init__(self, wall: SampleWall) -> None:
         super().__init__(wall)
