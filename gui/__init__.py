@@ -1,1 +1,1 @@
-"""Qt window of Footplate; it never imports torch."""
+"""Footplate's Qt window. It never imports torch."""

@@ -1,4 +1,4 @@
-"""Actions of the window. All buttons and menus of an action share its text, icon, keys and state."""
+"""Actions of the window. All buttons and menu entries of an action share its text, icon, shortcuts and state."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ PAGES = (tr("Train"), tr("Monitor"), tr("Runs"))
 TRAIN, MONITOR, RUNS = range(len(PAGES))
 
 HERE = Qt.ShortcutContext.WidgetShortcut
-"""Shortcut context: keys work while the action's widget has the focus."""
+"""Shortcut context: shortcuts work while the action's widget has the focus."""
 WITHIN = Qt.ShortcutContext.WidgetWithChildrenShortcut
-"""Shortcut context: keys work while the action's widget or a widget within it has the focus."""
+"""Shortcut context: shortcuts work while the action's widget, or a widget inside it, has the focus."""
 
 chosen_keys: dict[str, tuple[str, ...]] = {}
-"""Keys that the user assigned, by action id; they apply to actions that are created later, too."""
+"""Shortcuts that the user has assigned, by action id. They also apply to actions that are created later."""
 _standard_keys: dict[str, tuple[str, ...]] = {}
-"""Default keys of all actions that were created."""
+"""Default shortcuts of all actions that have been created."""
 
 _Button = TypeVar("_Button", bound=QAbstractButton)
 
 
 class Action(QAction):
-    """Qt action with an id (`objectName`), a tip to which its keys are appended, and a reason if it is disabled."""
+    """Qt action with an id (`objectName`).
+
+    Its shortcuts are appended to its tip. If it is disabled, it knows the reason.
+    """
 
     def __init__(
         self,
@@ -47,16 +50,16 @@ class Action(QAction):
         """Create an action.
 
         Args:
-            widget: Widget that the keys belong to.
+            widget: Widget to which the shortcuts belong.
             name: Id.
             text: Title; "&" marks the letter that selects it in a menu.
-            tip: Sentence fragment about what it does.
-            keys: Default keys.
+            tip: Sentence fragment that describes the action.
+            keys: Default shortcuts.
             icon: Name of an icon.
             color: Color of the icon.
-            context: Focus that the keys need.
-            on: Initial state of a switch; None for a command.
-            always_enabled: Allow to trigger it even with a `disabled_reason`, which may be out of date.
+            context: Focus for which the shortcuts work.
+            on: Initial state of a toggle; None for a command.
+            always_enabled: Allow the action even with a `disabled_reason`, which may be out of date.
         """
         super().__init__(widget)
         self.disabled_reason = self.tip = ""
@@ -76,7 +79,7 @@ class Action(QAction):
         return not self.disabled_reason
 
     def set_appearance(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:
-        """Change the title, tip and icon, for example from Pause to Resume."""
+        """Change title, tip and icon, for example from Pause to Resume."""
         self.tip = tip
         if icon and text != self.text():
             self.setIcon(icons.icon(icon, color))
@@ -90,16 +93,16 @@ class Action(QAction):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Current keys in portable notation, such as "Ctrl+P"."""
+        """Current shortcuts in portable notation, such as "Ctrl+P"."""
         return tuple(key.toString() for key in self.shortcuts())
 
     def set_keys(self, keys: Sequence[str]) -> None:
-        """Assign keys; menus and tool tips show only the first."""
+        """Assign shortcuts. Menus and tool tips show only the first one."""
         self.setShortcuts([QKeySequence(key) for key in keys])
         self._update_tool_tip()
 
     def allow(self, disabled_reason: str = "") -> None:
-        """Enable the action, or disable it if a reason is given."""
+        """Enable the action, or disable it if there is a reason."""
         self.disabled_reason = disabled_reason
         self._update_tool_tip()
         self.setEnabled(self._always_enabled or not disabled_reason)
@@ -114,7 +117,7 @@ class Action(QAction):
 
 
 def with_key(text: str, name: str) -> str:
-    """Append the first key of the action called `name` to a text, as in "Runs (Ctrl+3)"."""
+    """Append the first shortcut of the action `name` to a text, as in "Runs (Ctrl+3)"."""
     keys = chosen_keys.get(name, _standard_keys.get(name, ()))
     return f"{text} ({QKeySequence(keys[0]).toString(QKeySequence.SequenceFormat.NativeText)})" if keys else text
 
@@ -149,12 +152,12 @@ def bind(button: _Button, action: Action, name: str = "", *, offered: bool = Fal
 
 
 def back_action(page: QWidget, name: str, tip: str = tr("Back to the previous page")) -> Action:
-    """Create the Back action of a page without a tab."""
+    """Create the Back action for a page without a tab."""
     return Action(page, name, tr("← Back"), tip, "Esc", context=WITHIN)
 
 
 class Command:
-    """Declaration of an action as a class attribute of `Actions`; the attribute's name is the action's id."""
+    """Declaration of an action as a class attribute of `Actions`. The attribute's name is the action's id."""
 
     def __init__(
         self, title: str, tip: str, *keys: str, menu: str = "", needs_pages: bool = False, **rest: Any
@@ -162,11 +165,11 @@ class Command:
         """Declare an action.
 
         Args:
-            title: Text of menus and buttons; "&" marks the letter that selects it in a menu.
-            tip: Sentence fragment about what it does.
-            keys: Default keys.
-            menu: Menu and group within it, such as "file 1"; "" for none.
-            needs_pages: Disable it until the pages are created.
+            title: Text for menus and buttons; "&" marks the letter that selects it in a menu.
+            tip: Sentence fragment that describes the action.
+            keys: Default shortcuts.
+            menu: Menu and group in it, such as "file 1"; "" for none.
+            needs_pages: Disable the action until the pages have been created.
             rest: Other arguments of `Action`.
         """
         self.menu, self.needs_pages = menu, needs_pages
@@ -185,7 +188,7 @@ class Command:
 
 
 class Actions(QObject):
-    """Actions of the window. Tables and pages create their local actions; `all` includes those."""
+    """Actions of the window. `all` also contains the actions that tables and pages create."""
 
     new_job = Command(tr("New job"), tr("Shows the form of a new job, as you left it"), "Ctrl+N", menu="file 1")
     clear_form = Command(
@@ -336,11 +339,11 @@ class Actions(QObject):
 
     @property
     def needing_pages(self) -> list[Action]:
-        """Actions that stay disabled until the pages are created."""
+        """Actions that are disabled until the pages have been created."""
         return [self.by_name[command.name] for command in self._declared() if command.needs_pages]
 
     def menu_groups(self, menu: str) -> list[list[Action]]:
-        """Return the actions of a menu in groups, between which menus draw separators."""
+        """Return the actions of a menu in groups, which are divided by separators."""
         groups: dict[str, list[Action]] = {}
         for command in self._declared():
             if command.menu.partition(" ")[0] == menu:
@@ -348,7 +351,7 @@ class Actions(QObject):
         return list(groups.values())
 
     def all(self) -> list[Action]:
-        """Return every action that exists in the window now."""
+        """Return all actions that currently exist in the window."""
         return self._window.findChildren(Action)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Entry point of the window's process, which checks the display and opens the window."""
+"""Entry point of the window's process: checks the display, and opens the window."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ X_LIBRARIES = (
     "libxcb-xkb.so.1",
     "libxkbcommon-x11.so.0",
 )
-"""Libraries that Qt's xcb plugin needs and a minimal Debian or Ubuntu lacks."""
+"""Libraries that Qt's xcb plugin needs, but a minimal Debian or Ubuntu doesn't have."""
 
 
 def why_no_window() -> str | None:
-    """Return the reason that no window can be opened; None if one can.
+    """Return the reason why no window can be opened; None if one can.
 
-    Checked beforehand, because Qt calls abort() if its platform plugin can't be loaded.
+    This is checked in advance, because Qt calls abort() if it can't load its platform plugin.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -64,7 +64,7 @@ def _can_load(library: str) -> bool:
 
 
 def _x_server_responds() -> bool:
-    """Return True if the X server in DISPLAY accepts connections. DISPLAY may be left over from an old session."""
+    """Return True if the X server in DISPLAY accepts connections. The variable may be from an old session."""
     xcb = ctypes.CDLL("libxcb.so.1")
     xcb.xcb_connect.restype = ctypes.c_void_p
     connection = ctypes.c_void_p(xcb.xcb_connect(None, None))
@@ -74,7 +74,7 @@ def _x_server_responds() -> bool:
 
 
 def main(path: str = "") -> int:
-    """Open the window, or bring an open one to the front. Return the exit code: 2 without a display.
+    """Open the window, or bring an open one to the front; return the exit code, which is 2 without a display.
 
     Args:
         path: Dataset folder or job file to open; "" for none.

@@ -18,7 +18,7 @@ from gui.train.page import TrainPage
 
 @dataclass(frozen=True)
 class AppContext:
-    """Parts of the window that exist before its first paint, and functions of the window that they call."""
+    """Parts of the window that exist before its first paint, and functions of the window for pages and commands."""
 
     window: QMainWindow
     settings: Settings
@@ -28,12 +28,12 @@ class AppContext:
     train: TrainPage
     status: StatusBar
     show_message: Callable[..., None]
-    """Shows a text about the window, with a severity ("warning" by default); "" hides the message."""
+    """Function that shows a message about the window with a severity, "warning" by default; "" hides the message."""
     show_run: Callable[[RunFolder], None]
-    """Opens a run on the Train page."""
+    """Function that opens a run on the Train page."""
     show_form: Callable[[], None]
-    """Shows the form of the new job on the Train page."""
+    """Function that shows the form for a new job on the Train page."""
     show_help: Callable[[str], None]
-    """Opens the user's guide at a page; "" for the page that it is at."""
+    """Function that opens a page of the user guide; "" for the current page."""
     show_alerts: Callable[[], None]
-    """Shows the Monitor's alerts and brings the window to the front."""
+    """Function that brings the window to the front and shows the alerts."""

@@ -1,4 +1,4 @@
-"""Log of the window's uncaught exceptions and Qt's warnings."""
+"""Log of uncaught exceptions in the window, and of Qt's warnings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Notifier(QObject):
 
 
 def install(show: Callable[[str], None]) -> None:
-    """Log Qt's warnings and the uncaught exceptions of all threads.
+    """Log Qt's warnings, and the uncaught exceptions of all threads.
 
     After an exception, `show` is called with a message on the thread that called `install`.
     """
@@ -76,9 +76,10 @@ def record(error: BaseException) -> str:
 
 @lru_cache(maxsize=1)
 def open_log() -> str:
-    """Open the log file unless it is open, and return its path. Fall back to standard error if it can't be written.
+    """Open the log file unless it is open, and return its path.
 
-    Logging is imported here, because its import would delay the window.
+    If it isn't writable, errors are logged to standard error. Logging is imported here, because its import would delay
+    the window.
     """
     import logging
     from logging.handlers import RotatingFileHandler

@@ -1,4 +1,4 @@
-"""Garbage collection and handling of process signals on the event loop of the GUI thread."""
+"""Garbage collection and process signals in the event loop of the GUI thread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
 _EVERY_MS = 1000
 _FULL_EVERY = 60
-"""Collections of young objects per full collection, which takes 0.1 s with a day of history."""
+"""Number of collections of young objects per full collection, which takes 0.1 s with a day of history."""
 
 
 class GarbageCollector(QObject):
-    """Timer that collects garbage on the thread that created it, in place of Python's automatic collection."""
+    """Timer that collects garbage in the thread that created it, in place of Python's automatic collection."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -25,21 +25,21 @@ class GarbageCollector(QObject):
         gc.disable()
 
     def collect(self) -> None:
-        """Collect young objects; every `_FULL_EVERY` calls, collect all objects."""
+        """Collect young objects; all objects in every `_FULL_EVERY`-th call."""
         self._count += 1
         gc.collect(2 if self._count % _FULL_EVERY == 0 else 1)
 
     def close(self) -> None:
-        """Restore Python's own collection."""
+        """Enable Python's automatic collection again."""
         self._timer.stop()
         gc.enable()
 
 
 class Interruptions(QObject):
-    """Conversion of SIGINT and SIGTERM to a Qt signal. Python handles signals only while it runs Python code.
+    """Converter of SIGINT and SIGTERM to a Qt signal. Python handles signals only while it runs Python code.
 
     Signals:
-        interrupted(): The process received a request to exit.
+        interrupted(): the process has received SIGINT or SIGTERM.
     """
 
     interrupted = Signal()

@@ -1,4 +1,4 @@
-"""Header of the window: tabs of the pages, number of active runs, and buttons for the panels and help."""
+"""Header of the window: tabs of the pages, number of active runs, and buttons for panels and help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gui.widgets.layouts import hbox
 
 
 class Header(QWidget):
-    """Tabs and buttons that are bound to the window's actions."""
+    """Tabs and buttons for the window's actions."""
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Header(QWidget):
         self.running.setVisible(bool(text))
 
     def show_alerts(self, count: int) -> None:
-        """Show the number of alerts as a badge on the tab of the monitor."""
+        """Show the number of alerts as a badge on the Monitor tab."""
         self.alerts.setText(str(count))
         self.tabs.setTabButton(MONITOR, QTabBar.ButtonPosition.RightSide, self.alerts if count else None)
         self.alerts.setVisible(count > 0)

@@ -1,4 +1,4 @@
-"""Window with the user's guide: pages from `resources/docs`, with search and links."""
+"""Help window with the user guide: pages from `resources/docs`, with search and links."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from gui.widgets.layouts import hbox, resize_with_text, vbox
 
 CONTENTS = "index.md"
 WIDEST = 84
-"""Maximum average characters per line, for readability."""
+"""Maximum line length in average characters, for readability."""
 _STYLE = """
 p, li, td, th { line-height: 130%; }
 p { margin-top: 0; margin-bottom: 8px; }
@@ -66,7 +66,7 @@ def folder() -> Path:
 
 @cache
 def pages() -> dict[str, str]:
-    """Return the titles of the pages by file name, in the order of the contents page, which is first."""
+    """Return the titles of the pages by file name, in the order of the contents page. This page is the first."""
     contents = folder().joinpath(CONTENTS).read_text(encoding="utf-8")
     names = dict.fromkeys([CONTENTS, *_LINK.findall(contents)])
     return {name: _text(name).partition("\n")[0].removeprefix("# ") for name in names}
@@ -77,7 +77,7 @@ def _text(name: str) -> str:
 
 
 class HelpWindow(QDialog):
-    """Non-modal window with the user's guide; Escape closes it."""
+    """Non-modal window with the user guide. Escape closes it."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
@@ -85,7 +85,7 @@ class HelpWindow(QDialog):
         styled(self, "panel")
         resize_with_text(self, 1040, 740)
         self.page = ""
-        """File name of the page on screen."""
+        """File name of the current page."""
         self._documents: dict[str, QTextDocument] = {}
         self.search = QLineEdit(clearButtonEnabled=True)
         self.search.setPlaceholderText(tr("Search all pages…"))
@@ -142,7 +142,7 @@ class HelpWindow(QDialog):
     # The pages
 
     def _list_pages(self, counts: dict[str, int]) -> None:
-        """List the pages that have matches, with their numbers of matches."""
+        """List the pages that have matches, each with its number of matches."""
         self.list.blockSignals(True)
         self.list.clear()
         for name, count in counts.items():
@@ -169,7 +169,7 @@ class HelpWindow(QDialog):
         self._highlight()
 
     def recolor(self) -> None:
-        """Reload the page with the colors of the theme, at the same scroll position."""
+        """Reload the page in the colors of the theme, without changing the scroll position."""
         at = self.browser.verticalScrollBar().value()
         self.browser.reload()
         self.browser.verticalScrollBar().setValue(at)
@@ -195,7 +195,7 @@ class HelpWindow(QDialog):
             self._go_to(matches(self.browser.document(), text)[0])
 
     def _step(self, by: int) -> None:
-        """Go to the next (`by` 1) or previous (-1) match. Continue on another page after the last match of this one."""
+        """Go to the next match (`by` 1) or the previous one (-1), which may be on another page."""
         text = self.search.text().strip()
         names = [self.list.item(row).data(_FILE) for row in range(self.list.count())]
         if not text or not names:
@@ -210,7 +210,7 @@ class HelpWindow(QDialog):
         self._go_to(rest[0] if by > 0 else rest[-1])
 
     def _go_to(self, match: QTextCursor) -> None:
-        """Place the cursor after a match and scroll the match into view with some context."""
+        """Place the cursor after a match, and scroll to the match and some context."""
         self.browser.setTextCursor(match)
         top = self.browser.cursorRect(match).top()
         if not 0 < top < self.browser.viewport().height() - 60:
@@ -230,7 +230,7 @@ class HelpWindow(QDialog):
         self.browser.setExtraSelections(marked)
 
     def _document(self, name: str) -> QTextDocument:
-        """Return the plain text of a page, cached."""
+        """Return a page as plain text; the result is cached."""
         if name not in self._documents:
             self._documents[name] = QTextDocument(self)
             self._documents[name].setMarkdown(_text(name))
@@ -248,7 +248,7 @@ def matches(document: QTextDocument, text: str) -> list[QTextCursor]:
 
 
 class Browser(QTextBrowser):
-    """Browser for pages of the guide; other links open outside the window."""
+    """Browser for pages of the guide. Other links are opened outside of the window."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ class Browser(QTextBrowser):
         self.document().documentLayout().documentSizeChanged.emit(self.document().size())
 
     def loadResource(self, type: int, name: QUrl | str, /) -> object:
-        """Load a page as HTML, or an image scaled down smoothly to the width of a line."""
+        """Load a page as HTML, or an image that is scaled to the width of a line."""
         loaded = super().loadResource(type, name)
         if type == QTextDocument.ResourceType.HtmlResource.value and isinstance(loaded, QByteArray):
             self.document().setDefaultStyleSheet(self._style_sheet())
@@ -286,7 +286,7 @@ class Browser(QTextBrowser):
         return self.fontMetrics().averageCharWidth() * WIDEST
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Limit the length of lines and center them in a wide window."""
+        """Limit the line length, and center the lines in a wide window."""
         room = self.width() - self.verticalScrollBar().sizeHint().width()
         side = max(16, (room - self._widest) // 2)
         self.setViewportMargins(side, 0, side, 0)
@@ -300,7 +300,10 @@ class Browser(QTextBrowser):
 
 
 def as_html(markdown: str) -> str:
-    """Convert a page to HTML. Headings get anchors: their words in lower case, joined by hyphens."""
+    """Convert a page to HTML.
+
+    The anchor of a heading consists of its words in lower case, joined by hyphens.
+    """
     parser = MarkdownIt("commonmark").enable("table")
     tokens = parser.parse(markdown)
     for token, following in pairwise(tokens):

@@ -1,4 +1,4 @@
-"""Main window: creates the parts and connects them."""
+"""Main window, which creates and connects all parts."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from gui.workspace import Workspace
 
 _DESKTOP_HEIGHT = 80
-"""Height in pixels reserved for title bar and desktop panels, which Wayland doesn't report."""
+"""Height in pixels for title bar and desktop panels, which Wayland doesn't report."""
 
 
 _MIN_DEVICES_WIDTH = 290
-"""Minimum width of the devices panel in pixels at a text size of 100 %."""
+"""Minimum width of the devices panel, in pixels at a text size of 100 %."""
 _FOLDED_BELOW = 900
-"""Width of the window in pixels at a text size of 100 %, below which the devices panel is hidden until it is requested."""
+"""Width of the window, in pixels at a text size of 100 %, below which the devices panel is hidden by default."""
 _PAGE_KEYS = {TRAIN: "train", MONITOR: "monitor", RUNS: "runs"}
 """Names of the pages in the settings, which don't depend on the language."""
 
@@ -56,8 +56,8 @@ class MainWindow(QMainWindow):
     """Window with the devices panel and the pages.
 
     Signals:
-        completed(): The pages, the devices and the last run are on screen.
-        closed(): The window closed without remaining in the tray.
+        completed(): the pages, the devices and the last run are visible.
+        closed(): the window has been closed, and doesn't remain in the tray.
     """
 
     completed = Signal()
@@ -116,11 +116,11 @@ class MainWindow(QMainWindow):
 
     @property
     def form(self) -> JobForm:
-        """Form that is on screen."""
+        """Visible form."""
         return self.job_panel.form
 
     def show_message(self, text: str, severity: str = "warning") -> None:
-        """Show a text about the window; "" hides it."""
+        """Show a message about the window; "" hides it."""
         self.message.say(text, severity)  # type: ignore[arg-type]
 
     def show_run(self, run: RunFolder) -> None:
@@ -131,12 +131,12 @@ class MainWindow(QMainWindow):
             self.header.show_page(TRAIN)
 
     def show_form(self) -> None:
-        """Show the form of the new job on the Train page."""
+        """Show the form for a new job on the Train page."""
         self.header.show_page(TRAIN)
         self.train.show_job()
 
     def show_help(self, page: str = "") -> None:
-        """Open the user's guide, at a page if one is given."""
+        """Open the user guide, at `page` if it is given."""
         if self.help is None:
             from gui.help import HelpWindow
 
@@ -214,7 +214,7 @@ class MainWindow(QMainWindow):
             QTimer.singleShot(0, self, self.complete)
 
     def complete(self) -> None:
-        """Add pages, graphs and devices. Their imports would have delayed the first paint."""
+        """Add the pages, graphs and devices. Importing them earlier would have delayed the first paint."""
         if self.workspace is not None or self._is_closing:
             return
         from gui.run_control import RunControl
@@ -248,7 +248,7 @@ class MainWindow(QMainWindow):
         self.completed.emit()
 
     def _put_devices(self, workspace: Workspace) -> None:
-        """Replace the placeholder by the devices panel."""
+        """Replace the placeholder with the devices panel."""
         state, hidden = self.splitter.saveState(), self.devices_holder.isHidden()
         self.splitter.replaceWidget(self.splitter.indexOf(self.devices_holder), workspace.devices)
         self.devices_holder.deleteLater()
@@ -327,7 +327,7 @@ class MainWindow(QMainWindow):
         self.job_panel.browse()
 
     def _use_settings(self, job: Job) -> None:
-        """Put the settings of a run into the form of the new job."""
+        """Put the settings of a run into the form for a new job."""
         self.job_panel.set_job(job)
         self.job_panel.devices_requested.emit(job.parallel.devices)
         self.show_form()
@@ -352,13 +352,13 @@ class MainWindow(QMainWindow):
             self._set_devices_panel(self._has_devices_panel[number] and not self._is_narrow)
 
     def _set_devices_panel(self, shown: bool) -> None:
-        """Show or hide the devices panel without changing the choice of the page."""
+        """Show or hide the devices panel. The choice for the current page doesn't change."""
         chosen = dict(self._has_devices_panel)
         self.acts.devices_panel.setChecked(shown)
         self._has_devices_panel = chosen
 
     def _fold_if_narrow(self) -> None:
-        """Hide the devices panel when the window becomes too narrow for its text, and show it again when it is not."""
+        """Hide the devices panel when the window becomes too narrow, and show it when the window is wide enough."""
         is_narrow = self.width() < theme.scaled(_FOLDED_BELOW)
         if is_narrow != self._is_narrow:
             self._is_narrow = is_narrow
@@ -378,7 +378,7 @@ class MainWindow(QMainWindow):
             self.workspace.monitor.set_panel_visible(shown)
 
     def _update_status_bar(self) -> None:
-        """Hide the status bar on the Train page, which shows the runs itself."""
+        """Hide the status bar on the Train page, which shows the same information."""
         self.status.setVisible(self.pages.currentWidget() is not self.train)
 
     # Opening and closing
@@ -401,7 +401,7 @@ class MainWindow(QMainWindow):
             self.open_paths(paths)
 
     def open_paths(self, paths: Sequence[str]) -> None:
-        """Put the first dataset folder or job file among `paths` into the form."""
+        """Put the first dataset folder or job file in `paths` into the form."""
         in_background(lambda: read_paths(paths), self, self._on_path_read, reraise)
 
     def _on_path_read(self, opened: Opened) -> None:
@@ -430,7 +430,7 @@ class MainWindow(QMainWindow):
             self.open_paths([path])
 
     def quit(self) -> None:
-        """Close the window, even if the tray would keep it."""
+        """Close the window, even if it would otherwise remain in the tray."""
         self._is_quitting = True
         self.close()
 
@@ -460,7 +460,7 @@ class MainWindow(QMainWindow):
         self.closed.emit()
 
     def _save_job(self) -> None:
-        """Save the user's own job for the next start, if it is valid."""
+        """Save the user's new job for the next start, if it is valid."""
         try:
             if self.job_panel.own_form.job is not None:
                 self.settings.remember_job(self.job_panel.own_form.job)
@@ -477,7 +477,7 @@ def _devices_panel_key(number: int) -> str:
 
 
 def _dropped_paths(event: QDropEvent) -> list[str]:
-    """Return the local paths that are dragged from a file manager; none for dragged runs, which tables accept."""
+    """Return the local paths that are dragged from a file manager; none for runs, which tables accept."""
     if is_of_runs(event.mimeData()):
         return []
     return [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]

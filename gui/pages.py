@@ -1,4 +1,4 @@
-"""Registry of the pages without a tab. A new page needs its folder and one entry here."""
+"""Registry of pages without a tab. A new page needs a folder, and an entry here."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gui.translation import tr
 
 @dataclass(frozen=True)
 class JobInForm:
-    """Job in the form, for the pages that work with it.
+    """Job in the form, for pages that use it.
 
     Attributes:
-        job: The job with absolute paths; None if it is invalid.
-        edited: The job as it is in the form; None if it is invalid.
+        job: Job with absolute paths; None if it is invalid.
+        edited: Job as it is in the form; None if it is invalid.
         problems: All problems of the job.
         device_names: Titles of all known devices, by the keys that jobs use.
-        report: Findings about the dataset folder.
-        action: Label of the button that starts the job.
+        report: Report on the dataset folder.
+        action: Text of the button that starts the job.
     """
 
     job: Job | None
@@ -39,25 +39,27 @@ class JobInForm:
 
 
 Show = Callable[[Any, JobInForm, Any], object]
-"""Shows a page for the job in the form, with the argument of the request."""
+"""Function that shows a page for the job in the form; its last argument is that of the request."""
 Follow = Callable[[Any, JobInForm], object]
-"""Passes a changed job to a page."""
+"""Function that passes a changed job to a page."""
 
 
 @dataclass(frozen=True)
 class PageEntry:
-    """Page that covers the page of a tab until its signal `closed`.
+    """Page that covers the page of a tab until it emits `closed`.
 
-    The window serves these signals of a page, if it has them: `used` with values by field, `refused` with problems of
-    fields, `wanted` for another call of `show`, `message`, `run_chosen`, `compare_requested`, `train_requested` and
-    `job_opened`. Its method `close_work` ends its background work.
+    The window handles these signals if the page has them: `used` with values by field, `refused` with problems of
+    fields,
+    `wanted` for another call of `show`, `message`, `run_chosen`, `compare_requested`, `train_requested` and
+    `job_opened`. The
+    page's method `close_work` ends its background work.
 
     Attributes:
-        name: Id of the page, by which others request it.
-        factory: Class as "MODULE:CLASS", imported at the first use.
-        tab: Index in `gui.actions.PAGES` of the tab that the page belongs to.
-        title: Title of a command in the Tools menu that shows the page, "" for none.
-        tip: What that command does.
+        name: Id with which others request the page.
+        factory: Class as "MODULE:CLASS", imported when it is first needed.
+        tab: Index in `gui.actions.PAGES` of the tab that the page covers.
+        title: Title of a command in the Tools menu that opens the page; "" for none.
+        tip: Tip of that command.
     """
 
     name: str
@@ -69,7 +71,7 @@ class PageEntry:
     tip: str = ""
 
     def create(self) -> QWidget:
-        """Import the class of the page, and return a new page."""
+        """Import the page's class, and create the page."""
         module, name = self.factory.split(":")
         page: QWidget = getattr(import_module(module), name)()
         return page
@@ -84,7 +86,7 @@ def _set_job(page: Any, job: JobInForm) -> None:
 
 
 def _show_dataset(page: Any, job: JobInForm, example: int | None) -> None:
-    """Show large examples from the one at index `example` on; None shows the labels before the first training."""
+    """Show large examples, starting at index `example`. None shows the labels before the first training."""
     page.show_report(job.report)
     if example is not None:
         page.show_augmented(job.edited is not None and job.edited.value("augmentation") != "none")

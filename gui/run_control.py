@@ -1,4 +1,4 @@
-"""Commands that start, pause, resume and stop runs, and the state of the run in the status bar."""
+"""Commands that start, pause, resume and stop runs, and the state of the open run in the status bar."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 
 class RunControl(QObject):
-    """Connects the form, the actions and the pages with the launcher and the run on screen."""
+    """Connects form, actions and pages with the launcher and the open run."""
 
     def __init__(self, context: AppContext, workspace: Workspace) -> None:
         super().__init__(context.window)
@@ -59,7 +59,7 @@ class RunControl(QObject):
         workspace.run.changes_requested.connect(self._prefill_changed)
 
     def show_status(self) -> None:
-        """Show the state of the run on screen in status bar and title; without a run, show if the job is ready."""
+        """Show the state of the open run in status bar and title, or whether the job is ready if there is no run."""
         self._context.window.setWindowTitle(self._window_title())
         if self._launcher.busy:
             return
@@ -74,7 +74,7 @@ class RunControl(QObject):
             self._status.show_idle(f"Idle · {'ready to train' if is_ready else 'the job is not ready'}")
 
     def _window_title(self) -> str:
-        """Return the program's name, with the progress and the title of the run on screen while it trains."""
+        """Return the program's name, with progress and title of the open run while it trains."""
         status = self._session.status
         if not status.active or status.fraction is None:
             return "Footplate"
@@ -85,7 +85,7 @@ class RunControl(QObject):
         return self._session.run.run_id if self._session.run is not None else ""
 
     def _title(self) -> str:
-        """Return the title of the run on screen; its id until the run list contains it."""
+        """Return the title of the open run; its id until the run list contains it."""
         return next((run_title(run) for run in self._runs if run.run_id == self._run_id), self._run_id)
 
     def _on_runs_read(self, read: RunsRead) -> None:
@@ -110,7 +110,7 @@ class RunControl(QObject):
             self._workspace.open_run(run)
 
     def _train(self, job: Job) -> None:
-        """Start a run of `job`. Ask the user first if an active run was started with the same job."""
+        """Start a run of `job`. If an active run has the same job, ask the user first."""
         if any(_is_same(job, self._jobs.get(run_id)) for run_id in self._active_runs()):
             box = QMessageBox(
                 QMessageBox.Icon.Question,
@@ -129,7 +129,7 @@ class RunControl(QObject):
             self._start(job)
 
     def _active_runs(self) -> set[str]:
-        """Return the ids of the runs that train or wait."""
+        """Return the ids of running and queued runs."""
         ids = {run.run_id for run in self._runs if run.state not in ENDED}
         return ids | {self._run_id} if self._session.active else ids
 
@@ -145,7 +145,7 @@ class RunControl(QObject):
             launcher.resume(run, changes)
 
     def _free_launcher(self) -> Launcher | None:
-        """Return the launcher and show that it prepares a run; None while it prepares another run."""
+        """Return the launcher, and show that it is creating a run; None if it is creating another one."""
         if self._launcher.busy:
             return None
         self._panel.form.set_starting(True)
@@ -175,7 +175,7 @@ class RunControl(QObject):
             self._session.pause()
 
     def _stop_run(self, run_id: str) -> None:
-        """Stop a run, which need not be the one on screen."""
+        """Stop a run, which may be another one than the open run."""
         in_background(
             lambda: ask_to_stop(run_id),
             self,
@@ -192,7 +192,7 @@ class RunControl(QObject):
         self._panel.begin_prefill(prefill)
 
     def _prefill_changed(self, run: RunFolder, changes: Mapping[str, Any], further: bool) -> None:
-        """Put the job of a run that has ended into the form, with the changes that the run page suggests."""
+        """Put the job of an ended run into the form, with the changes that the run page suggests."""
         in_background(
             lambda: to_follow(run.summary(), changes, further=further),
             self,
@@ -209,5 +209,5 @@ class RunControl(QObject):
 
 
 def _is_same(job: Job, other: Job | None) -> bool:
-    """Return True if the jobs train the same, whether or not they wait for their devices."""
+    """Return True if two jobs give the same training, even if only one of them waits for its devices."""
     return other is not None and job.with_fields(start=other.faults.start) == other

@@ -1,4 +1,4 @@
-"""Pages without a tab: shows them below the tab that they belong to, passes the job to them, and leads back."""
+"""Pages without a tab, which cover the page of a tab until they are closed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gui.workspace import Workspace
 
 
 class SidePages(QObject):
-    """Serves the pages of the registry.
+    """Shows the pages in the registry, and passes the job in the form to them.
 
     Attributes:
-        commands: Commands that show pages, for the Tools menu.
+        commands: Commands that open pages, for the Tools menu.
     """
 
     def __init__(self, context: AppContext, workspace: Workspace, stack: QStackedWidget) -> None:
@@ -44,7 +44,7 @@ class SidePages(QObject):
         self.commands = [self._command(entry) for entry in workspace.entries.values() if entry.title]
 
     def show(self, name: str, argument: Any = None) -> None:
-        """Show the page of that name in the registry, with the tab that it belongs to selected."""
+        """Show the page `name` of the registry, and select the tab that it covers."""
         entry, page = self._workspace.entries[name], self._workspace.page(name)
         if self._stack.currentWidget() is not page:
             if self._stack.currentIndex() < len(self._context.actions.pages):
@@ -70,7 +70,7 @@ class SidePages(QObject):
             self._workspace.entries[name].follow(page, job)
 
     def _serve(self, name: str, page: QWidget) -> None:
-        """Add a page to the stack, pass the job to it, and connect its signals that `PageEntry` names."""
+        """Add a page to the stack, pass the job to it, and connect its signals (see `PageEntry`)."""
         self._stack.addWidget(page)
         self._workspace.entries[name].follow(page, self._job())
         services = {
@@ -104,7 +104,7 @@ class SidePages(QObject):
         self.show("compare", [*self._workspace.page("compare").run_ids, *run_ids])
 
     def _close(self) -> None:
-        """Return to the tab that the page was opened from, with the keyboard on the widget that opened it."""
+        """Return to the tab from which the page was opened, and focus the widget that opened it."""
         number, opened_by = self._opened_from
         self._context.actions.pages[number].trigger()
         if opened_by is not None and isValid(opened_by) and opened_by.isVisible():

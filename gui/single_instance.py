@@ -1,4 +1,4 @@
-"""One window per user, home and display: a second start passes its argument to the open window."""
+"""Single window per user, home and display. A second start passes its argument to the open window."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ TIMEOUT_S = 5.0
 MAX_BYTES = 64 << 10
 _POLL_S = 0.05
 _TOKENS = ("XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID")
-"""Environment variables with which the desktop permits a window to take the focus."""
+"""Environment variables with tokens with which the desktop permits a window to take the focus."""
 
 
 class OpenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request to bring the window to the front and, unless `path` is "", to open that folder or job file."""
+    """Request to bring the window to the front, and to open `path` (a folder or job file) unless it is ""."""
 
     path: str = ""
     activation_token: str = ""
@@ -33,7 +33,7 @@ _REQUEST = msgspec.json.Decoder(OpenRequest)
 
 
 def this_start(path: str) -> OpenRequest:
-    """Return the request that this process would send, with an absolute path."""
+    """Return the request of this process, with an absolute path."""
     token = next(filter(None, map(os.environ.get, _TOKENS)), "")
     return OpenRequest(os.path.abspath(path) if path else "", token)
 
@@ -42,7 +42,7 @@ def socket_path() -> Path:
     """Return the path of the window's socket for this home and display.
 
     Raises:
-        PermissionError: No folder is accessible to the user alone.
+        PermissionError: There is no folder that only the user can access.
     """
     display = os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY", "")
     digest = hashlib.sha256(f"{paths.home().resolve()}\0{display}".encode()).hexdigest()[:16]
@@ -52,10 +52,10 @@ def socket_path() -> Path:
 class SingleInstance(QObject):
     """Lock that only one window can hold, and a server for requests from later starts.
 
-    Only the file lock counts; the next window removes the socket that a killed window left behind.
+    Only the lock on the file counts. The next window removes the socket of a killed window.
 
     Signals:
-        requested(OpenRequest): A later start sent a request.
+        requested(OpenRequest): a later start has sent a request.
     """
 
     requested = Signal(object)
@@ -67,11 +67,11 @@ class SingleInstance(QObject):
         self._server: QLocalServer | None = None
 
     def handed_over(self, request: OpenRequest, timeout_s: float = TIMEOUT_S) -> bool:
-        """Pass `request` to an open window; return False if this process should open one.
+        """Pass `request` to an open window; return False if this process should open a window instead.
 
         Raises:
             TimeoutError: The open window doesn't respond.
-            OSError: No private folder exists, or files in it can't be locked.
+            OSError: There is no private folder, or files in it can't be locked.
         """
         self._socket = socket_path()
         deadline = time.monotonic() + timeout_s
@@ -84,7 +84,7 @@ class SingleInstance(QObject):
         return False
 
     def listen(self) -> None:
-        """Accept requests from later starts; only the process that has the lock may call this."""
+        """Accept requests from later starts. Only the process with the lock may call this."""
         if self._lock is None:
             return
         QLocalServer.removeServer(str(self._socket))
@@ -115,7 +115,7 @@ class SingleInstance(QObject):
         return taken
 
     def _send(self, request: OpenRequest, timeout_ms: int) -> bool:
-        """Send a request; return True if the window confirmed it with an empty line."""
+        """Send a request; return True if the window has confirmed it with an empty line."""
         connection = QLocalSocket()
         connection.connectToServer(str(self._socket))
         if not connection.waitForConnected(timeout_ms):

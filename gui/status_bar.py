@@ -1,4 +1,4 @@
-"""Status bar with the run on screen: name, state, progress, speed, time left, and its actions."""
+"""Status bar for the open run: name, state, progress, speed, remaining time, and actions."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _RESUME = tr("Resumes the run from its last checkpoint")
 _STOP = tr("Ends the run after the current step and saves its state")
 _LEAVE = tr("Removes the run from the queue")
 _NAME_WIDTH = 220
-"""Maximum width of a run's name in pixels; the tool tip shows the complete name."""
+"""Maximum width of a run's name in pixels. The tool tip contains the full name."""
 
 
 class StatusBar(QWidget):
-    """Status bar with the state of the run on screen. It also updates the actions that control the run.
+    """Status bar with the state of the open run. It also updates the actions that control the run.
 
-    A click on the bar, or Enter on the run's name, shows the run.
+    A click on the bar, or Enter on the run's name, opens the run's page.
 
     Signals:
-        page_wanted(int): Show a page of `gui.actions.PAGES`.
-        other_wanted(RunSummary): Show another active run.
+        page_wanted(int): the user wants to see this page of `gui.actions.PAGES`.
+        other_wanted(RunSummary): the user wants to open another active run.
     """
 
     page_wanted = Signal(int)
@@ -83,7 +83,7 @@ class StatusBar(QWidget):
         self.show_idle(tr("Starting…"))
 
     def show_idle(self, text: str) -> None:
-        """Show a text without a run. The text begins with a state."""
+        """Show a text, which begins with a state, if there is no run."""
         self._set_status(text)
         self._set_name("")
         self.progress.hide()
@@ -95,7 +95,7 @@ class StatusBar(QWidget):
             action.allow(tr("Nothing is running"))
 
     def show_run(self, run: RunStatus, title: str = "") -> None:
-        """Show the state of a run; unknown values (None) stay empty."""
+        """Show the state of a run. Values that are None stay empty."""
         self._set_status(run.text)
         self._set_name(title)
         is_working = run.active and run.label != "Waiting"
@@ -156,7 +156,7 @@ class StatusBar(QWidget):
 
 
 class _Link(QToolButton):
-    """Button that looks like text and is hidden while its text is empty. Enter presses it, too."""
+    """Button that looks like text, and is hidden while its text is empty. Enter presses it, too."""
 
     def __init__(self, name: str) -> None:
         """Create a link; `name` is its accessible name while it has no text."""
@@ -182,7 +182,7 @@ class _Link(QToolButton):
 
 
 def clock(seconds: float) -> str:
-    """Return a duration as m:ss or h:mm:ss."""
+    """Format a duration as m:ss or h:mm:ss."""
     hours, rest = divmod(max(0, round(seconds)), 3600)
     minutes, secs = divmod(rest, 60)
     return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"

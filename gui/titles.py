@@ -1,4 +1,4 @@
-"""Titles of runs, models, strategies, metrics, devices and choices of a job's fields."""
+"""Titles for runs, models, strategies, metrics, devices and choices of job fields."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ CHOICES = {
     "roll_back": tr("Roll back"),
     "skip": tr("Skip the step"),
 }
-"""Titles of the choices of a job's fields; other values are their own titles."""
+"""Titles for choices of job fields. Other values are their own titles."""
 
 EMPTY = {
     "image_size": "model default",
@@ -81,10 +81,10 @@ EMPTY = {
     "stochastic_depth": "model default",
     "ignore_value": "as found in the folder",
 }
-"""Titles of empty fields that don't mean "automatic"."""
+"""Titles for empty fields whose meaning isn't "automatic"."""
 
 PATHS = ("dataset", "resume_from", "weights_file")
-"""Fields whose values are paths, of which views show the last part."""
+"""Fields whose values are paths. Views show only the last part."""
 MOST_UNREAD = 3
 _DOING = {
     "starting": "starting",
@@ -99,19 +99,19 @@ _DOING = {
 
 
 def short_title(title: str) -> str:
-    """Return the title of a metric for use within a sentence, as in "top-1". Abbreviations keep their capitals."""
+    """Return the title of a metric for use within a sentence, as in "top-1". Abbreviations remain in upper case."""
     first = title.partition(" ")[0]
     written = title[:1].lower() + title[1:] if first[1:].islower() else title
     return written.replace(" accuracy", "")
 
 
 def short_measure(task: str, name: str, value: float) -> str:
-    """Return a metric with its value, as in "top-1 93.4 %"."""
+    """Format a metric with its value, as in "top-1 93.4 %"."""
     return short_title(measure_words(task, name, value, localised))
 
 
 def changes_words(changes: Mapping[str, object]) -> str:
-    """List the changed fields of a job, as in "augmentation light, oversample rare classes on"."""
+    """Describe changes to a job, as in "augmentation light, oversample rare classes on"."""
     labels = ((FIELDS[name].label if name in FIELDS else name, value) for name, value in changes.items())
     on = {True: "on", False: "off"}
     return ", ".join(
@@ -131,7 +131,7 @@ def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None)
 
 
 def _devices_words(devices: tuple[str, ...], names: dict[str, str] | None) -> str:
-    """Describe the devices of one machine."""
+    """Describe devices of the same machine."""
     workers = devices.count(CPU)
     if workers:
         return "CPU" if workers == 1 else f"{workers} CPU workers"
@@ -158,14 +158,14 @@ def rank_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) 
 
 
 def device_title(device: str) -> str:
-    """Return the title of a device by its id alone, as in "CPU" or "ws1 GPU-1a2b3c4d…"."""
+    """Return the title of a device based on its id alone, as in "CPU" or "ws1 GPU-1a2b3c4d…"."""
     own = short_uuid(local_device(device)) if is_gpu(device) else "CPU"
     return f"{host_of(device)} {own}".strip()
 
 
 @cache
 def strategy_title(strategy: str) -> str:
-    """Return the title of a strategy in the catalogue; for the automatic choice, its title."""
+    """Return the title of a strategy, or of the automatic choice."""
     if strategy == AUTO_STRATEGY:
         return tr("Automatic")
     entry = load_catalogue().strategy(strategy)
@@ -173,7 +173,7 @@ def strategy_title(strategy: str) -> str:
 
 
 def recommended_strategy_title(*mesh: MeshDimension) -> str:
-    """Return the title of the strategy recommended for a mesh of devices."""
+    """Return the title of the recommended strategy for a mesh of devices."""
     return load_catalogue().recommended_strategy(*mesh).title
 
 
@@ -185,12 +185,12 @@ def model_title(model: str) -> str:
 
 
 def run_title(run: RunSummary) -> str:
-    """Return the name of a run; if it has none, the dataset's name with the end of the run's id."""
+    """Return the name of a run, or the dataset's name with the end of the run's id."""
     return run.name or f"{shortened(Path(run.dataset).name)} · {run.run_id[-4:]}"
 
 
 def title_of(run: RunFolder) -> str:
-    """Return the title of the run in a folder; its id if its job can't be read. Raises OSError."""
+    """Return the title of the run in a folder, or its id if its job can't be read. Raises OSError."""
     try:
         return run_title(run.summary())
     except (FileNotFoundError, PermissionError, UnreadableJob):
@@ -206,7 +206,7 @@ def doing(run: RunSummary) -> str:
 
 
 def unread_words(unread: Mapping[str, str]) -> str:
-    """Return a line with the reason for each unreadable run, at most `MOST_UNREAD` lines."""
+    """Return a line with the reason for each unreadable run, up to `MOST_UNREAD` lines."""
     lines = [
         tr("{run_id} can't be read: {why}.").format(run_id=run_id, why=why)
         for run_id, why in list(unread.items())[:MOST_UNREAD]
@@ -216,7 +216,7 @@ def unread_words(unread: Mapping[str, str]) -> str:
 
 
 def gpu_names(titles: Sequence[str]) -> str:
-    """Return a list of GPUs, as in "GPU 0–3, 6" or "GPU 0 MIG 1, GPU 0 MIG 2"."""
+    """Format a list of GPUs, as in "GPU 0–3, 6" or "GPU 0 MIG 1, GPU 0 MIG 2"."""
     numbers = [title.removeprefix("GPU ") for title in titles]
     if not titles or not all(number.isdigit() for number in numbers):
         return ", ".join(titles)
@@ -232,7 +232,7 @@ def gpu_names(titles: Sequence[str]) -> str:
 
 
 def value_words(name: str, value: object) -> str:
-    """Return the value of a job's field or option as the form shows it."""
+    """Format the value of a job's field or option as the form shows it."""
     if value in (None, "", ()):
         return EMPTY.get(name, "automatic" if name == "cuts" or (name in FIELDS and FIELDS[name].optional) else "none")
     if isinstance(value, bool | int | float):
@@ -253,5 +253,5 @@ def _number_words(value: float) -> str:
 
 
 def option_fields(job: Job) -> dict[str, Field]:
-    """Return the options of the job's task, model and strategy by name. Plug-ins must be loaded before."""
+    """Return the options of the job's task, model and strategy, by name. Plug-ins must have been loaded."""
     return {field.name: field for field in load_catalogue().options_of(job.task, job.model.name, job.resolved_strategy)}

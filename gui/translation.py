@@ -7,7 +7,7 @@ from PySide6.QtCore import QCoreApplication
 
 
 def tr(text: str) -> str:
-    """Return the text in the language of the installed translator, or the text itself.
+    """Translate a text with the installed translator; return it unchanged if there is no translation.
 
     Tables at module and class level are translated at import, so install the translator before importing pages.
     """

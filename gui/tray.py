@@ -1,4 +1,4 @@
-"""Icon in the system tray, which shows progress and alerts and reopens the closed window."""
+"""Icon in the system tray, which shows progress and alerts, and reopens the closed window."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SIDE = 64
 
 
 class Tray(QObject):
-    """Tray icon, off by default; the action `close_to_tray` switches it.
+    """Tray icon, which is off by default. The action `close_to_tray` switches it on.
 
     Signals:
-        show_wanted(): Bring the window to the front.
-        alerts_wanted(): Show the alerts.
+        show_wanted(): the user wants to open the window.
+        alerts_wanted(): the user wants to see the alerts.
     """
 
     show_wanted = Signal()
@@ -61,13 +61,16 @@ class Tray(QObject):
 
     @property
     def keeps_window(self) -> bool:
-        """Return True if closing the window leaves Footplate in the tray; False at the end of the desktop session."""
+        """Return True if Footplate stays in the tray when the window is closed.
+
+        False at the end of the desktop session.
+        """
         app = QApplication.instance()
         is_session_ending = isinstance(app, QApplication) and app.isSavingSession()
         return self.icon.isVisible() and not is_session_ending
 
     def explain(self) -> None:
-        """Show how to reopen the window, the first time that it closes to the tray."""
+        """Explain how to reopen the window, the first time that it is closed to the tray."""
         if not self._settings.flag(_EXPLAINED, False):
             self._settings.set(_EXPLAINED, True)
             self.icon.showMessage(_STILL_HERE, _EXPLANATION, self.icon.icon())
@@ -115,12 +118,12 @@ class Tray(QObject):
 
 
 def tray_icon(fraction: float | None, *, running: bool, has_alerts: bool) -> QIcon:
-    """Return Footplate's icon with progress and alerts.
+    """Draw Footplate's icon with progress and alerts.
 
     Args:
-        fraction: Progress of the run on screen; None if unknown.
+        fraction: Progress of the open run; None if unknown.
         running: Draw a progress bar at the bottom.
-        has_alerts: Draw a red dot, whose rim distinguishes it without color.
+        has_alerts: Draw a red dot, whose rim makes it visible without color.
     """
     image = QPixmap(icons.pixmap("footplate", "#000000", _SIDE))
     painter = QPainter(image)

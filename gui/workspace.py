@@ -30,14 +30,14 @@ from gui.sources.settings import Settings
 
 
 class Workspace(QObject):
-    """Owner of the run on screen, the watched devices, the launcher and the pages.
+    """Owner of the open run, the monitored devices, the launcher and the pages.
 
     Attributes:
         entries: Pages without a tab, by name; see `gui.pages`.
-        created: Those that were used.
+        created: Those of the pages without a tab that have been opened.
 
     Signals:
-        page_created(str, QWidget): A page without a tab was used for the first time.
+        page_created(str, QWidget): a page without a tab has been opened for the first time.
     """
 
     page_created = Signal(str, object)
@@ -74,18 +74,18 @@ class Workspace(QObject):
 
     @property
     def pages(self) -> tuple[QWidget, ...]:
-        """Pages of the tabs after Train, in their order."""
+        """Pages of the tabs after Train, in order."""
         return self.monitor, self.runs
 
     def start(self) -> None:
-        """Start watching the devices and the runs folder, and preload the launcher."""
+        """Start monitoring devices, polling the runs folder, and preloading the launcher."""
         self.hosts.start()
         self.launcher.preload()
         self.run_list.start()
         self.runs.refresh_queue_and_orphans()
 
     def device_warnings(self) -> Mapping[str, tuple[Problem, ...]]:
-        """Return the warnings about devices that the next run may use."""
+        """Return the warnings about devices for the next run."""
         alerts, machine = self.alerts.device_warnings, self.hosts.latest.get("")
         if machine is None:
             return alerts
@@ -97,7 +97,7 @@ class Workspace(QObject):
         self.has_run = True
 
     def close_run(self, run: RunFolder) -> None:
-        """Stop showing a run and, if it is on another machine, stop following it."""
+        """Stop showing a run. If it is on another machine, stop following it."""
         if self.followed.run is not None and run.path == self.followed.run.path:
             self.followed.close(wait=False)
         if self.session.run is not None and run.path == self.session.run.path:
@@ -105,7 +105,7 @@ class Workspace(QObject):
             self.has_run = False
 
     def page(self, name: str) -> Any:
-        """Return the page without a tab of that name; create it at its first use."""
+        """Return the page without a tab that has this name; create it if necessary."""
         if name not in self.created:
             self.created[name] = self.entries[name].create()
             self.page_created.emit(name, self.created[name])

@@ -1,1 +1,1 @@
-"""Form that creates a job, and the button that starts it."""
+"""Form that defines a job, and the button that starts it."""

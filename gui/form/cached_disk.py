@@ -1,6 +1,6 @@
-"""Cached answers of the disk and the network, refreshed on threads.
+"""Cached answers from the disk and the network, which are queried on worker threads.
 
-A network disk may never answer, but the window must not wait.
+A network disk may never answer, but the window must not wait for it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from engine.runs.resume import ResumableRun
 
 GRACE_S = 0.02
-"""Seconds to wait for answers, so that a change and its problems usually appear together."""
+"""Seconds to wait for answers, so that a change and its problems usually appear at the same time."""
 _SLOW_S = 0.2
-"""Seconds after which a disk counts as slow and may never answer."""
+"""Seconds without an answer after which a disk counts as slow; it may never answer."""
 _TYPING_MS = 250
-"""Milliseconds without typing before a slow disk is queried again, because each letter would need a thread."""
+"""Milliseconds without typing until a slow disk is queried again. Each letter would otherwise need a thread."""
 
 _NETWORK = "host"
-"""Kind of queries that a server answers. The start of a run doesn't wait for them."""
+"""Kind of the queries that a server answers. The start of a run doesn't wait for them."""
 
 _Question = tuple[str, Hashable]
 
@@ -40,10 +40,12 @@ class _Query(NamedTuple):
 
 
 class CachedDisk(QObject):
-    """Disk whose answers are None until they are known. Queries of one pass go between `start_pass` and `refresh`.
+    """Disk whose answers are None until they are known.
+
+    Each pass of queries starts with `start_pass` and ends with `refresh`.
 
     Signals:
-        changed(): An answer arrived or changed.
+        changed(): an answer has arrived or changed.
     """
 
     changed = Signal()
@@ -61,7 +63,10 @@ class CachedDisk(QObject):
 
     @property
     def unanswered(self) -> list[str]:
-        """Return the paths without an answer. Queries to the network are left out, because a run doesn't wait for them."""
+        """Return the paths without an answer, except those of network queries.
+
+        The start of a run doesn't wait for the network.
+        """
         asked = (question for question in self._asked if question not in self._answers)
         return [_path_text(question) for question in asked if question[0] != _NETWORK]
 
@@ -78,15 +83,16 @@ class CachedDisk(QObject):
         return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.reaches(host)))
 
     def standing(self, run: RunFolder) -> ResumableRun | None:
-        """Return the state of a run that determines if it can be resumed; None until it is known."""
+        """Return the state of a run that determines whether it can be resumed; None until it is known."""
         from engine.runs.resume import read_resumable
 
         return cast("ResumableRun | None", self._ask(("run", str(run.path)), lambda: read_resumable(run)))
 
     def start_pass(self, *, forget: bool = False) -> None:
-        """Start a pass of queries. Drop the answers that the last pass didn't use, or all if `forget`.
+        """Start a pass of queries.
 
-        Answers from the network stay until there are newer ones.
+        Answers that the last pass didn't use are deleted, or all if `forget`. Those from the network remain until there
+        are newer ones.
         """
         if forget:
             for question in [question for question in self._queries if question[0] != _NETWORK]:
@@ -100,7 +106,7 @@ class CachedDisk(QObject):
         self._asked = {}
 
     def refresh(self) -> bool:
-        """Run all queries of this pass, and wait briefly; return True if an answer arrived."""
+        """Run all queries of this pass and wait briefly; return True if an answer has arrived."""
         now = time.monotonic()
         of_disk = (query for question, query in self._queries.items() if question[0] != _NETWORK)
         if any(query.work.running and now - query.started > _SLOW_S for query in of_disk):

@@ -1,4 +1,4 @@
-"""Choices that the fields of a form offer, which depend on other fields, on the devices and on the catalogue."""
+"""Choices for the fields of a form, which depend on other fields, on the devices and on the catalogue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gui.widgets.editors import ChoiceEditor, IntEditor
 
 
 class FieldChoices:
-    """Updater of the choices that fields offer."""
+    """Updater for the choices of fields."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class FieldChoices:
         self.update_options()
 
     def update_models(self) -> None:
-        """Offer the models of the task, and replace a model of another task by the default."""
+        """Offer the models of the task. A model of another task is replaced by the default."""
         catalogue, editor = self._environment.catalogue, self._rows["model"].editor
         task = catalogue.task(self._text("task"))
         assert isinstance(editor, ModelPicker)
@@ -77,14 +77,14 @@ class FieldChoices:
                 size.set_value(None)  # it was chosen for another model
 
     def _name_image_size(self) -> None:
-        """Name the model's size of images in the field that leaves it to the model."""
+        """Show the model's image size in the field whose empty value means this size."""
         entry, editor = self._environment.catalogue.model(self._text("model")), self._rows["image_size"].editor
         assert isinstance(editor, IntEditor)
         size = entry.image_size if entry is not None else 0
         editor.set_empty(tr("auto ({size})").format(size=size) if size else tr("auto"))
 
     def update_metrics(self) -> None:
-        """Offer the metrics that can select the best checkpoint; reset the field if the task lacks the chosen one."""
+        """Offer the metrics that can select the best checkpoint. A metric of another task is reset."""
         row, task = self._rows["best_by"], self._environment.catalogue.task(self._text("task"))
         file = self._model_file(self._text("model")) if task is not None and task.file else None
         choices = metric_choices(self._environment.catalogue, task, file.measures if file is not None else ())
@@ -93,7 +93,7 @@ class FieldChoices:
         self._choice_editor("best_by").set_choices(choices)
 
     def update_losses(self) -> None:
-        """Offer the losses of the task; reset the field if the task lacks the chosen one."""
+        """Offer the losses of the task. A loss of another task is reset."""
         row, task = self._rows["loss"], self._environment.catalogue.task(self._text("task"))
         if task is None or not task.losses:
             return
@@ -108,7 +108,7 @@ class FieldChoices:
         self._options.offer(options, catalogue)
 
     def update_strategies(self) -> None:
-        """Mark strategies that the devices or the model rule out."""
+        """Mark strategies that can't be used with the devices or the model."""
         catalogue, devices = self._environment.catalogue, self._environment.devices
         editor, limits = self._choice_editor("strategy"), strategy_limits(catalogue, devices, self._text("model"))
         editor.set_marks(limits, device_kind_limits(catalogue, devices))
@@ -128,7 +128,7 @@ class FieldChoices:
 
     @property
     def resolved_strategy(self) -> str:
-        """Id of the strategy that would train on the checked devices."""
+        """Id of the strategy that would be used on the checked devices."""
         return resolve_strategy(self._text("strategy"), self._environment.devices)
 
     def _text(self, name: str) -> str:
@@ -141,7 +141,7 @@ class FieldChoices:
 
 
 def device_kind_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str, str]:
-    """Return the reasons that strategies can't run on these kinds of devices, by strategy."""
+    """Return the reasons why strategies can't run on these kinds of devices, by strategy."""
     kinds: set[DeviceKind] = {"cuda" if is_gpu(device) else "cpu" for device in devices}
     return {
         entry.id: tr("CUDA GPUs only") if entry.device_kinds == ("cuda",) else tr("CPU only")
@@ -151,7 +151,7 @@ def device_kind_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str
 
 
 def strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str, str]:
-    """Return the reasons that strategies are unavailable for these devices and this model, by strategy."""
+    """Return the reasons why strategies can't be used with these devices and this model, by strategy."""
     limits = {}
     entry = catalogue.model(model)
     for strategy in catalogue.strategies:
@@ -169,7 +169,7 @@ def strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) ->
 
 
 def _strategy_note(catalogue: Catalogue, chosen: str, limits: Mapping[str, str]) -> str:
-    """Return the summary of the chosen strategy and the number of unavailable ones by reason."""
+    """Return the summary of the selected strategy, and the number of unavailable ones by reason."""
     entry = catalogue.strategy(chosen)
     others = Counter(reason for strategy, reason in limits.items() if strategy != chosen)
     counts = [f"{count} ({reason})" for reason, count in others.most_common()]

@@ -1,4 +1,4 @@
-"""Consent to run a model file, which applies only to the current contents of the file."""
+"""Consent to run a model file, which is valid only for the current contents of the file."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from gui.widgets.layouts import hbox
 SHOWN_BYTES = 200_000
 _BLOCK_BYTES = 1 << 20
 _LINE_END = re.compile(r"\r\n|\r|\n")
-"""Pattern of Python's line terminators (the Python language reference, 2.1.2)."""
+"""Regular expression for Python's line terminators (Python language reference, 2.1.2)."""
 
 
 class _Program(NamedTuple):
-    """Start of a program's text, with hidden characters escaped, and the size of the remainder."""
+    """Start of a program's text with hidden characters escaped, and the size of the rest."""
 
     path: str
     text: str
@@ -37,10 +37,10 @@ class _Program(NamedTuple):
 
 
 class ConsentBar(QFrame):
-    """Bar that asks for consent to run one file; hidden without a question.
+    """Banner that asks for consent to run a model file; hidden if there is no question.
 
     Signals:
-        allowed(str): The user allowed the contents with this SHA-256.
+        allowed(str): the user has allowed the contents with this SHA-256.
     """
 
     allowed = Signal(str)
@@ -74,12 +74,12 @@ class ConsentBar(QFrame):
         self.hide()
 
     def ask(self, path: str, sha256: str | None, *, agreed: bool) -> None:
-        """Ask about a model file unless its contents are allowed.
+        """Ask for consent to run a model file, unless its contents are allowed.
 
         Args:
             path: Path of the file.
-            sha256: Hash of its contents; None if there is no readable file.
-            agreed: The user allowed these contents.
+            sha256: Hash of its contents; None if it can't be read.
+            agreed: True if the user has allowed these contents.
         """
         if sha256 is None or agreed:
             self._path = ""
@@ -115,7 +115,7 @@ class ConsentBar(QFrame):
         self._cut.setVisible(found.left_bytes > 0 and self._show.isChecked())
 
     def _agree(self) -> None:
-        """Allow the contents that the question showed, unless the file has changed since."""
+        """Allow the contents that the banner shows, unless the file has changed since."""
         in_background(partial(_agreed_to, self._path, self._sha256), self, self._agreed, reraise)
 
     def _agreed(self, found: tuple[str, str | None, str]) -> None:
@@ -131,7 +131,7 @@ class ConsentBar(QFrame):
 
 
 def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, str]:
-    """Save the consent if the file is unchanged; return the path, the current hash and an error message."""
+    """Save the consent if the file hasn't changed; return the path, the current hash and an error message."""
     sha256 = model_file_sha256(path)
     if sha256 is not None and sha256 == asked_sha256:
         try:

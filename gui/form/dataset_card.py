@@ -21,12 +21,12 @@ _BARS_HEIGHT = 190
 
 
 class DatasetCard(QFrame):
-    """Card with the inspection results of the folder in the form.
+    """Card with the inspection results for the folder in the form.
 
     Signals:
-        cancelled(): The user stopped the inspection of the folder.
-        gallery_wanted(int): The user wants to see large examples, starting at this index.
-        chosen(Choice): The user chose how to read the folder.
+        cancelled(): the user has cancelled the inspection.
+        gallery_wanted(int): the user wants to see large examples, starting at this index.
+        chosen(Choice): the user has chosen how to read the folder.
     """
 
     cancelled = Signal()
@@ -70,7 +70,7 @@ class DatasetCard(QFrame):
         self._fill(text, "", None)
 
     def show_progress(self, done: int, total: int) -> None:
-        """Show the progress of the inspection; `total` is 0 while unknown."""
+        """Show the progress of the inspection. `total` is 0 while it is unknown."""
         if self._progress.isHidden():
             self._fill(tr("Inspecting the folder…"), "", None)
             self._progress.show()
@@ -81,7 +81,7 @@ class DatasetCard(QFrame):
         self._detail.show()
 
     def show_report(self, report: DatasetReport) -> None:
-        """Show the report of a folder, or the possible readings of one that was not recognized."""
+        """Show the report on a folder, or the possible readings if it wasn't recognized."""
         if not report.format:
             text = dataset_format.question(report) if report.readings else tr("No dataset recognized in this folder.")
             self._fill(text, "", None)

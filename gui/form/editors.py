@@ -1,4 +1,4 @@
-"""Editors of the model and of its cuts."""
+"""Editors for the model and for its pipeline cuts."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _COMPLETIONS_WIDTH = 480
 
 
 class CutsEditor(Editor):
-    """Summary of the cuts with a button that opens the partition page.
+    """Summary of the pipeline cuts, with a button that opens their page.
 
     Signals:
-        requested(): Open the partition page.
+        requested(): the user wants to open the page.
     """
 
     requested = Signal()
@@ -67,10 +67,10 @@ def cuts_text(cuts: tuple[str, ...]) -> str:
 
 
 class ModelPicker(Editor):
-    """Field of the model, which shows titles; its value is the id of a model or the path of a file.
+    """Field for the model. It shows titles; its value is the id of a model or the path of a file.
 
     Signals:
-        facts_requested(): The list of models opened; the owner looks up what is known about them.
+        facts_requested(): the model list has been opened. The owner looks up facts about the models.
     """
 
     facts_requested = Signal()
@@ -99,7 +99,7 @@ class ModelPicker(Editor):
         self._file_tip = ""
         self._titles = {entry.id: entry.title for entry in models}
         self._last_set = ("", "")
-        """Text and value that were set last; the text may be the title of a model of another task."""
+        """Text and value that were set last. The text may be the title of another task's model."""
         self._models: tuple[ModelEntry, ...] = ()
         self._recommended: tuple[str, ...] = ()
         self.set_models(models)
@@ -107,7 +107,10 @@ class ModelPicker(Editor):
     def set_models(
         self, models: tuple[ModelEntry, ...], recommended: Sequence[str] = (), *, of_file: bool = False
     ) -> None:
-        """Offer models, the `recommended` ids first, and keep the value; with `of_file`, the task itself is a file."""
+        """Offer models, those with `recommended` ids first. The value doesn't change.
+
+        With `of_file`, the task is a Python file.
+        """
         self._models, self._recommended = models, tuple(recommended)
         self._file_tip = (
             tr("Choose your task's Python file")
@@ -152,7 +155,7 @@ class ModelPicker(Editor):
         file_dialogs.choose(self, self._file_tip, "", False, self.set_value)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Open the list by Alt+Down, as drop-down lists do."""
+        """Open the list on Alt+Down, as combo boxes do."""
         if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and _is_alt_down(event):
             self.open_panel()
             return True

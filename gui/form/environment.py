@@ -1,4 +1,4 @@
-"""Facts outside the form that validation depends on, shared by all forms of the window."""
+"""Facts outside of the form that affect validation, shared by all forms of the window."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class JobEnvironment:
     host_device_names: Mapping[str, str] = field(default_factory=dict)
     """Titles of devices on watched hosts, by the keys that jobs use."""
     host_problems: Mapping[str, str] = field(default_factory=dict)
-    """Reasons that hosts can't be reached, by host."""
+    """Reasons why hosts can't be reached, by host."""
     device_warnings: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
     """Active alerts about devices, as problems."""
     machine: Snapshot | None = None
     torch: TorchBuild | None = None
     queued: QueuedRuns = field(default_factory=dict)
     runs: tuple[RunSummary, ...] = ()
-    """All runs, the newest first, which estimates are based on."""
+    """All runs, newest first, which are the basis of estimates."""
     default_recipe: str = ""
-    """Default recipe of new jobs according to the settings; "" for the one that matches the job."""
+    """Default recipe for new jobs according to the settings; "" for the one that matches the job."""
     is_starting: bool = False
     """True while a run is being created."""
 
@@ -48,14 +48,14 @@ class JobEnvironment:
         return {**self.host_device_names, **{gpu.uuid: gpu_title(gpu) for gpu in gpus}}
 
     def device_kinds(self, devices: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the name of each device; None if one isn't known, as on other machines."""
+        """Return the name of each device; None if one is unknown, as on other machines."""
         if self.machine is None:
             return None
         known = {gpu.uuid: gpu.name for gpu in self.machine.gpus} | {CPU: self.machine.cpu.name}
         return tuple(known[device] for device in devices) if set(devices) <= known.keys() else None
 
     def device_memory_bytes(self, devices: Sequence[str]) -> int | None:
-        """Return the memory of the smallest of some devices; None if it isn't known."""
+        """Return the memory of the device that has the least; None if unknown."""
         if self.machine is None:
             return None
         known = {gpu.uuid: gpu.memory_total_bytes for gpu in self.machine.gpus}
@@ -64,7 +64,10 @@ class JobEnvironment:
         return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
 
     def hardware(self) -> tuple[Any, ...]:
-        """Return the machine facts that validation depends on; processes matter only on exclusive-mode GPUs."""
+        """Return the facts about the machine that affect validation.
+
+        Processes matter only on GPUs in exclusive mode.
+        """
         if self.machine is None:
             return ()
         gpus = tuple(
@@ -76,12 +79,12 @@ class JobEnvironment:
 
 
 def devices_text(devices: tuple[str, ...], names: dict[str, str]) -> str:
-    """Return a list such as "GPU 0, GPU 1" or "CPU, 2 workers, ws1 CPU"."""
+    """Describe devices as a list, as in "GPU 0, GPU 1" or "CPU, 2 workers, ws1 CPU"."""
     return ", ".join(device_texts(devices, names)) or tr("None selected; check one under Devices.")
 
 
 def device_texts(devices: tuple[str, ...], names: Mapping[str, str]) -> list[str]:
-    """Return the title of each GPU, and one text for each machine's CPU workers.
+    """Return the title of each GPU, and a text for the CPU workers of each machine.
 
     Args:
         devices: Devices of a job.

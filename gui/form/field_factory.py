@@ -1,4 +1,4 @@
-"""Rows of the form's fields and options, with an editor for each kind of field."""
+"""Rows for the form's fields and options, with an editor for each type of field."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ FINDER_TIPS = {
     "batch_size": tr("Finds the largest batch size that fits, and measures the speed of each size"),
     "learning_rate": tr("Finds a learning rate with a short training at a rising rate"),
 }
-"""Tool tips of the buttons that open a field's finder, by field."""
+"""Tool tips of the buttons that open finders, by field."""
 
 
 class FindButton(QToolButton):
-    """Button next to a field's editor that opens the field's finder."""
+    """Button next to an editor that opens the finder for the field."""
 
     def __init__(self, row: FieldRow) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class FindButton(QToolButton):
 
 
 def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
-    """Return a row for `field` with its default value."""
+    """Create a row for `field` with its default value."""
     editor = _editor(field, catalogue)
     editor.set_value(field.default)
     return FieldRow(field, editor, field.default, stacked)
@@ -88,7 +88,7 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
 
 
 def choices_of(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
-    """Return the choices of a field as (value, title, help); none for a free field."""
+    """Return the choices of a field as (value, title, help); an empty list if any value is possible."""
     if field.name == "task":
         return [(task.id, task.title, "") for task in catalogue.tasks]
     if field.name == "strategy":
@@ -116,15 +116,15 @@ def metric_choices(
 
 
 PREFIX = "options."
-"""Prefix of an option's name in problems."""
+"""Prefix of option names in problems."""
 
 
 class OptionRows(QWidget):
-    """Rows of the options, hidden if there are none. Values are kept while their options are not offered.
+    """Rows for the options; hidden if there are none. Options that aren't offered keep their values.
 
     Signals:
-        edited(): A value may have changed.
-        chosen(Choice): The user chose a remedy for a problem.
+        edited(): a value may have changed.
+        chosen(Choice): the user has selected a remedy for a problem.
     """
 
     edited = Signal()
@@ -159,16 +159,16 @@ class OptionRows(QWidget):
         self.setVisible(bool(fields))
 
     def values(self) -> dict[str, Any]:
-        """Return the options with non-default values."""
+        """Return the options whose values aren't the default."""
         return {name: row.value() for name, row in self.rows.items() if row.value() != row.default}
 
     def set_values(self, values: Mapping[str, Any]) -> None:
-        """Show these values, and the defaults of other options."""
+        """Show these values, and the defaults of the other options."""
         self._set = dict(values)
         self._show_set()
 
     def label(self, field: str) -> str | None:
-        """Return the label of a problem's field; None if the field isn't a visible option."""
+        """Return the label of a problem's field; None if that isn't a visible option."""
         row = self.rows.get(field.removeprefix(PREFIX)) if field.startswith(PREFIX) else None
         return row.field.label if row is not None else None
 

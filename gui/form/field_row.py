@@ -1,4 +1,4 @@
-"""Row of one field of a job, and a collapsible group of rows."""
+"""Row for a field of a job, and a collapsible group of rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from gui.widgets.labels import ElidedLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
 
 _ELIDED_NOTES = ("model", "strategy", "recipe")
-"""Fields whose note takes one line, because it changes with other fields and would move those below."""
+"""Fields whose note has a single line. It changes with other fields, and would otherwise move the rows below."""
 
 
 class FieldRow(LabelledField):
-    """Field of a job. While it has no effect, the row is hidden and its value is the default; the editor keeps its text.
+    """Row for a field of a job.
+
+    While the field has no effect, the row is hidden and has the default value; the editor keeps its text.
 
     Signals:
-        edited(): The value may have changed.
+        edited(): the value may have changed.
     """
 
     edited = Signal()
@@ -36,9 +38,9 @@ class FieldRow(LabelledField):
         """Value that the reset button restores and that counts as unchanged."""
         self.has_effect, self.is_filtered_out = True, False
         self._is_adjusted = False
-        """The note says why a typed value was replaced."""
+        """True if the note explains why a typed value was replaced."""
         self.locked = ""
-        """Reason that the field can't be changed now; "" if it can."""
+        """Reason why the field can't be changed; "" if it can."""
         self._problems: tuple[Problem, ...] = ()
         self.reset = reset_button(
             lambda: self.set_value(self.standard),
@@ -66,7 +68,7 @@ class FieldRow(LabelledField):
         self.editor.set_value(value)
 
     def set_effect(self, has_effect: bool) -> None:
-        """Show or hide the field, which has no effect with some values of other fields."""
+        """Show the field if it has an effect, otherwise hide it. The values of other fields determine this."""
         if has_effect != self.has_effect:
             self.has_effect = has_effect
             self._update_visibility()
@@ -79,7 +81,7 @@ class FieldRow(LabelledField):
             self._update_visibility()
 
     def set_standard(self, value: Any, reset_tip: str) -> None:
-        """Let the reset button restore `value`, with this tool tip."""
+        """Make the reset button restore `value`, and set its tool tip."""
         self.standard = value
         self.reset.setToolTip(reset_tip)
         self._edited()
@@ -144,12 +146,15 @@ class FieldRow(LabelledField):
 
 
 class CollapsibleSection(QWidget):
-    """Titled group of rows, collapsed at first, with a summary while it is collapsed."""
+    """Group of rows with a title. It is initially collapsed, and then shows a summary."""
 
     def __init__(
         self, title: str, rows: Sequence[FieldRow], *others: QWidget, revealed: Sequence[Severity] = ("error",)
     ) -> None:
-        """Create a section with `rows` and, below them, `others`, that opens for problems of the `revealed` severities."""
+        """Create a section with `rows`, and `others` below them.
+
+        It opens if there are problems of the severities in `revealed`.
+        """
         super().__init__()
         self._revealed, self._problems = revealed, list[Problem]()
         self.title = title
@@ -180,7 +185,7 @@ class CollapsibleSection(QWidget):
         return self.button.isChecked()
 
     def set_summary(self, text: str) -> None:
-        """Show `text`, a summary of the section's values, while the section is collapsed."""
+        """Set the summary of the values that is visible while the section is collapsed."""
         self.summary.setText(text)
         self.summary.setToolTip(text)
         self._count()

@@ -1,4 +1,4 @@
-"""Fields of the job on screen: a row for each, with the values that the user sees."""
+"""Rows for all fields of the visible job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, PathEditor
 
 STACKED_FIELDS = ("epochs", "batch_size", "image_size")
-"""Fields that are placed side by side, each below its label."""
+"""Fields that are next to each other, with labels above them."""
 MAIN_FIELDS = ("dataset", "model", "encoder", *STACKED_FIELDS)
 """Fields that are always visible."""
 METHOD = tr("Recipe and strategy")
@@ -43,16 +43,16 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         for group, title in _SECTION_TITLES.items()
     },
 }
-"""Fields of the collapsible sections, by title."""
+"""Fields in the collapsible sections, by title."""
 
 
 def section_of(name: str) -> str:
-    """Return the title of the section with the field `name`; "" for a field that is always visible."""
+    """Return the title of the section that contains the field `name`; "" for a field that is always visible."""
     return next((title for title, names in SECTIONS.items() if name in names), "")
 
 
 class JobFields(QObject):
-    """Rows of a job's fields and options, and buttons that find values for some of them."""
+    """Rows for the fields and options of a job, some of which have a button that finds a value."""
 
     def __init__(self, catalogue: Catalogue, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -71,22 +71,22 @@ class JobFields(QObject):
         self.options.set_values(job.options)
 
     def values(self) -> dict[str, Any]:
-        """Return the values of the fields and options as in a `job.toml`."""
+        """Return the values of fields and options in the form of a `job.toml`."""
         values = {name: row.value() for name, row in self.rows.items()}
         values["cuts"] = list(values["cuts"])
         values["options"] = self.options.values()
         return values
 
     def editor_values(self) -> dict[str, Any]:
-        """Return the values in the editors, including those of fields without an effect."""
+        """Return the values in all editors, including those of fields without effect."""
         return {name: row.editor.value() for name, row in self.rows.items()}
 
     def without_effect(self) -> set[str]:
-        """Return the names of the fields that have no effect with the current values of others."""
+        """Return the names of fields that have no effect because of the values of others."""
         return {name for name, row in self.rows.items() if not row.has_effect}
 
     def title_of_value(self, name: str) -> str:
-        """Return the text that shows the value of a field."""
+        """Return the displayed value of a field."""
         editor = self.rows[name].editor
         if editor is self.model:
             return self.model.title()
@@ -94,23 +94,23 @@ class JobFields(QObject):
         return editor.titles.get(value, value) if isinstance(editor, ChoiceEditor) else value
 
     def label_of(self, problem: Problem) -> str:
-        """Return the label of the field that a problem belongs to."""
+        """Return the label of the field to which a problem belongs."""
         if problem.field in FIELDS:
             return FIELDS[problem.field].label
         return self.options.label(problem.field) or "the run"
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
-        """Mark each field with its problems."""
+        """Show problems next to their fields."""
         self.options.show_problems(problems)
         for name, row in self.rows.items():
             row.show_problems(tuple(problem for problem in problems if problem.field == name))
 
     def has_place_for(self, problem: Problem) -> bool:
-        """Return True if a row on screen shows the problem."""
+        """Return True if a visible row shows the problem."""
         return problem.field in self.rows or problem.field.removeprefix(PREFIX) in self.options.rows
 
     def lock(self, reasons: Mapping[str, str]) -> None:
-        """Lock fields for these reasons, by name; "" unlocks a field."""
+        """Lock fields for the given reasons, by name; "" unlocks a field."""
         for name, reason in reasons.items():
             self.rows[name].lock(reason)
 

@@ -1,4 +1,7 @@
-"""Fields that follow others until the user sets them: format and task follow the folder, the model the task."""
+"""Fields that follow others until the user sets them.
+
+Format and task follow the folder; the model follows the task.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ RECOGNIZE = ("", tr("Recognize"), tr("Reads the folder by what its files show"))
 
 
 class FormatChoice(QObject):
-    """Field of the dataset format, which offers the formats found in the folder.
+    """Field for the dataset format, which offers the formats that were found in the folder.
 
-    It returns to "Recognize" when the user chooses another folder.
+    It returns to "Recognize" when the user selects another folder.
     """
 
     def __init__(self, rows: Mapping[str, FieldRow], recipes: RecipeFollower, parent: QObject) -> None:
@@ -37,7 +40,7 @@ class FormatChoice(QObject):
         self._row.edited.connect(self._on_format_edited)
 
     def follow(self, report: DatasetReport | None) -> None:
-        """Add the formats in `report` to the choices, and show the one that was recognized."""
+        """Offer the formats in `report`, and show the recognized one."""
         if report is None:
             return
         self._titles |= dict(_formats_in(report))
@@ -71,7 +74,7 @@ class FormatChoice(QObject):
 
 
 def _formats_in(report: DatasetReport) -> Iterator[tuple[str, str]]:
-    """Yield the formats that the report names, with their titles."""
+    """Yield the ids and titles of the formats in the report."""
     if report.format:
         yield report.format, dataset_format.title(report)
     for reading in report.readings:
@@ -84,14 +87,14 @@ def _formats_in(report: DatasetReport) -> Iterator[tuple[str, str]]:
 
 
 def sample_job() -> Job:
-    """Return a job on the sample dataset."""
+    """Return a job for the sample dataset."""
     return Job.from_fields(dataset=str(paths.sample_dataset()))
 
 
 class TaskDetection(QObject):
-    """Follower that sets the task according to a new folder, like `footplate train FOLDER`, until the user sets it.
+    """Updater that sets the task for a new folder, as `footplate train FOLDER` does, until the user sets it.
 
-    The task of a loaded job stays.
+    The task of a loaded job doesn't change.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class TaskDetection(QObject):
         rows["task"].edited.connect(self._on_task_edited)
 
     def follow(self, report: DatasetReport) -> bool:
-        """Set the task that `report` suggests; return True if the folder must be inspected again for that task."""
+        """Set the task that `report` suggests; return True if the folder must be inspected again for this task."""
         task = self._environment.catalogue.task_of(report.other) if self._is_active and report.other else None
         if task is None:
             return False
@@ -125,11 +128,11 @@ _FIELDS = ("model", "encoder")
 
 
 class ModelFollower(QObject):
-    """Follower that keeps model and encoder at the task's best default until the user changes one of them.
+    """Updater that keeps model and encoder at the task's best default until the user changes one of them.
 
     Attributes:
         is_active: True while the default is followed. A loaded job keeps its model.
-        reason: Phrase with the default and the reason for it; "" for any other model.
+        reason: Phrase that names the default and the reason for it; "" for any other model.
     """
 
     def __init__(
@@ -150,7 +153,7 @@ class ModelFollower(QObject):
             rows[name].reset.clicked.connect(self._on_reset)
 
     def follow(self, devices: tuple[str, ...]) -> None:
-        """Update the default model of a job on `devices`."""
+        """Update the default model for a job on `devices`."""
         catalogue = self._environment.catalogue
         task = catalogue.task(str(self._rows["task"].value()))
         if task is None:
@@ -179,5 +182,5 @@ class ModelFollower(QObject):
             self.is_active = False
 
     def _on_reset(self) -> None:
-        """Follow the default again once neither field has a value that the user chose."""
+        """Follow the default again if the user has reset both fields."""
         self.is_active = not (self._recipes.paused or any(self._rows[name].changed for name in _FIELDS))

@@ -1,4 +1,4 @@
-"""Form with a field for every value in a job."""
+"""Form with a field for each value of a job."""
 
 from __future__ import annotations
 
@@ -43,17 +43,19 @@ from gui.translation import tr
 from gui.widgets.layouts import vbox
 
 _FIRST_FIELDS = dict(zip(STEPS, ("dataset", "recipe", "strategy"), strict=True))
-"""First field of each step to training."""
+"""First field of each step of the form."""
 _LOCKED_WHEN_RESUMING = tr("Can't be changed when resuming. Fork the run to change it.")
 
 
 class JobForm(JobSignals):
-    """Fields of one job: the user's new job, or a job prefilled from another run.
+    """Form for one job: the user's new job, or a job that is prefilled from another run.
 
-    The submit bar shows the state of the form while the form is current (see `set_current`).
+    While the form is current (see `set_current`), the submit bar shows its state. It has the signals of `JobSignals`,
+    and this
+    one.
 
-    Signals are those of `JobSignals`, and:
-        choice_made(Choice): The user chose a remedy, which sets fields.
+    Signals:
+        choice_made(Choice): the user has selected a remedy that sets fields.
     """
 
     choice_made = Signal(object)
@@ -70,7 +72,7 @@ class JobForm(JobSignals):
         self.reason, self.train, self.copy, self.steps = bar.reason, bar.train, bar.copy, bar.steps
         self.environment = environment or JobEnvironment()
         self.prefill = prefill
-        """Job of another run in this form; None in the form of a new job."""
+        """Content that was taken from another run; None in the form for a new job."""
         self.problems: list[Problem] = []
         self.job: Job | None = None
         self._is_current, self._is_validating = True, False
@@ -122,7 +124,7 @@ class JobForm(JobSignals):
         self.recipes.reset()
 
     def set_job(self, job: Job) -> None:
-        """Show `job`, except its devices."""
+        """Show `job`, except for its devices."""
         self.validator.trusted_sha256 = job.model.model_file_sha256
         with self.recipes.loading():
             self.fields.set_job(job)
@@ -132,20 +134,20 @@ class JobForm(JobSignals):
         self.rows[name].set_value(value)
 
     def field_value(self, name: str) -> Any:
-        """Return the value of a field; its default while the field has no effect."""
+        """Return the value of a field, or its default while the field has no effect."""
         return self.rows[name].value()
 
     def focus_field(self, name: str) -> None:
-        """Open the section of a field, scroll to the field and move the keyboard to it."""
+        """Open the section of a field, scroll to the field, and focus it."""
         self.body.focus_field(name)
 
     def focus_step(self, step: str, problem: Problem | None) -> None:
-        """Move the keyboard focus to the field with the problem, or to the first field of the step."""
+        """Focus the field with the problem, or the first field of the step."""
         first = _FIRST_FIELDS[step]
         self.focus_field(problem.field if problem is not None and problem.field in self.rows else first)
 
     def browse(self) -> None:
-        """Open the dialog that chooses the dataset folder."""
+        """Open a dialog to choose the dataset folder."""
         self.fields.dataset.open_browser()
 
     @property
@@ -153,7 +155,7 @@ class JobForm(JobSignals):
         return self.fields.cuts
 
     def values(self) -> dict[str, Any]:
-        """Return the values of the job as in a `job.toml`."""
+        """Return the values of the job in the form of a `job.toml`."""
         values = self.fields.values()
         values["devices"] = list(self.environment.devices)
         values["model_file_sha256"] = self.validator.model_file_sha256(str(self.field_value("model")))
@@ -163,7 +165,7 @@ class JobForm(JobSignals):
 
     @property
     def is_edited(self) -> bool:
-        """Return True if the user changed a field of the prefilled job."""
+        """Return True if the user has changed a field of the prefilled job."""
         return self.fields.editor_values() != self._initial_values
 
     # Environment
@@ -181,14 +183,14 @@ class JobForm(JobSignals):
         return self.environment.device_names()
 
     def set_catalogue(self, catalogue: Catalogue) -> None:
-        """Offer the entries of a catalogue to which plug-ins were added."""
+        """Offer the entries of a catalogue to which plug-ins have been added."""
         self.environment.catalogue = catalogue
         self.choices.update_all()
         self.inspection.restart()
         self.validate()
 
     def set_devices(self, devices: tuple[str, ...]) -> None:
-        """Train on these devices, which the user checked in the devices panel."""
+        """Use the devices that the user has checked in the devices panel."""
         if devices != self.environment.devices:
             self.environment.devices = devices
             self.choices.show_effects()
@@ -196,14 +198,14 @@ class JobForm(JobSignals):
             self._validate_timer.start()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Receive a snapshot of this machine; validate again if facts have changed on which jobs depend."""
+        """Receive a snapshot of this machine. Validate again if facts that affect validation have changed."""
         self.environment.machine, self.environment.torch = snapshot, installed_torch()
         known, self._hardware = self._hardware, self.environment.hardware()
         if known != self._hardware:
             self._validate_timer.start()
 
     def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> None:
-        """Set the titles of the devices on all hosts, and the reasons that hosts can't be reached."""
+        """Set the titles of the devices on all hosts, and the reasons why hosts can't be reached."""
         environment = self.environment
         if (names, problems) != (environment.host_device_names, environment.host_problems):
             environment.host_device_names, environment.host_problems = dict(names), dict(problems)
@@ -216,12 +218,12 @@ class JobForm(JobSignals):
             self._validate_timer.start()
 
     def set_report(self, report: DatasetReport | None) -> None:
-        """Set the inspection results of the dataset folder."""
+        """Set the inspection results for the dataset folder."""
         if report is None or not self.task_detection.follow(report):
             self.inspection.set_report(report)
 
     def set_runs(self, runs: tuple[RunSummary, ...]) -> None:
-        """Set all runs, newest first, on which estimates are based."""
+        """Set all runs, newest first, which are the basis of estimates."""
         self.environment.runs = runs
         self.estimator.set_runs(runs)
 
@@ -245,7 +247,7 @@ class JobForm(JobSignals):
     # Start of a run
 
     def start(self, **extra: Any) -> None:
-        """Request the run of this job, with `extra` fields, once it is validated against the current disk."""
+        """Request a run of this job as soon as it has been validated against the disk; `extra` overrides fields."""
         self.submission.schedule(extra)
         self.validate(forget_disk=True)
 
@@ -256,19 +258,19 @@ class JobForm(JobSignals):
         self.validate()
 
     def set_warnings(self, problems: Sequence[Problem]) -> None:
-        """Mark fields with the problems that prevented a trial of the job, until the next edit."""
+        """Show the problems that prevented a trial of the job next to their fields, until the next edit."""
         warnings = [msgspec.structs.replace(problem, severity="warning") for problem in problems]
         self.submission.start_problems = warnings
         self.validate()
 
     def set_starting(self, is_starting: bool) -> None:
-        """Disable Train while a run is created."""
+        """Disable the Train button while a run is being created."""
         self.environment.is_starting = is_starting
         self.validate()
 
     @property
     def checking(self) -> bool:
-        """Return True while the dataset folder is inspected."""
+        """Return True while the dataset folder is being inspected."""
         return self.inspection.checking
 
     @property
@@ -351,7 +353,7 @@ class JobForm(JobSignals):
     # Validation
 
     def validate(self, *, forget_disk: bool = False) -> None:
-        """Update the job, its problems and the submit bar with the known answers of the disk.
+        """Update the job, its problems and the submit bar from the known answers of the disk.
 
         Later answers cause another validation. `forget_disk` discards earlier answers.
         """
@@ -378,7 +380,7 @@ class JobForm(JobSignals):
 
     @property
     def is_validation_pending(self) -> bool:
-        """Return True if the form changed after the last validation."""
+        """Return True if the form has changed since the last validation."""
         return self._validate_timer.isActive()
 
     @property
@@ -410,7 +412,7 @@ class JobForm(JobSignals):
             self.readiness.show_estimate(self.estimator.request, self.estimator.estimate)
 
     def _look_up_models(self) -> None:
-        """Look up weights and estimates of the models in the list that has just opened."""
+        """Look up weights and estimates for the models in the list, which has just been opened."""
         panel, models = self.fields.model.panel, self.catalogue.models_of(str(self.field_value("task")))
         encoder, catalogue = str(self.field_value("encoder")), self.catalogue
         estimates = self.estimator.by_model({entry.id: entry.image_size for entry in models})
@@ -429,7 +431,7 @@ class JobForm(JobSignals):
         self.consent.ask(model, sha256, agreed=agreed)
 
     def apply(self, choice: Choice) -> None:
-        """Set the fields of a choice, and move the keyboard focus to the topmost one in the form."""
+        """Set the fields of a choice, and focus the topmost of them."""
         for name, value in choice.values.items():
             self.set_field(name, value)
         names = sorted(choice.values, key=lambda name: ("", *SECTIONS).index(section_of(name)))

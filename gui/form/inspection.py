@@ -1,4 +1,4 @@
-"""Inspection of the dataset folder on screen: schedule and results."""
+"""Inspection of the dataset folder: scheduling and results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _TYPING_MS = 250
 
 
 class Inspection(QObject):
-    """Requester of an inspection whenever the dataset folder or its split changes.
+    """Controller that requests an inspection whenever the dataset folder or its split changes.
 
     Signals:
-        wanted(Job | None): Inspect the folder of this job, in which only the relevant fields are set; None to cancel.
-        changed(): The results or the state changed.
+        wanted(Job | None): the dataset folder of this job should be inspected; None cancels. Only relevant fields are
+            set.
+        changed(): the results or the state have changed.
     """
 
     wanted = Signal(object)
@@ -47,11 +48,11 @@ class Inspection(QObject):
 
     @property
     def card_text(self) -> str:
-        """Text of the card about the folder."""
+        """Text for the card about the folder."""
         return self._card.text()
 
     def set_report(self, report: DatasetReport | None) -> None:
-        """Set the results of the folder's inspection."""
+        """Set the results of the inspection."""
         self.report = report
         self.checking = False
         if report is not None:
@@ -64,7 +65,7 @@ class Inspection(QObject):
         self._on_edited()
 
     def adopt(self, other: Inspection) -> None:
-        """Adopt the results of another form if they are about the same folder."""
+        """Use the results of another form if they are about the same folder."""
         if other.report is not None and other.report is not self.report and self._values() == other._requested:
             self._requested = other._requested
             self.set_report(other.report)

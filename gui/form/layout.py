@@ -1,4 +1,4 @@
-"""Arrangement of a form: main fields, then sections with the other fields, in one column or two."""
+"""Layout of a form: main fields, then sections with the other fields, in one column or two."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 _MAX_MIN_WIDTH = 500
-"""Maximum width in pixels that the fields require. Wider content, as with large texts, scrolls."""
+"""Maximum width in pixels that the fields may require. Wider content, as with large texts, scrolls."""
 _TWO_COLUMNS = 780
-"""Least width for two columns, in pixels at a text size of 100 %."""
+"""Minimum width for two columns, in pixels at a text size of 100 %."""
 _MAX_COLUMN = 720
 
 
@@ -91,7 +91,7 @@ class FormLayout(QWidget):
         return next(section for section in self.sections if section.title == title)
 
     def focus_field(self, name: str, *, flash: bool = True) -> None:
-        """Open the section of a field, scroll to the field and move the keyboard focus to it."""
+        """Open the section of a field, scroll to the field, and focus it."""
         self._reveal(name)
         control = self._fields.rows[name].editor.control
         control.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -101,12 +101,12 @@ class FormLayout(QWidget):
             self._flash(name)
 
     def point_at(self, name: str) -> None:
-        """Scroll to a field and mark it for a moment, without moving the keyboard focus."""
+        """Scroll to a field and highlight it for a moment, without focusing it."""
         self._reveal(name)
         self._flash(name)
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
-        """Mark the fields with their problems, and open the sections with errors."""
+        """Show problems next to their fields, and open the sections that contain errors."""
         self._fields.show_problems(problems)
         self.devices_problems.show_problems(tuple(problem for problem in problems if problem.field == "devices"))
         for section in self.sections:

@@ -1,4 +1,4 @@
-"""Panel with the models of a task and facts about them, which users can search, filter, sort and choose from."""
+"""Popup with the models of a task and facts about them, which can be searched, filtered and sorted."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from gui.widgets.row_model import Column, RowModel, RowTable
 
 _SIZE = QSize(920, 520)
 _WIDEST = (220, 130, 100, 160, 240)
-"""Maximum widths in pixels of the columns except the last one."""
+"""Maximum widths of all columns except the last one, in pixels."""
 _ROW_LEADING = 16
-"""Space in pixels above and below the text of a row; rows have 32 pixels at a text size of 100 %."""
+"""Space in pixels above and below the text in a row. At a text size of 100 %, rows are 32 pixels high."""
 _ALL = ""
 
 
 class WeightsState(NamedTuple):
-    """Pretrained weights of a model: text for users, bytes to download (infinite without weights), and licence."""
+    """Pretrained weights of a model: display text, bytes to download (infinite without weights), and license."""
 
     text: str
     missing_bytes: float
@@ -45,8 +45,8 @@ class OfferedModel:
     """Model in the list.
 
     Attributes:
-        command: Command that installs missing packages of the model; "" if none are missing.
-        weights: State of its weights; None until it has been looked up.
+        command: Command that installs missing packages; "" if none are missing.
+        weights: State of the weights; None until it has been looked up.
         estimate: Time and memory of the job with this model; None if unknown.
     """
 
@@ -81,11 +81,11 @@ _COLUMNS: tuple[Column[OfferedModel], ...] = (
 
 
 _ACCURACY = 4
-"""Position of the column with accuracies."""
+"""Index of the column with accuracies."""
 
 
 class OfferedModels(RowModel[OfferedModel]):
-    """Item model of the list. Recommended models are first in every sort order."""
+    """Item model of the list. Recommended models are always first."""
 
     columns = _COLUMNS
 
@@ -114,10 +114,11 @@ class OfferedModels(RowModel[OfferedModel]):
 class ModelPanel(QFrame):
     """Popup with the models of a task.
 
-    The keyboard stays in the search box: Up, Down, Page Up and Page Down move through the list, Enter chooses, Escape closes.
+    The focus stays in the search field: Up, Down, Page Up and Page Down move through the list, Enter selects, Escape
+    closes.
 
     Signals:
-        chosen(str): The user chose the model with this id.
+        chosen(str): the user has selected the model with this id.
     """
 
     chosen = Signal(str)
@@ -160,7 +161,7 @@ class ModelPanel(QFrame):
         self._select(self.model.position(current) or 0)
 
     def set_facts(self, weights: Mapping[str, WeightsState], estimates: Mapping[str, Estimate]) -> None:
-        """Add facts about models, by id, once they are known."""
+        """Add facts about models, by id, when they become known."""
         self._offered = [
             replace(row, weights=weights.get(row.entry.id), estimate=estimates.get(row.entry.id))
             for row in self._offered
@@ -169,7 +170,7 @@ class ModelPanel(QFrame):
         self._fit()
 
     def open_below(self, field: QWidget) -> None:
-        """Open the panel below `field`, within its screen, with the keyboard in the search box."""
+        """Open the popup below `field`, but within the screen, and focus the search field."""
         screen = field.screen().availableGeometry()
         size = QSize(theme.scaled(_SIZE.width()), theme.scaled(_SIZE.height()))
         self.setFixedSize(size.boundedTo(screen.size()))
@@ -182,7 +183,7 @@ class ModelPanel(QFrame):
         self.search.setFocus()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Let keys pressed in the search box move through the list."""
+        """Let keys in the search field move through the list."""
         if not isinstance(event, QKeyEvent) or event.type() != QEvent.Type.KeyPress:
             return super().eventFilter(watched, event)
         row, last = self.table.currentIndex().row(), self.model.count() - 1
@@ -198,7 +199,7 @@ class ModelPanel(QFrame):
         return True
 
     def _filter(self) -> None:
-        """Show the models that contain all typed words and belong to the chosen family."""
+        """Show the models that contain all typed words and belong to the selected family."""
         words, family = self.search.text().lower().split(), self.family.currentData()
         current = self.table.currentIndex().row()
         key = self.model.key_of(self.model.rows[current]) if 0 <= current < self.model.count() else ""
@@ -212,7 +213,7 @@ class ModelPanel(QFrame):
         self._select(position if position is not None and not words else 0)
 
     def _sort(self, column: int) -> None:
-        """Sort by a column, the best accuracy first and otherwise the smallest value."""
+        """Sort by a column: accuracies from high to low, other values from low to high."""
         is_best_first = column == _ACCURACY
         self.table.sortByColumn(column, Qt.SortOrder.DescendingOrder if is_best_first else Qt.SortOrder.AscendingOrder)
 
@@ -243,7 +244,7 @@ def _searched(entry: ModelEntry) -> str:
 
 
 def _accuracy(published: str) -> tuple[str, float] | None:
-    """Parse "ImageNet 80.9 % top-1, torchvision" into dataset and number for sorting; None without a number."""
+    """Parse "ImageNet 80.9 % top-1, torchvision" to a dataset and a number, for sorting; None without a number."""
     for word in published.split():
         try:
             return published.partition(word)[0], float(word)
@@ -260,7 +261,7 @@ def _estimate_text(estimate: Estimate | None) -> str:
 
 
 def about_model(row: OfferedModel) -> str:
-    """Return a line with the facts about a model that don't fit into its row."""
+    """Return a line with those facts about a model that don't fit into its row."""
     if row.command:
         return tr("Needs an extra package: {command}").format(command=row.command)
     entry = row.entry
@@ -276,12 +277,12 @@ def about_model(row: OfferedModel) -> str:
 
 
 def millions(count: int) -> str:
-    """Return a number of parameters such as "25.6 M"."""
+    """Format a number of parameters, as in "25.6 M"."""
     return f"{localised(count / 1e6, 1)} M" if count >= 1e5 else localised(count)
 
 
 def weights_states(models: Iterable[ModelEntry], catalogue: Catalogue, encoder: str) -> dict[str, WeightsState]:
-    """Return the state of each model's weights on the disk, by id; `encoder` is used by models that need one."""
+    """Return the state of each model's weights on disk, by id; `encoder` is used by models that need one."""
     return {
         entry.id: _weights_state(weights_of(Job.from_fields(model=entry.id, encoder=encoder), catalogue))
         for entry in models

@@ -1,4 +1,4 @@
-"""Panel with the form of the user's new job, or a second form prefilled from another run."""
+"""Panel with the form for the user's new job, and a second form that is prefilled from another run."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ from gui.widgets.layouts import hbox, vbox
 
 
 class JobPanel(JobSignals):
-    """Stack of the user's form and at most one prefilled form, above the submit bar.
+    """Panel with the user's form and at most one prefilled form, above the submit bar.
 
-    Signals are those of `JobSignals` of its forms, and:
-        inspected(): The inspection results of the current dataset folder changed.
-        gallery_requested(int): Show large examples from the dataset, starting at this index.
-        devices_requested(tuple): Check these devices in the devices panel.
+    It has the signals of `JobSignals`, which its forms emit, and these.
+
+    Signals:
+        inspected(): the inspection results for the current dataset folder have changed.
+        gallery_requested(int): the user wants to see large examples from the dataset, starting at this index.
+        devices_requested(tuple): these devices should be checked in the devices panel.
     """
 
     inspected = Signal()
@@ -49,9 +51,9 @@ class JobPanel(JobSignals):
         self._own_devices: tuple[str, ...] = ()
         self._stack = QStackedWidget()
         self.own_form = self._add_form(None)
-        """Form of the user's new job, even if it is not on screen."""
+        """Form for the user's new job, even if it isn't visible."""
         self.form = self.own_form
-        """Form on screen."""
+        """Visible form."""
         self._make_banner()
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
         self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
@@ -74,12 +76,15 @@ class JobPanel(JobSignals):
         self.set_field("dataset", folder)
 
     def browse(self) -> None:
-        """Open the dialog that chooses the dataset folder of a new job."""
+        """Open a dialog to choose the dataset folder of a new job."""
         self._unlock("dataset")
         self.form.browse()
 
     def apply(self, choice: Choice) -> None:
-        """Set the fields of a choice, in the user's form if the prefilled one locks a field, or check its devices."""
+        """Apply a choice: set its fields, or check its devices.
+
+        If the prefilled form locks one of the fields, they are set in the user's form.
+        """
         if "devices" in choice.values:
             self.devices_requested.emit(tuple(str(choice.values["devices"]).split(",")))
             return
@@ -88,19 +93,19 @@ class JobPanel(JobSignals):
         self.form.apply(choice)
 
     def start(self, **extra: Any) -> None:
-        """Request the run of the job on screen, with `extra` fields."""
+        """Request a run of the visible job; `extra` overrides fields."""
         self.form.start(**extra)
 
     def set_report(self, report: DatasetReport | None) -> None:
-        """Pass the inspection results of the dataset folder to the current form."""
+        """Pass the inspection results for the dataset folder to the current form."""
         self.form.set_report(report)
 
     def set_warnings(self, problems: Sequence[Problem]) -> None:
-        """Mark fields of the current form with the problems that prevented a trial of the job."""
+        """Show the problems that prevented a trial next to the fields of the current form."""
         self.form.set_warnings(problems)
 
     def set_devices(self, devices: tuple[str, ...]) -> None:
-        """Set the job's devices to those that the user checked in the devices panel."""
+        """Use the devices that the user has checked in the devices panel."""
         self.form.set_devices(devices)
 
     def show_new(self, job: Job) -> None:
@@ -109,12 +114,12 @@ class JobPanel(JobSignals):
         self.form.show_new(job)
 
     def set_job(self, job: Job) -> None:
-        """Show `job` in the user's form, except its devices."""
+        """Show `job` in the user's form, except for its devices."""
         self.end_prefill()
         self.form.set_job(job)
 
     def on_started(self) -> None:
-        """Return to the user's form if the started run was requested by the prefilled form."""
+        """Return to the user's form if the prefilled form has requested the started run."""
         requested_here = self.form.submission.is_requested_here
         self.own_form.submission.is_requested_here = self.form.submission.is_requested_here = False
         self.form.set_starting(False)
@@ -122,7 +127,7 @@ class JobPanel(JobSignals):
             self.end_prefill()
 
     def on_start_failed(self, problems: list[Problem]) -> bool:
-        """Show the problems that prevented the start of a run, if the current form requested it; return True then."""
+        """Show the problems that prevented a run from starting; return False if the current form didn't request it."""
         if self.form.submission.is_requested_here:
             self.form.set_start_problems(problems)
             return True
@@ -137,7 +142,7 @@ class JobPanel(JobSignals):
     # Prefilled form
 
     def begin_prefill(self, prefill: Prefill) -> None:
-        """Show the job of another run in a second form, in place of an earlier prefill."""
+        """Show the job of another run in a second form, which replaces an earlier prefilled form."""
         if self.form is self.own_form:
             self._own_devices = self.environment.devices
         self._switch(self._add_form(prefill))
@@ -147,7 +152,7 @@ class JobPanel(JobSignals):
         self.form.focus_field(prefill.focus)
 
     def end_prefill(self) -> None:
-        """Return to the user's form and discard the prefilled one."""
+        """Return to the user's form, and discard the prefilled form."""
         if self.form is self.own_form:
             return
         has_focus = self.isAncestorOf(self.window().focusWidget() or self.window())
@@ -159,7 +164,7 @@ class JobPanel(JobSignals):
             self.submit_bar.focus_train()
 
     def cancel_prefill(self) -> None:
-        """Return to the user's form; ask first if edits would be lost."""
+        """Return to the user's form. If edits would be lost, ask first."""
         if not self.form.is_edited:
             self.end_prefill()
             return

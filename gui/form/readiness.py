@@ -1,4 +1,4 @@
-"""State of a form in the submit bar: if and when the job can start, and the choices that it consists of."""
+"""State of a form for the submit bar: whether and when the job can start, and its main choices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gui.translation import tr
 
 
 def estimate_text(estimate: Estimate, devices: Sequence[str], memory_total_bytes: int | None) -> str:
-    """Return an estimate such as "Estimate: about 12 min on 2 GPUs, 9.0 of 48.0 GiB each"."""
+    """Format an estimate, as in "Estimate: about 12 min on 2 GPUs, 9.0 of 48.0 GiB each"."""
     gpus = sum(map(is_gpu, devices))
     where = (counted(gpus, "GPU") if gpus > 1 else tr("1 GPU")) if gpus else tr("the CPU")
     parts = []
@@ -50,7 +50,7 @@ def estimate_tip(estimate: Estimate) -> str:
 
 
 class Readiness:
-    """Presenter that shows in the submit bar if and when the job of a form can start."""
+    """Presenter that shows in the submit bar whether and when the job of a form can start."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Readiness:
         self._action = action
 
     def disabled_reason(self, problems: Sequence[Problem]) -> str:
-        """Return the reason that the job can't be started now; "" if it can."""
+        """Return the reason why the job can't be started; "" if it can."""
         if self._environment.is_starting:
             return tr("Starting the run.")
         if self.lacks_dataset and all(problem.field == "dataset" for problem in errors(problems)):
@@ -84,15 +84,15 @@ class Readiness:
 
     @property
     def lacks_dataset(self) -> bool:
-        """Return True while no dataset folder is chosen. In a new job, that isn't a mistake."""
+        """Return True if no dataset folder is set. In a new job, this doesn't count as a mistake."""
         return not self._fields.rows["dataset"].value()
 
     def mistakes(self, problems: Sequence[Problem]) -> list[Problem]:
-        """Return the problems to mark: all except the missing folder of a new job."""
+        """Return the problems to show, that is, all except the missing folder of a new job."""
         return [problem for problem in problems if not (self.lacks_dataset and problem.field == "dataset")]
 
     def show(self, problems: Sequence[Problem]) -> None:
-        """Show in the bar if the job with these problems can start."""
+        """Show in the bar whether a job with these problems can start."""
         reason = self.disabled_reason(problems)
         mistakes = self.mistakes(problems)
         shown = [
@@ -107,7 +107,7 @@ class Readiness:
         self.show_queue()
 
     def show_queue(self) -> None:
-        """Show which runs the job would wait for, and offer to start at once."""
+        """Show which runs the job would wait for, and offer to start immediately."""
         environment, at_once = self._environment, self._fields.rows["start"].value() == "at_once"
         text = queue_message(environment.queued, environment.devices, environment.device_names(), at_once)
         is_queued = bool(text) and not at_once
@@ -115,7 +115,7 @@ class Readiness:
         self._bar.show_action(tr("Add to queue") if is_queued and self._action == tr("Train") else self._action)
 
     def estimate_request(self, job: Job | None) -> EstimateRequest | None:
-        """Return the facts on which the estimate for `job` depends; None while the job or its dataset is unknown."""
+        """Return the facts that determine the estimate for `job`; None while the job or its dataset is unknown."""
         report, environment = self._inspection.report, self._environment
         if job is None or report is None or not report.format:
             return None
@@ -127,7 +127,7 @@ class Readiness:
         return EstimateRequest(job, image_size, kinds, (counts["train"], counts.get("val", 0)))
 
     def show_estimate(self, request: EstimateRequest | None, estimate: Estimate | None) -> None:
-        """Show the estimate for a request; show nothing without a request."""
+        """Show the estimate for a request; nothing if there is no request."""
         if request is None:
             self._bar.show_estimate("", "")
         elif estimate is None:
@@ -140,7 +140,7 @@ class Readiness:
             self._bar.show_estimate(estimate_text(estimate, devices, total), estimate_tip(estimate))
 
     def method(self) -> str:
-        """Summarize the task, recipe, learning rate and strategy for the section's title."""
+        """Summarize task, recipe, learning rate and strategy for the title of the section."""
         rate = self._fields.rows["learning_rate"].value()
         parts = (
             self._fields.title_of_value("task"),
@@ -151,7 +151,7 @@ class Readiness:
         return " · ".join(parts)
 
     def _steps(self) -> tuple[str, str, str]:
-        """Return the choices that were made in each step."""
+        """Return a summary of the user's choices in each step."""
         report: DatasetReport | None = self._inspection.report
         environment = self._environment
         devices = devices_text(environment.devices, environment.device_names())

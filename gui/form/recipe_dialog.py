@@ -16,15 +16,15 @@ from gui.widgets.layouts import vbox
 Save = Callable[[str, str], None]
 """Function that saves a recipe with a title and a description.
 
-It raises OSError, or ValueError for an invalid value of a field."""
+It raises OSError, or ValueError if a field has an invalid value.
+"""
 
 
 class RecipeDialog(QDialog):
     """Non-modal dialog that asks for the name of a recipe and, if it is new, for a description.
 
-    Replacing a recipe needs a second press of the button.
-
-    `renamed_id` is the id of the recipe to rename; "" for a new one.
+    Replacing a recipe needs a second press of the button. `renamed_id` is the id of the recipe to rename; "" for a new
+    one.
     """
 
     def __init__(self, title: str, parent: QWidget, save: Save, *, name: str = "", renamed_id: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Recipe of the job on screen: its choice, fields that follow it, and the user's saved recipes."""
+"""Recipe of the visible job: its selection, the fields that follow it, and the user's saved recipes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NONE = tr("No recipe: changes are shown against the built-in defaults.")
 
 
 class RecipeEditor(ChoiceEditor):
-    """List of recipes with a menu to save, rename and delete them."""
+    """List of recipes, with a menu that saves, renames and deletes them."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -65,10 +65,10 @@ class RecipeEditor(ChoiceEditor):
 
 
 class RecipeFollower(QObject):
-    """Follower that applies the recipe to every field that the user hasn't overridden.
+    """Updater that applies the recipe to all fields that the user hasn't overridden.
 
-    The matching recipe is used until the user chooses one. Overrides are stored with the recipe to which they belong, and
-    restored with it. While another run's job is in the form (`paused`), the fields keep that run's values.
+    The recipe that matches the job is used until the user selects one. Overrides are stored separately for each recipe.
+    While another run's job is in the form (`paused`), the fields keep that run's values.
     """
 
     def __init__(self, rows: Mapping[str, FieldRow], environment: JobEnvironment, disk: Disk, parent: QObject) -> None:
@@ -86,7 +86,7 @@ class RecipeFollower(QObject):
         self._overridden: set[str] = set()
         self._stashed_overrides: dict[str, dict[str, Any]] = {}
         self.unscaled_rate: tuple[int, float] | None = None
-        """Batch size and learning rate of the recipe, if the learning rate was scaled to the user's batch size."""
+        """Batch size and learning rate of the recipe, if the learning rate was scaled for the user's batch size."""
         self._is_chosen = True
         self._is_following = False
         self._must_detect_overrides = False
@@ -108,7 +108,7 @@ class RecipeFollower(QObject):
     def loading(self) -> Iterator[None]:
         """Keep the values to which fields are set within this context.
 
-        Overrides among them are detected once the dataset folder is inspected, because recipes depend on it.
+        Overrides among them are detected after the dataset folder has been inspected, because recipes depend on it.
         """
         self.is_loading = True
         try:
@@ -124,11 +124,11 @@ class RecipeFollower(QObject):
             self._rows[name].set_standard(self._rows[name].editor.value(), self._reset_tip())
 
     def follow(self, report: DatasetReport | None, checking: bool) -> None:
-        """Apply the recipe that fits the inspected dataset folder.
+        """Apply the recipe that matches the inspected dataset folder.
 
         Args:
-            report: Inspection results of the folder; None if there are none.
-            checking: True while the folder is being inspected; the last report is used until there is a new one.
+            report: Inspection results for the folder; None if there are none.
+            checking: True while the folder is being inspected. The last report is used until there is a new one.
         """
         if report is not None or not checking:
             self._report = report
@@ -141,7 +141,7 @@ class RecipeFollower(QObject):
 
     @property
     def user_edited(self) -> Collection[str] | None:
-        """Fields that the user set, including "recipe" if the user chose one; None if unknown."""
+        """Fields that the user has set, including "recipe" if the user has selected one; None if unknown."""
         if self.paused or self._must_detect_overrides:
             return None
         return self._overridden | {"recipe"} if self._is_chosen else self._overridden
@@ -167,7 +167,7 @@ class RecipeFollower(QObject):
             (self._overridden.add if row.editor.value() != row.standard else self._overridden.discard)(name)
 
     def _choose(self, recipe: str) -> None:
-        """Switch the recipe: store the overrides of the last one, and restore those of the new one."""
+        """Switch to another recipe: store the overrides of the current one, and restore those of the new one."""
         if self._must_detect_overrides:
             self._detect_overrides()
         self._stash_overrides()
@@ -181,7 +181,7 @@ class RecipeFollower(QObject):
         self._stashed_overrides[self._recipe] = {name: self._rows[name].editor.value() for name in self._overridden}
 
     def _apply_once(self, name: str) -> None:
-        """Set the fields of another run's job according to a recipe, without following it afterwards."""
+        """Set the fields of another run's job by a recipe, without following it afterwards."""
         self._applied_recipe, recipe = name, self.known.get(name)
         if recipe is not None:
             values = recipe.values(self._facts(()))
@@ -189,13 +189,13 @@ class RecipeFollower(QObject):
                 self._rows[field].set_value(values.get(field, self._rows[field].default))
 
     def _facts(self, chosen: Iterable[str], disk: Disk | None = None) -> RecipeFacts:
-        """Collect the facts on which recipes depend; without a `disk`, known weights count as available."""
+        """Collect the facts that recipes depend on. Without a `disk`, all known weights count as available."""
         values = {name: row.value() for name, row in self._rows.items()}
         chosen = [name for name in chosen if self._rows[name].has_effect]
         return collect_facts(values, self._environment.catalogue, self._report, chosen, disk)
 
     def _detect_overrides(self) -> None:
-        """Mark the values of a loaded job that its recipe would not have set."""
+        """Mark the values of a loaded job that differ from those of its recipe."""
         self._must_detect_overrides = False
         recipe = self.known.get(self._recipe)
         values = recipe.values(self._facts(SETTABLE)) if recipe is not None else {}
@@ -227,7 +227,7 @@ class RecipeFollower(QObject):
                 row.set_standard(standard, self._reset_tip())
 
     def _unscaled_rate(self, recipe: Recipe | None) -> tuple[int, float] | None:
-        """Return batch size and learning rate of the recipe if the user's batch size scales its learning rate."""
+        """Return the recipe's batch size and learning rate, if the rate is scaled for the user's batch size."""
         if recipe is None or "batch_size" not in self._overridden or "learning_rate" in self._overridden:
             return None
         scaled = recipe.values(self._facts(self._overridden, self._disk))
@@ -245,7 +245,7 @@ class RecipeFollower(QObject):
         return self._applied_recipe if self.paused else self._recipe
 
     def _show(self) -> None:
-        """Offer the recipes for the task. Broken recipes can't be chosen and show their problems."""
+        """Offer the recipes for the task. Broken recipes can't be selected, and show their problems."""
         task = str(self._rows["task"].value())
         choices = [(recipe.id, recipe.title, recipe.about) for recipe in self.known.for_task(task)]
         choices += [(one.id, one.id, "\n".join(map(str, one.problems))) for one in self.known.broken]
@@ -283,7 +283,7 @@ class RecipeFollower(QObject):
         return next((one for one in self.known.broken if one.id == self._shown), None)
 
     def _path(self) -> str:
-        """Return the file of the chosen recipe; "" if it isn't one of the user's."""
+        """Return the file of the selected recipe; "" if it isn't a custom recipe."""
         recipe = self.known.get(self._shown) or self._broken()
         return recipe.path if recipe is not None else ""
 
@@ -321,7 +321,7 @@ class RecipeFollower(QObject):
         self.reload()
 
     def reload(self) -> None:
-        """Read the recipes from disk again."""
+        """Reload the recipes from disk."""
         self.known, self._offered = load_recipes(), []
         with self._following():
             self._show()
@@ -350,10 +350,10 @@ class RecipeFollower(QObject):
 
 
 class ScaledRate(Banner):
-    """Note that the learning rate follows the batch size, with a button that undoes it.
+    """Note that the learning rate has been scaled for the batch size, with a button that undoes this.
 
     Signals:
-        undone(float): The user asked for this learning rate, that of the recipe.
+        undone(float): the user wants this learning rate, which is that of the recipe.
     """
 
     undone = Signal(float)
@@ -365,7 +365,7 @@ class ScaledRate(Banner):
         self.undo.clicked.connect(lambda: self.undone.emit(self._rate))
 
     def show_rate(self, unscaled: tuple[int, float] | None, rate: Any) -> None:
-        """Compare the scaled `rate` with the recipe's batch size and learning rate; hide the note if it isn't scaled."""
+        """Compare `rate` with the recipe's batch size and learning rate. Hide the note if it isn't scaled."""
         if unscaled is None or not isinstance(rate, float):
             self.say("", "info", "")
             return

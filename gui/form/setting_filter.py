@@ -1,4 +1,4 @@
-"""Search box that shows only the matching fields of a form."""
+"""Search field that hides all fields of a form that don't match."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _KEYS = (Qt.Key.Key_Down, Qt.Key.Key_Up, Qt.Key.Key_Return, Qt.Key.Key_Enter)
 
 
 class SettingFilter(QWidget):
-    """Search box "Find a setting" above the sections, which hides rows and sections that don't match.
+    """Search field "Find a setting" above the sections, which hides rows and sections that don't match.
 
-    Fields match by label, name, help and the title of their section. Down and Up go through the matches, Enter moves the
-    keyboard to the current one, and Escape shows all fields again.
+    Label, name, help and section title of a field are searched. Down and Up move through the matches, Enter focuses the
+    current
+    one, and Escape shows all fields again.
 
     Signals:
-        pointed(str): The user moved to this field among the matches.
-        chosen(str): The user pressed Enter for this field.
+        pointed(str): the user has moved to the match with this name.
+        chosen(str): the user has pressed Enter for this field.
     """
 
     pointed = Signal(str)
@@ -35,7 +36,7 @@ class SettingFilter(QWidget):
         super().__init__()
         self._rows, self._sections = rows, sections
         self._open_before: dict[CollapsibleSection, bool] = {}
-        """Sections that were open before the search, and are reopened after it."""
+        """Sections that were open before the search, and are opened again after it."""
         self._current = ""
         self.box = styled(
             QLineEdit(clearButtonEnabled=True),
@@ -53,7 +54,7 @@ class SettingFilter(QWidget):
         self.setLayout(vbox(hbox(icon, (self.box, 1), spacing=6), self._no_match, spacing=4))
 
     def matches(self) -> list[str]:
-        """Return the names of the fields that match the typed words and have an effect, fields with a matching label first."""
+        """Return the names of matching fields that have an effect, those with a matching label first."""
         words = self.box.text().lower().split()
         found = [name for name, row in self._rows.items() if row.has_effect and _contains(row, words)] if words else []
         return sorted(found, key=lambda name: not _all_in(self._rows[name].field.label.lower(), words))
@@ -106,7 +107,7 @@ class SettingFilter(QWidget):
 
 
 def _contains(row: FieldRow, words: Iterable[str]) -> bool:
-    """Return True if the label, name or help of a field contains all words."""
+    """Return True if label, name or help of a field contains all words."""
     field = row.field
     return _all_in(f"{field.label} {field.name} {field.name.replace('_', ' ')} {field.help}".lower(), words)
 

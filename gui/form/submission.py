@@ -1,4 +1,4 @@
-"""Start of the job on screen: signals, the wait for validation, and the check of labels before the first training."""
+"""Submission of the visible job: signals, the wait for validation, and the label check before the first training."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from gui.sources.settings import Settings
 
 
 class JobSignals(QWidget):
-    """Signals of a form, and of the panel of all forms.
+    """Signals of a form, which the panel with the forms also has.
 
     Signals:
-        changed(): The job or its problems changed.
-        train_requested(Job): Start a new run.
-        resume_requested(RunFolder, dict): Resume a run with these changes of its job.
-        labels_requested(): Show the labels of the dataset before the first training.
-        folder_chosen(Job | None): Inspect the dataset folder of this job, or cancel the inspection.
-        user_edited(): The user edits the job and may start a run soon.
-        cut_requested(): Show the page of the model's cuts.
-        finder_requested(str): Find a value for this field by trials.
+        changed(): the job or its problems have changed.
+        train_requested(Job): the user wants to start a new run.
+        resume_requested(RunFolder, dict): the user wants to resume a run with these changes to its job.
+        labels_requested(): the user should see the labels of the dataset before the first training.
+        folder_chosen(Job | None): the dataset folder of this job should be inspected; None cancels.
+        user_edited(): the user is editing the job, and may start a run soon.
+        cut_requested(): the user wants to see the page for the model's cuts.
+        finder_requested(str): the user wants to find a value for this field with trials.
     """
 
     changed = Signal()
@@ -48,27 +48,30 @@ class JobSignals(QWidget):
 
 
 class Submission:
-    """Submission of one form's job: waits until the job is validated, then emits the form's signal that requests the run."""
+    """Submission of a form's job, which waits until the job has been validated.
+
+    It then emits the signal of the form that requests the run.
+    """
 
     def __init__(self, label_check: LabelCheck, prefill: Prefill | None, form: JobSignals) -> None:
         self._form = form
         self.is_requested_here = False
-        """True if this form requested the run that is being created."""
+        """True if this form has requested the run that is being created."""
         self.start_problems: list[Problem] = []
-        """Problems of the last start; dropped at the next edit."""
+        """Problems with the last start, which are removed by the next edit."""
         self._label_check, self._prefill = label_check, prefill
         self._pending: dict[str, Any] | None = None
 
     def schedule(self, extra: dict[str, Any]) -> None:
-        """Request the run with the `extra` fields after the next complete validation."""
+        """Request the run after the next complete validation; `extra` overrides fields."""
         self._pending = extra
 
     def cancel(self) -> None:
-        """Drop a pending request and old start problems, because the user edits the form."""
+        """Discard a pending request and the problems with the last start, because the user edits the form."""
         self._pending, self.start_problems = None, []
 
     def submit(self, job: Job | None, values: dict[str, Any], report: DatasetReport | None) -> None:
-        """Request the pending run. Does nothing without a pending request or a valid `job`."""
+        """Emit the pending request. Does nothing without a pending request or a valid `job`."""
         extra, self._pending = self._pending, None
         if extra is None or job is None:
             return
@@ -89,9 +92,9 @@ _REMEMBERED = 500
 
 
 class LabelCheck:
-    """Check that delays the first training on a folder that was not recognized with certainty, once per format.
+    """Check that delays the first training on a folder whose reading is uncertain, once per format.
 
-    If there are settings, they store the datasets whose labels were shown.
+    If there are settings, they store the datasets whose labels the user has seen.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -100,9 +103,9 @@ class LabelCheck:
         self._pressed = QElapsedTimer()
 
     def holds_back(self, folder: str, report: DatasetReport | None) -> bool:
-        """Return True if the labels should be shown instead of starting. From then on, they count as seen.
+        """Return True if the labels should be shown instead of starting. Afterwards, they count as seen.
 
-        A report without examples never holds back. Presses within the time of a double click count as one.
+        A report without examples never delays the start. Presses within the time of a double click count as one.
         """
         if report is None or not report.format or report.certain or not report.examples:
             return False
@@ -118,7 +121,7 @@ class LabelCheck:
 
     @property
     def is_pausing(self) -> bool:
-        """Return True for a short time after the labels were shown."""
+        """Return True for a short time after the labels have been shown."""
         return self._pressed.isValid() and self._pressed.elapsed() < QApplication.doubleClickInterval()
 
     def _remember(self, dataset: tuple[str, str]) -> None:
@@ -129,7 +132,7 @@ class LabelCheck:
 
 
 def _load(settings: Settings | None) -> list[tuple[str, str]]:
-    """Return the saved datasets; empty if they can't be read."""
+    """Return the saved datasets; an empty list if they can't be read."""
     try:
         text = settings.text(_KEY, "[]") if settings is not None else "[]"
         return msgspec.json.decode(text, type=list[tuple[str, str]])

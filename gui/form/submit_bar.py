@@ -1,4 +1,4 @@
-"""Submit bar below the form: steps to training, problems, queued runs and the buttons that start the job."""
+"""Submit bar below the form: steps, problems, queued runs, and the buttons that start the job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TIPS = {
 }
 _WIDEST_BUTTON = 480
 _NAMED_RUNS = 2
-"""Maximum number of queued runs that are named; further ones are only counted."""
+"""Maximum number of queued runs that are named. The others are only counted."""
 
 
 def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str, str], at_once: bool) -> str:
@@ -41,7 +41,7 @@ def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str
         queued: Runs by device.
         devices: Devices of the job.
         names: Titles of GPUs by UUID.
-        at_once: The job starts without waiting for its devices.
+        at_once: True if the job starts without waiting for its devices.
     """
     busy = [device for device in dict.fromkeys(devices) if queued.get(device)]
     runs = list(dict.fromkeys(run for device in busy for run in queued[device]))
@@ -59,7 +59,7 @@ def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str
 
 
 class SubmitBar(QWidget):
-    """Steps to training, blocking problems, queued runs, and the buttons that start or copy the job."""
+    """Bar with the steps of the form, blocking problems, queued runs, and buttons that start or copy the job."""
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
@@ -83,18 +83,21 @@ class SubmitBar(QWidget):
         self.show_action(tr("Train"))
 
     def show_action(self, action: str) -> None:
-        """Label the button that starts the job."""
+        """Set the text of the button that starts the job."""
         self._actions.train.set_appearance(action, _TIPS[action])
 
     def show_queue(self, text: str, *, can_start_at_once: bool) -> None:
-        """Show a message about queued runs; hide the line if `text` is empty."""
+        """Show a message about queued runs. Hide the line if `text` is empty."""
         self.queue.setText(text)
         self.queue.setAccessibleDescription(text)
         self._queue_row.setVisible(bool(text))
         self.at_once.setVisible(can_start_at_once)
 
     def show_estimate(self, text: str, tip: str) -> None:
-        """Show the estimated time and memory of the job; `tip` describes their origin. Hide the line if `text` is empty."""
+        """Show the estimated time and memory of the job; `tip` describes their origin.
+
+        Hide the line if `text` is empty.
+        """
         self.estimate.setText(text)
         self.estimate.setToolTip("\n".join(filter(None, (text, tip))))
         self.estimate.setAccessibleDescription(self.estimate.toolTip())
@@ -106,7 +109,7 @@ class SubmitBar(QWidget):
         self.reason.show_problems(problems)
 
     def focus_train(self) -> None:
-        """Move the keyboard focus to the Train button, now or as soon as it is enabled."""
+        """Focus the Train button, now or as soon as it is enabled."""
         self._focus_train_when_enabled = not self._actions.train.ready
         (self.copy if self._focus_train_when_enabled else self.train).setFocus()
 
@@ -125,7 +128,7 @@ class SubmitBar(QWidget):
         )
 
     def _enable(self, disabled_reason: str) -> None:
-        """Enable or disable the actions; return the keyboard focus to Train unless the user has moved it."""
+        """Enable the actions, or disable them for a reason. Return the focus to Train unless the user has moved it."""
         window = self.window()  # its focus widget is known even before the window is active
         if window.focusWidget() in (self.train, self.at_once) and disabled_reason:
             self._focus_train_when_enabled = True
@@ -151,7 +154,7 @@ _DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "para
 
 
 def step_of(problem: Problem) -> str:
-    """Return the step that the problem's field belongs to."""
+    """Return the step to which the problem's field belongs."""
     if problem.field in _DATA_FIELDS:
         return tr("Data")
     return tr("Devices") if problem.field in _DEVICE_FIELDS else tr("Recipe")
@@ -161,7 +164,7 @@ class StepList(QWidget):
     """List of the steps, each with its state as an icon and a text.
 
     Signals:
-        pressed(str, Problem | None): The user pressed a step; its first problem.
+        pressed(str, Problem | None): the user has pressed this step; the second argument is its first problem.
     """
 
     pressed = Signal(str, object)
@@ -191,10 +194,10 @@ class StepList(QWidget):
         """Show the state of each step.
 
         Args:
-            problems: Problems of the job; a step with problems needs attention.
-            done: Choice made in each step.
+            problems: Problems of the job. A step with problems needs attention.
+            done: Choice that was made in each step.
             working: Activity of the steps that are in progress.
-            to_do: Request to the user for each step that hasn't begun.
+            to_do: Request to the user for each step that hasn't been started.
         """
         self._problems = {step: [] for step in STEPS}
         for problem in problems:

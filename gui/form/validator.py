@@ -23,7 +23,7 @@ from gui.translation import tr
 
 
 class JobValidator:
-    """Validator that builds a job from the values in a form and finds its problems."""
+    """Validator that builds a job from the values in a form, and finds its problems."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class JobValidator:
         prefill: Prefill | None,
     ) -> None:
         self.trusted_sha256 = ""
-        """Hash of the model file's contents that the job contained or that the user allowed."""
+        """Hash of the model file's contents that the job contains or the user has allowed."""
         self.weights_note = ""
         """Sentence about the pretrained weights of the last validated job."""
         self._environment, self._disk = environment, disk
         self._inspection, self._recipes, self._prefill = inspection, recipes, prefill
 
     def validate(self, values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
-        """Return the job, or None if a value is invalid, with all problems.
+        """Return the job (None if a value is invalid) and all problems.
 
         Invalid values don't hide the problems of other fields.
         """
@@ -56,11 +56,14 @@ class JobValidator:
         return job, list(problems)
 
     def model_file(self, model: str) -> ModelFile | None:
-        """Return the facts about a model that is a Python file; None for other models and while unknown."""
+        """Return the facts about a model that is a Python file; None for other models, or if they are unknown."""
         return self._disk.model_file(model) if model.endswith(".py") else None
 
     def model_file_sha256(self, model: str) -> str:
-        """Return the hash of the contents that the user trusts; "" if there are none or `model` isn't a file."""
+        """Return the hash of the contents that the user trusts.
+
+        Returns "" if there are none, or if `model` isn't a file.
+        """
         file = self.model_file(model)
         if not model.endswith(".py"):
             return ""
