@@ -177,6 +177,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         construction=model_info.construction,
         extra=model_info.extra,
         published=model_info.published,
+        own_loss=model_info.own_loss,
     )
 
 

@@ -153,6 +153,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         extra: Extra of Footplate that the model needs, such as "transformers", or "" for none (see `missing_extra`).
         published: Accuracy of the pretrained weights with its source, as in "COCO 46.7 AP, torchvision", or "" if it is
             unknown.
+        own_loss: True if the model computes its own losses, so that the job's fields for the loss have no effect.
         options: Options that the model declares.
     """
 
@@ -177,6 +178,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     package: str = ""
     extra: str = ""
     published: str = ""
+    own_loss: bool = False
     options: tuple[Field, ...] = ()
 
     @property

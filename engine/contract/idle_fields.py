@@ -53,6 +53,7 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
     if model is not None:
         has = {"encoder": model.encoder, "freeze_batchnorm": model.batch_norm}
         has |= {name: name in model.fields for name in MODEL_FIELDS}
+        has |= dict.fromkeys(("loss", "class_weights"), not model.own_loss)
         found |= {name: Idle(f"with {model.title}") for name in has if not has[name]}
     strategy = catalogue.strategy(resolve_strategy(value["strategy"], value["devices"]))
     if strategy is not None:

@@ -50,7 +50,7 @@ from engine.contract.weights import WeightsDisk, is_available
 from engine.system import paths
 from engine.system.files import read_file
 
-Family = Literal["cnn", "transformer", "detr"]
+Family = Literal["cnn", "transformer", "detr", "mask_transformer"]
 MAX_CHARACTERS = 200
 """Maximum number of characters in the title and the description of a recipe."""
 Line = Annotated[str, msgspec.Meta(max_length=MAX_CHARACTERS)]
@@ -77,6 +77,8 @@ ConvNeXt and mixers are included, since they are fine-tuned like transformers.
 """
 _DETRS = re.compile(r"d_?fine|rt_?detr|rf_?detr|deim")
 """Beginnings of the ids of detectors with queries, which are trained like DETR (Carion et al. 2020)."""
+_MASK_TRANSFORMERS = re.compile(r"mask2former|eomt")
+"""Beginnings of the ids of segmenters with queries, which are trained like Mask2Former (Cheng et al. 2022)."""
 _STILL_CNNS = re.compile(r"efficientvit_b|fastvit|mobilevit", re.IGNORECASE)
 """Pattern for networks whose names match `_TRANSFORMERS`, but which consist mostly of convolutions with BatchNorm."""
 
@@ -86,6 +88,8 @@ def family_of(model: str, encoder: str) -> Family:
     name = encoder or model
     if _DETRS.match(name):
         return "detr"
+    if _MASK_TRANSFORMERS.match(name):
+        return "mask_transformer"
     return "transformer" if _TRANSFORMERS.search(name) and not _STILL_CNNS.search(name) else "cnn"
 
 

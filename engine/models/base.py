@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import msgspec
 from torch import nn
@@ -45,6 +45,7 @@ class ModelInfo(NamedTuple):
     construction: str = ""
     extra: str = ""
     published: str = ""
+    own_loss: bool = False
 
 
 class Model(NamedTuple):
@@ -61,8 +62,7 @@ class Model(NamedTuple):
         statistics: Mean and standard deviation of each channel of the images that `weights` were trained with; None for
             the task's defaults.
         weights: Pretrained weights.
-        loss_per: Unit whose mean loss over the global batch is trained. With "object", a detector returns sums of losses over
-            the objects of its images.
+        own_loss: True for a segmenter that computes its losses in training, like a detector.
         extra: Extra of Footplate that the model needs.
         published: Accuracy of `weights` with its source.
     """
@@ -75,11 +75,11 @@ class Model(NamedTuple):
     min_image_size: int = 1
     statistics: Statistics | None = None
     weights: Weights | None = None
-    loss_per: Literal["image", "object"] = "image"
+    own_loss: bool = False
     extra: str = ""
     published: str = ""
     options: type[msgspec.Struct] | None = None
 
     def model_info(self, classes: int) -> ModelInfo:
         info = ModelInfo(self.title, self.family, self.image_size, self.min_image_size, classes, weights=self.weights)
-        return info._replace(extra=self.extra, published=self.published)
+        return info._replace(extra=self.extra, published=self.published, own_loss=self.own_loss)

@@ -17,7 +17,7 @@ from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.pyramid_detectors import region_samples
 from engine.models.registry import build_foreign, build_seeded, is_foreign
-from engine.models.tensor_detector import LoadableDetector
+from engine.models.tensor_detector import LoadableDetector, load_and_mark_heads
 from engine.models.torchvision_detectors import use_tensors
 
 CLASSES = 90
@@ -119,10 +119,7 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
     """
     model = build_seeded(job, known, lambda: _construct(job, classes, channels, size))
     if isinstance(model, LoadableDetector):
-        given = weights.initial(job, job.model.name)
-        if given is not None:
-            model.load_initial(given)
-        set_heads(model, model.heads, freeze=bool(job.model.freeze_epochs))
+        return load_and_mark_heads(model, job)
     if is_foreign(job):
         return model.train()
     entry = known[job.model.name]

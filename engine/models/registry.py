@@ -79,9 +79,9 @@ def statistics(model: str, usual: Statistics) -> Statistics:
     return (MODELS[model].statistics if model in MODELS else None) or usual
 
 
-def is_loss_per_object(job: Job) -> bool:
-    """Return True if the losses of the job's model are sums over objects, and their mean over objects is trained."""
-    return job.model.name in MODELS and MODELS[job.model.name].loss_per == "object"
+def has_own_loss(job: Job) -> bool:
+    """Return True if the job's model is a plug-in's segmenter that computes its losses."""
+    return job.model.name in MODELS and MODELS[job.model.name].own_loss
 
 
 def _build_plugin(job: Job, classes: int, channels: int) -> nn.Module:

@@ -10,6 +10,7 @@ from engine.models import encoders, user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, find_head, set_heads
 from engine.models.registry import build_foreign, build_seeded, is_foreign
+from engine.models.tensor_detector import LoadableDetector, load_and_mark_heads
 
 CLASSES = 21
 """Number of classes with which torchvision's models are described: those of PASCAL VOC, as published."""
@@ -66,6 +67,8 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     Fresh weights depend only on the job's seed. Raises TaskError.
     """
     model = build_seeded(job, names(), lambda: _construct(job, classes, channels, size))
+    if isinstance(model, LoadableDetector):
+        return load_and_mark_heads(model, job)
     of_decoder = job.model.name in _DECODERS
     head = "segmentation_head" if of_decoder else find_head(model, classes)
     title = job.model.name if is_foreign(job) else _title(job)
@@ -85,6 +88,9 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if not is_foreign(job):
         return _of_torchvision(job, classes, channels)
     model = build_foreign(job, classes, channels)
+    if isinstance(model, LoadableDetector):
+        model.fit_size(job.model.name, size)
+        return model
     remedy = f"Make it return {classes} values per pixel."
     user_file.try_out(job.model.name, model, (channels, size, size), (classes, size, size), remedy)
     return model

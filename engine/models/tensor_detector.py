@@ -1,6 +1,6 @@
-"""Interface of detectors: one tensor in and one tensor out, as strategies expect.
+"""Interface of models that compute their losses: one tensor in and one tensor out, as strategies expect.
 
-In training a detector computes its losses. In evaluation it returns a fixed number of detections for each image.
+In evaluation a detector returns a fixed number of detections for each image.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.models.weights import Initial
+from engine.contract.job import Job
+from engine.models import weights
+from engine.models.model_surgery import set_heads
 
 BOX = 6
 """Number of values of a detection: x1, y1, x2, y2 in pixels, score and class."""
 MASK_SIDE = 28
-"""Side of the masks of detections, which are relative to their box (He et al. 2017, figure 4)."""
+"""Side of the masks of torchvision's detections, which are relative to their box (He et al. 2017, figure 4)."""
+FINE_MASK_SIDE = 56
+"""Side of the masks of models that predict them at a quarter of the image's size."""
 NONE = -1
 """Class of padding among true boxes, and score of padding among detections."""
 
@@ -31,7 +35,7 @@ class TensorDetector(nn.Module):
 
     It accepts images [n, c, h, w], and targets in training. In training, it returns the losses of each image [n, p], ordered
     like `loss_names`; all images have equal shares of the losses of the batch. In evaluation, it returns the detections
-    [n, k, 6 or 6 + 28 * 28].
+    [n, k, 6 or 6 + s * s] with square masks of side s relative to the boxes.
 
     Attributes:
         max_detections: Maximum number of detections per image.
@@ -46,12 +50,19 @@ class TensorDetector(nn.Module):
         """Return each image's equal share of the losses of a batch, by name, without dimensions."""
 
     @abstractmethod
-    def predict(self, inputs: Tensor) -> Tensor:
-        """Return the detections in images [n, k, 6 or 6 + 28 * 28], float32."""
+    def predictions(self, inputs: Tensor) -> Tensor:
+        """Return the detections in images [n, k, 6 or 6 + s * s], float32."""
 
     @abstractmethod
     def detections(self, inputs: Tensor) -> Detections:
         """Return each image's detections; "scores" [k] have gradients if those are enabled."""
+
+    def loss_units(self, targets: Tensor) -> Tensor | None:
+        """Return the numbers of units in a part of a batch, for each loss [p] or without dimensions for all losses.
+
+        The sums of losses over the global batch are divided by its numbers of units; None divides by its images.
+        """
+        return None
 
     def call_library(self, *args: Any, **options: Any) -> Any:
         """Return the outputs of the library's class."""
@@ -61,7 +72,7 @@ class TensorDetector(nn.Module):
         if not isinstance(inputs, Tensor):
             raise TypeError("the boxes that it processes depend on the image")
         if not self.training:
-            return self.predict(inputs)
+            return self.predictions(inputs)
         if targets is None:
             raise ValueError("A detector needs images and targets for training.")
         losses = self.losses(inputs, targets)
@@ -70,7 +81,7 @@ class TensorDetector(nn.Module):
 
 
 class LoadableDetector(TensorDetector):
-    """Mixin for detectors that load weights and adapt to the image size themselves.
+    """Mixin for detectors and segmenters that load weights and adapt to the image size themselves.
 
     Attributes:
         heads: Names of all modules except for the backbone.
@@ -83,5 +94,14 @@ class LoadableDetector(TensorDetector):
         """Prepare for images of `size` px. Raises TaskError if the model can't take them; `title` names it."""
 
     @abstractmethod
-    def load_initial(self, initial: Initial) -> None:
+    def load_initial(self, initial: weights.Initial) -> None:
         """Load weights; those that depend on other classes are left out. Raises TaskError."""
+
+
+def load_and_mark_heads(model: LoadableDetector, job: Job) -> nn.Module:
+    """Load the job's weights, mark the heads, and return the model in training mode. Raises TaskError."""
+    given = weights.initial(job, job.model.name)
+    if given is not None:
+        model.load_initial(given)
+    set_heads(model, model.heads, freeze=bool(job.model.freeze_epochs))
+    return model.train()

@@ -102,7 +102,7 @@ class _TorchvisionDetector(TensorDetector):
         losses: dict[str, Tensor] = self.call_library(inputs, converted)
         return {"loss": torch.stack(list(losses.values())).sum()} if self.loss_names == _SUM else losses
 
-    def predict(self, inputs: Tensor) -> Tensor:
+    def predictions(self, inputs: Tensor) -> Tensor:
         return _join(self.detections(inputs), self.max_detections, inputs)
 
     def detections(self, inputs: Tensor) -> Detections:

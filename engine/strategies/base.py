@@ -23,6 +23,7 @@ from engine.contract.devices import CPU, has_remote_devices, is_gpu
 from engine.contract.events import LogLine, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
+from engine.models.tensor_detector import TensorDetector
 from engine.optim.host_copies import copy_to_host
 from engine.parallel.layout import Layout, ParallelDims, layout
 from engine.strategies.collectives import Collectives
@@ -239,11 +240,12 @@ class Strategy(ABC):
         return value
 
     def loss_divisor(self, batch: Batch) -> Tensor | int:
-        """Return the divisor that turns the sum of losses over the global batch into a mean; at least 1.
+        """Return the divisors that turn sums of losses over the global batch into means; at least 1.
 
-        The ranks call it together, even if their part of the batch is empty.
+        There is one for all losses, or one for each loss [p]. The ranks call it together, even if their part of the batch
+        is empty.
         """
-        units = self.objective.loss_units(batch.targets)
+        units = self.model.loss_units(batch.targets) if isinstance(self.model, TensorDetector) else None
         return batch.global_size if units is None else self.sum_over_batch(units).clamp(min=1)
 
     def autocast(self) -> AbstractContextManager[None]:

@@ -70,14 +70,17 @@ class SingleDevice(Strategy):
         with self.autocast():
             outputs = self.forward(batch.inputs, *self.objective.extra_inputs(batch.targets))
         outputs = outputs.float()
-        loss = self.objective.loss(outputs, batch.targets).sum() / self.divisor
+        if self.objective.loss_in_model:
+            sums = outputs.sum(0) / self.divisor
+            loss, losses = sums.sum(), sums.detach()
+        else:
+            loss, losses = self.objective.loss(outputs, batch.targets).sum() / self.divisor, None
         self.profiler.mark("forward")
         optimizer_step.backward(loss * self.gradient_scale if self.gradient_scale != 1.0 else loss)
         self.profiler.mark("backward")
         with torch.no_grad():
             correct = self.objective.correct(outputs, batch.targets)
         self.profiler.mark("logging")
-        losses = outputs.detach().sum(0) / self.divisor if self.objective.loss_in_model else None
         return StepResult(loss.detach(), correct, len(batch.targets), losses)
 
     def blank_pass(self, backward: Callable[[Tensor], None]) -> None:

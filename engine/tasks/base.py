@@ -93,13 +93,6 @@ class Objective(ABC):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each sample, [n]."""
 
-    def loss_units(self, targets: Tensor) -> Tensor | None:
-        """Return the number of units in these targets, a 0-dimensional tensor.
-
-        The loss is averaged over the units in the global batch. None means that the units are the samples.
-        """
-        return None
-
     @abstractmethod
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """Return the number of correct samples in a batch, a 0-dimensional tensor, or None if it is undefined.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.models.base import Model
-from engine.models.hugging_face.variants import UNCHANGED, build_detector
+from engine.models.hugging_face.variants import UNCHANGED, build_detector, build_segmenter
 from engine.system import plugins
 from tests.support.installed import install
 
@@ -84,27 +84,72 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         {"backbone_config": _HGNET, "depth_mult": 0.34, "decoder_n_points": [2, 2, 2], **_HYBRID},
     ),
 }
-"""Class name prefix in transformers, and configuration values, by model id."""
+"""Kind of each detector, and configuration values, by model id."""
+_SWIN = {
+    "model_type": "swin",
+    "embed_dim": 16,
+    "depths": [1, 1, 1, 1],
+    "num_heads": [1, 2, 4, 4],
+    "window_size": 4,
+    "drop_path_rate": 0.0,
+    "out_features": ["stage1", "stage2", "stage3", "stage4"],
+}
+_POINTS = {"num_queries": 12, "train_num_points": 256}
+_MASK2FORMER = {
+    "backbone_config": _SWIN,
+    "feature_size": 32,
+    "mask_feature_size": 32,
+    "hidden_dim": 32,
+    "encoder_feedforward_dim": 32,
+    "dim_feedforward": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 3,
+    "num_attention_heads": 4,
+    **_POINTS,
+}
+_EOMT = {
+    "hidden_size": 48,
+    "num_hidden_layers": 3,
+    "num_blocks": 2,
+    "num_attention_heads": 3,
+    "image_size": 128,
+    "layerscale_value": 1e-5,
+    **_POINTS,
+}
+MASKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tiny_rfdetr_masks": ("RfDetrMasks", {"backbone_config": _VIT, **_GROUPS}),
+    "tiny_mask2former": ("Mask2FormerInstances", _MASK2FORMER),
+    "tiny_eomt": ("EomtInstances", _EOMT),
+}
+"""Kinds of models for instance segmentation, like `CONFIGS`."""
+PIXELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tiny_mask2former_pixels": ("Mask2FormerPixels", _MASK2FORMER),
+    "tiny_eomt_pixels": ("EomtPixels", _EOMT),
+}
+"""Kinds of models for semantic segmentation, like `CONFIGS`."""
+ALL = CONFIGS | MASKS | PIXELS
 
 
 def tiny(name: str, **changed: Any) -> Model:
-    """Return the tiny model `name`; `changed` replaces values of its configuration in `CONFIGS`."""
-    kind, config = CONFIGS[name]
-    build = partial(build_detector, kind, config | changed)
-    return Model(
-        name, "detection", build, image_size=128, statistics=UNCHANGED, loss_per="object", extra="transformers"
-    )
+    """Return the tiny model `name`; `changed` replaces values of its configuration in `ALL`."""
+    kind, config = ALL[name]
+    build = partial(build_segmenter if name in PIXELS else build_detector, kind, config | changed)
+    task = "detection" if name in CONFIGS else "instance_segmentation" if name in MASKS else "segmentation"
+    return Model(name, task, build, image_size=128, statistics=UNCHANGED, own_loss=name in PIXELS, extra="transformers")
 
 
-TINY_DFINE, TINY_RTDETRV2, TINY_RFDETR, TINY_DEIMV2 = map(tiny, CONFIGS)
-# Without random numbers in training.
-STILL_RTDETRV2, STILL_RFDETR = tiny("tiny_rtdetrv2", num_denoising=0), tiny("tiny_rfdetr", group_detr=1)
+TINY: dict[str, Model] = {name: tiny(name) for name in ALL} | {
+    # Without random numbers in training.
+    "still_rtdetrv2": tiny("tiny_rtdetrv2", num_denoising=0),
+    "still_rfdetr": tiny("tiny_rfdetr", group_detr=1),
+    "still_rfdetr_masks": tiny("tiny_rfdetr_masks", group_detr=1),
+}
+globals().update({name.upper(): model for name, model in TINY.items()})  # entry points name attributes
 
 
 def install_tiny(_spec: Any = None) -> None:
     """Register the tiny models for this process through the entry points of a temporary package."""
     folder = Path(tempfile.mkdtemp(prefix="hub-models-"))
-    names = (*CONFIGS, "still_rtdetrv2", "still_rfdetr")
-    install(folder, "hub-models", {"footplate.models": {name: f"{__name__}:{name.upper()}" for name in names}})
+    install(folder, "hub-models", {"footplate.models": {name: f"{__name__}:{name.upper()}" for name in TINY}})
     sys.path.append(str(folder))
     plugins.fingerprint.cache_clear()

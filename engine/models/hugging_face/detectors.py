@@ -1,108 +1,87 @@
-"""Detectors of transformers as `LoadableDetector`, with the losses that the library computes."""
+"""Detectors of transformers, with the losses that the library computes; RF-DETR also segments instances."""
 
 from __future__ import annotations
 
-import copy
-import sys
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import torch
-import transformers
-from torch import Tensor, nn
+from torch import Tensor
 from torchvision.ops import box_convert
 from transformers.loss import loss_lw_detr, loss_rf_detr
-from transformers.utils import logging
 
-from engine.models import weights
-from engine.models.base import TaskError
-from engine.models.model_surgery import adapt_first_conv, find_first_conv, match_channels
-from engine.models.tensor_detector import Detections, LoadableDetector
-from engine.models.torchvision_detectors import box_targets
-from engine.system.format import listed
+from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
+from engine.models.tensor_detector import FINE_MASK_SIDE, Detections
+from engine.models.torchvision_detectors import box_targets, count_objects, instance_targets
 
-logging.set_verbosity_error()
-logging.disable_progress_bar()
-_COEFFICIENTS = {"ce": "class_loss", "bbox": "bbox_loss", "giou": "giou_loss"}
-"""Names of RF-DETR's coefficients of losses; D-FINE and RT-DETR multiply by theirs themselves."""
-
-
-class _Kind(NamedTuple):
-    """Facts about a family of detectors.
-
-    Attributes:
-        losses: Kinds of losses, each a sum over the layers of the decoder and the queries for denoising.
-        backbone: Name of the module that pretrained weights of a classifier would be for.
-        stride: Number that divides the sides of images; 0 for the patch size times the number of windows.
-    """
-
-    losses: tuple[str, ...]
-    backbone: str = "model.backbone"
-    stride: int = 32
-
-
-KINDS = {
-    "DFine": _Kind(("vfl", "bbox", "giou", "fgl", "ddf")),
-    "RTDetrV2": _Kind(("vfl", "bbox", "giou")),
-    "Deimv2": _Kind(("mal", "bbox", "giou", "fgl", "ddf"), "model.conv_encoder.model"),
-    "RfDetr": _Kind(("ce", "bbox", "giou"), "model.backbone.backbone", stride=0),
+_COEFFICIENTS = {
+    "ce": "class_loss",
+    "bbox": "bbox_loss",
+    "giou": "giou_loss",
+    "mask_ce": "mask_class_loss",
+    "mask_dice": "mask_dice_loss",
 }
+"""Names of RF-DETR's coefficients of losses; the other detectors multiply by theirs themselves."""
 
 
-class HubDetector(LoadableDetector):
-    """Mixin for detectors of transformers, whose losses are sums over the objects of the batch.
-
-    Attributes:
-        config: Configuration of transformers.
-        library_class: Class of transformers.
-        stride: Number that divides the sides of images.
-        channels: Channels of the images.
-        pyramid: Name of the module that computes feature maps.
-    """
-
-    config: Any
-    library_class: ClassVar[Any]
-    stride: int
-    channels: int
-    pyramid: str
+class HubDetector(HubModel):
+    """Mixin for detectors of transformers, whose losses are sums over the objects of the batch."""
 
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return each image's share of the sums of losses over all objects in these images.
 
         The library divides the sums by the number of objects, or of their copies for groups of queries.
         """
-        height, width = inputs.shape[-2:]
-        scale = inputs.new_tensor([width, height, width, height])
-        labels = [
-            {"class_labels": each["labels"] - 1, "boxes": box_convert(each["boxes"] / scale, "xyxy", "cxcywh")}
-            for each in box_targets(targets)
-        ]
-        found = self.call_library(inputs, labels=labels).loss_dict
+        labels = self.labels(inputs, targets)
+        found = sum_by_kind(self.call_library(inputs, labels=labels).loss_dict, self.loss_names)
         copies = getattr(self.config, "group_detr", 1)
         per_image = max(sum(len(each["boxes"]) for each in labels) * copies, 1) / copies / len(inputs)
-        return {name: loss * per_image for name, loss in sum_by_kind(found, self.config, self.loss_names).items()}
+        factors = {name: getattr(self.config, f"{_COEFFICIENTS.get(name, '')}_coefficient", 1.0) for name in found}
+        return {name: loss * factors[name] * per_image for name, loss in found.items()}
 
-    def predict(self, inputs: Tensor) -> Tensor:
+    def loss_units(self, targets: Tensor) -> Tensor:
+        return count_objects(targets)
+
+    def labels(self, inputs: Tensor, targets: Tensor) -> list[dict[str, Any]]:
+        """Return each image's targets as the library expects them."""
+        height, width = inputs.shape[-2:]
+        scale = inputs.new_tensor([width, height, width, height])
+        return [
+            {"class_labels": each["labels"] - 1, "boxes": box_convert(each["boxes"] / scale, "xyxy", "cxcywh")}
+            for each in self.objects(targets)
+        ]
+
+    def objects(self, targets: Tensor) -> Detections:
+        """Return each image's targets as torchvision's detectors expect them."""
+        return box_targets(targets)
+
+    def predictions(self, inputs: Tensor) -> Tensor:
         """Return the queries with the highest scores, each for one class, as transformers' post-processing does."""
-        boxes, scores, classes = self._found(inputs)
-        scores, best = scores.flatten(1).topk(min(self.max_detections, scores[0].numel()))
-        count = len(classes)
-        boxes = boxes.gather(1, (best // count)[..., None].expand(-1, -1, 4))
-        return torch.cat([boxes, scores[..., None], (best % count)[..., None].float()], 2)
+        outputs = self.call_library(inputs)
+        boxes, scores = self._boxes_and_scores(outputs, inputs)
+        best_scores, best = scores.flatten(1).topk(min(self.max_detections, scores[0].numel()))
+        count = scores.shape[-1]
+        queries = best // count
+        boxes = boxes.gather(1, queries[..., None].expand(-1, -1, 4))
+        columns = [boxes, best_scores[..., None], (best % count)[..., None].float()]
+        return torch.cat([*columns, *self.mask_columns(outputs, queries, boxes, inputs)], 2)
+
+    def mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
+        """Return further columns of the detections of these `queries` [n, k] with `boxes` [n, k, 4]."""
+        return []
 
     def detections(self, inputs: Tensor) -> Detections:
         found = []
-        for boxes, scores in zip(*self._found(inputs)[:2], strict=True):
+        for boxes, scores in zip(*self._boxes_and_scores(self.call_library(inputs), inputs), strict=True):
             best, labels = scores.max(1)
             found.append({"boxes": boxes, "scores": best, "labels": labels + 1})
         return found
 
-    def _found(self, inputs: Tensor) -> tuple[Tensor, Tensor, range]:
-        """Return boxes [n, q, 4] in pixels, scores [n, q, classes], and the classes."""
-        outputs = self.call_library(inputs)
+    def _boxes_and_scores(self, outputs: Any, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return boxes [n, q, 4] in pixels, and scores [n, q, classes]."""
         height, width = inputs.shape[-2:]
         scale = torch.tensor([width, height, width, height], dtype=torch.float32, device=inputs.device)
         boxes = box_convert(outputs.pred_boxes.float(), "cxcywh", "xyxy").clamp(0, 1) * scale
-        return boxes, outputs.logits.float().sigmoid(), range(outputs.logits.shape[-1])
+        return boxes, outputs.logits.float().sigmoid()
 
     def fit_size(self, title: str, size: int) -> None:
         """Use fewer queries for small images with fewer positions, since the library selects queries among these.
@@ -114,40 +93,26 @@ class HubDetector(LoadableDetector):
         smallest = self.stride
         while hasattr(self.config, "group_detr") and _positions(smallest, strides) < queries:
             smallest += self.stride
-        if size % self.stride or size < smallest:
-            valid = max(smallest, round(size / self.stride) * self.stride)
-            message = f"{title} needs an image size from {smallest} px on that is a multiple of {self.stride} px."
-            raise TaskError("image_size", message, f"Set {valid}, or leave it empty.")
+        self.check_size(title, size, smallest)
         self.max_detections = self.config.num_queries = min(queries, _positions(size, strides))
 
-    def load_initial(self, initial: weights.Initial) -> None:
-        """Load weights by the names of any version of transformers; layers for the classes only if all of them fit."""
-        config = copy.deepcopy(self.config)
-        given = {name: tensor for name, tensor in initial.state.items() if tensor.is_floating_point() or tensor.dim()}
-        first = find_first_conv(self)
-        options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
-        try:
-            loaded, info = self.library_class.from_pretrained(None, state_dict=given, **options)
-        except Exception as error:  # which kind depends on what is missing
-            message = f"{initial.source} does not fit the model ({type(error).__name__})."
-            raise TaskError(initial.field, message, "Choose weights of this model.") from error
-        state, mine = loaded.state_dict(), self.state_dict()
-        differing = {name for name, *_ in info["mismatched_keys"]}
-        lacking = sorted(name for name in info["missing_keys"] if name in mine and "num_batches_tracked" not in name)
-        if first is not None and f"{first}.weight" in state:
-            state[f"{first}.weight"] = match_channels(state[f"{first}.weight"], self.channels)
-        lacking += sorted(name for name in differing if not any(part in name for part in _OF_CLASSES))
-        if lacking:
-            message = (
-                f"{initial.source} does not fit the model: {listed(lacking, most=3)} missing or of a different shape."
-            )
-            raise TaskError(initial.field, message, "Choose weights of this model.")
-        kept = [name for name in mine if any(part in name for part in _OF_CLASSES)] if differing else []
-        self.load_state_dict(state | {name: mine[name] for name in kept})
 
+class HubMasker(HubDetector):
+    """Mixin for RF-DETR's models for instance segmentation."""
 
-_OF_CLASSES = ("class_embed", "score_head", "denoising_class_embed")
-"""Parts of the names of weights whose shapes depend on the number of classes."""
+    def objects(self, targets: Tensor) -> Detections:
+        return instance_targets(targets)
+
+    def labels(self, inputs: Tensor, targets: Tensor) -> list[dict[str, Any]]:
+        parts = zip(super().labels(inputs, targets), self.objects(targets), image_seeds(inputs), strict=True)
+        return [label | {"masks": each["masks"].float(), "seed": seed} for label, each, seed in parts]
+
+    def mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
+        logits = outputs.pred_masks.float()
+        chosen = logits.gather(1, queries[..., None, None].expand(-1, -1, *logits.shape[-2:]))
+        size = (inputs.shape[-2], inputs.shape[-1])
+        masks = crop_masks(chosen.flatten(0, 1).sigmoid(), boxes.flatten(0, 1), size, FINE_MASK_SIDE)
+        return [masks.unflatten(0, queries.shape)]
 
 
 def _positions(size: int, strides: list[int]) -> int:
@@ -155,62 +120,37 @@ def _positions(size: int, strides: list[int]) -> int:
     return sum((size // stride) ** 2 for stride in strides)
 
 
-def sum_by_kind(losses: dict[str, Tensor], config: Any, kinds: tuple[str, ...]) -> dict[str, Tensor]:
-    """Return the weighted sum of the losses of each kind; "loss_bbox_aux_0" is of the kind "bbox"."""
-    sums = {}
-    for kind in kinds:
-        factor = getattr(config, f"{_COEFFICIENTS.get(kind, '')}_coefficient", 1.0)
-        of_kind = [loss for name, loss in losses.items() if name.removeprefix("loss_").startswith(kind)]
-        if of_kind:
-            sums[kind] = torch.stack([torch.as_tensor(loss).reshape(()) for loss in of_kind]).sum() * factor
-    return sums
+class _MatcherByImage(loss_rf_detr.RfDetrHungarianMatcher):
+    """Matcher that treats images separately, and compares masks at points that depend on the image alone.
+
+    The library's matcher draws the points for the batch, and as many as it has images.
+    """
+
+    def forward(self, outputs: Any, targets: Any, group_detr: int = 1) -> list[tuple[Tensor, Tensor]]:
+        found: list[tuple[Tensor, Tensor]] = []
+        for number, target in enumerate(targets):
+            if not len(target["class_labels"]):
+                found.append((torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)))
+                continue
+            of_image = {name: outputs[name][number : number + 1] for name in ("logits", "pred_boxes", "pred_masks")}
+            with seeded(target["seed"], outputs["logits"].device):
+                found += super().forward(of_image, [target], group_detr)
+        return found
 
 
-def construct(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
-    """Build a detector with random weights; `kind` is a key of `KINDS`, `config` the arguments of its configuration."""
-    facts = KINDS[kind]
-    plain_class = getattr(transformers, f"{kind}ForObjectDetection")
-    # `len` of a tensor is a constant in exported files, which then take batches of one size.
-    vars(sys.modules[plain_class.__module__])["len"] = _length
-    given = copy.deepcopy(config)
-    if facts.stride:
-        given.setdefault("freeze_backbone_batch_norms", False)  # the job decides
-    built_config = getattr(transformers, f"{kind}Config")(num_labels=classes, **given)
-    plain = plain_class(built_config)
-    backbone = built_config.backbone_config
-    attributes = {
-        "library_class": plain_class,
-        "loss_names": facts.losses,
-        "max_detections": built_config.num_queries,
-        "stride": facts.stride or backbone.patch_size * backbone.num_windows,
-        "channels": channels,
-        "heads": _outside(facts.backbone, plain),
-        "pyramid": facts.backbone,
-    }
-    plain.__class__ = type(plain_class.__name__, (HubDetector, plain_class), attributes)
-    if channels != 3:
-        adapt_first_conv(plain, channels)
-        for module in plain.modules():
-            if getattr(module, "num_channels", None) == 3:
-                module.num_channels = channels
-    detector: nn.Module = plain
-    return detector
+class _LossByImage(loss_rf_detr.RfDetrImageLoss):
+    """Loss that compares masks at points that depend on the image alone."""
 
-
-def _length(values: Any) -> Any:
-    """Return the length of `values`, of tensors as a number that torch.export can follow."""
-    return values.shape[0] if isinstance(values, Tensor) else len(values)
-
-
-def _outside(backbone: str, model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the modules that together hold all layers outside the module `backbone`."""
-    path = backbone.split(".")
-    found: list[str] = []
-    for depth, inside in enumerate(path):
-        parent = ".".join(path[:depth])
-        children = (child for child, _ in model.get_submodule(parent).named_children() if child != inside)
-        found += [f"{parent}.{child}" if parent else child for child in children]
-    return tuple(found)
+    def loss_masks(self, outputs: Any, targets: list[dict[str, Any]], indices: Any, num_boxes: float) -> Any:
+        masks = outputs["pred_masks"]
+        sums = dict.fromkeys(("loss_mask_ce", "loss_mask_dice"), masks.sum() * 0)
+        for number, (target, pairs) in enumerate(zip(targets, indices, strict=True)):
+            if len(pairs[0]):
+                with seeded(target["seed"], masks.device):
+                    of_image = {"pred_masks": masks[number : number + 1]}
+                    found = super().loss_masks(of_image, [target], [pairs], num_boxes)
+                sums = {name: loss + found[name] for name, loss in sums.items()}
+        return sums
 
 
 def _is_alone() -> bool:
@@ -222,3 +162,4 @@ def _is_alone() -> bool:
 
 
 loss_lw_detr._is_torch_distributed_initialized = loss_rf_detr._is_torch_distributed_initialized = _is_alone
+vars(loss_rf_detr).update(RfDetrHungarianMatcher=_MatcherByImage, RfDetrImageLoss=_LossByImage)

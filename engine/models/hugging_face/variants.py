@@ -21,7 +21,7 @@ UNCHANGED: Statistics = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 def build_detector(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
-    """Build a detector with random weights for `classes` including the background, which it has no output for.
+    """Build a model with random weights for `classes` including the background, which it has no output for.
 
     Args:
         kind: Prefix of the classes of transformers, as "DFine".
@@ -29,22 +29,30 @@ def build_detector(kind: str, config: dict[str, Any], classes: int, channels: in
         classes: Number of classes with the background.
         channels: Channels of the images.
     """
-    from engine.models.hugging_face.detectors import construct
+    from engine.models.hugging_face.construction import construct
 
     return construct(kind, config, classes - 1, channels)
+
+
+def build_segmenter(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
+    """Build a model for semantic segmentation with random weights, like `build_detector` but without a background."""
+    from engine.models.hugging_face.construction import construct
+
+    return construct(kind, config, classes, channels)
 
 
 def _hgnet(channels: tuple[int, ...], inner: tuple[int, ...], depth: tuple[int, ...], layers: int, **more: Any) -> Any:
     """Return the configuration of an HGNetV2.
 
     Args:
-        channels: Channels of the stem, before and after its last layer, and of the four stages.
+        channels: Channels of the stem, before and after its last layer, and of the three or four stages.
         inner: Channels inside the stages.
         depth: Blocks of the stages.
         layers: Layers of a block.
         more: Further fields.
     """
     before, after, *stages = channels
+    count = len(stages)
     return {
         "model_type": "hgnet_v2",
         "embedding_size": 32,
@@ -54,10 +62,11 @@ def _hgnet(channels: tuple[int, ...], inner: tuple[int, ...], depth: tuple[int, 
         "stage_mid_channels": list(inner),
         "stage_out_channels": stages,
         "stage_num_blocks": list(depth),
-        "stage_downsample": [False, True, True, True],
-        "stage_light_block": [False, False, True, True],
-        "stage_kernel_size": [3, 3, 5, 5],
-        "stage_numb_of_layers": [layers] * 4,
+        "depths": list(depth),
+        "stage_downsample": [False, True, True, True][:count],
+        "stage_light_block": [False, False, True, True][:count],
+        "stage_kernel_size": [3, 3, 5, 5][:count],
+        "stage_numb_of_layers": [layers] * count,
         "out_indices": [2, 3, 4],
         **more,
     }
@@ -109,6 +118,49 @@ _EXTRA_LARGE = {
 }
 
 
+_DEIM_NANO = _NANO | {"decoder_activation_function": "silu"}
+
+
+def _lite(width: int, deepest: int, blocks: int, queries: int, feedforward: int, **backbone: Any) -> dict[str, Any]:
+    """Return the configuration of a DEIMv2 with a pruned HGNetV2 of three stages, of which it uses the last.
+
+    These models are trained without the losses of distributions and without matches that all layers share.
+
+    Args:
+        width: Channels of the encoder and decoder.
+        deepest: Channels of the last stage.
+        blocks: Blocks of the last stage.
+        queries: Number of queries.
+        feedforward: Inner size of the decoder's layers.
+        backbone: Further fields of the backbone.
+    """
+    more = {"use_learnable_affine_block": True, "out_indices": [3]} | backbone
+    return {
+        "backbone_config": _hgnet((16, 16, 64, 256, deepest), (16, 32, 64), (1, 1, blocks), 3, **more),
+        "encoder_type": "lite",
+        "encoder_layers": 0,
+        "encode_proj_layers": [],
+        "encoder_in_channels": [deepest],
+        "encoder_hidden_dim": width,
+        "feat_strides": [16, 32],
+        "hidden_expansion": 0.34,
+        "depth_mult": 0.5,
+        "d_model": width,
+        "num_queries": queries,
+        "decoder_in_channels": [width, width],
+        "decoder_ffn_dim": feedforward,
+        "decoder_layers": 3,
+        "decoder_n_points": [4, 2],
+        "decoder_activation_function": "silu",
+        "num_feature_levels": 2,
+        "share_bbox_head": True,
+        "use_gateway": False,
+        "use_dense_one_to_one": False,
+        "weight_loss_fgl": 0.0,
+        "weight_loss_ddf": 0.0,
+    }
+
+
 def _resnet(layer: str, widths: tuple[int, ...], depths: tuple[int, ...]) -> dict[str, Any]:
     """Return the configuration of a ResNet-vd with blocks of this kind of `layer`."""
     named = {"layer_type": layer, "hidden_sizes": list(widths), "depths": list(depths)}
@@ -124,8 +176,8 @@ _R18 = {
 _R50 = {"backbone_config": _resnet("bottleneck", (256, 512, 1024, 2048), (3, 4, 6, 3))}
 
 
-def _windowed(image_size: int, decoder_layers: int) -> dict[str, Any]:
-    """Return the configuration of an RF-DETR on DINOv2-S."""
+def _windowed(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str, Any]:
+    """Return the configuration of an RF-DETR on DINOv2-S, with further fields of the `backbone`."""
     return {
         "backbone_config": {
             "model_type": "rf_detr_dinov2",
@@ -135,46 +187,113 @@ def _windowed(image_size: int, decoder_layers: int) -> dict[str, Any]:
             "patch_size": 16,
             "num_windows": 2,
             "out_features": ["stage3", "stage6", "stage9", "stage12"],
-        },
+        }
+        | backbone,
         "decoder_layers": decoder_layers,
         "decoder_n_points": 2,
     }
 
 
-def _detector(
-    kind: str, title: str, config: dict[str, Any], repository: str, *, published: str, image_size: int = 640
-) -> Model:
-    """Return a detector of the table, on images of `image_size` px."""
-    return Model(
-        title=title,
-        task="detection",
-        build=partial(build_detector, kind, config),
-        family=title.rpartition("-")[0],
-        image_size=image_size,
-        min_image_size=64,
-        statistics=None if kind == "RfDetr" else UNCHANGED,
-        weights=Weights(repository=repository, path=CHECKPOINT, licence="apache-2.0"),
-        loss_per="object",
-        extra=EXTRA,
-        published=published,
-    )
+def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", **more: Any) -> Model:
+    """Return a detector of the table, unless `more` changes its fields; `repository` is "" if the hub has no weights."""
+    source = Weights(repository=repository, path=CHECKPOINT, licence=more.pop("licence", "apache-2.0"))
+    fields: dict[str, Any] = {
+        "task": "detection",
+        "build": partial(build_segmenter if kind.endswith("Pixels") else build_detector, kind, config),
+        "family": title.rpartition("-")[0],
+        "image_size": 640,
+        "min_image_size": 64,
+        "statistics": UNCHANGED,
+        "weights": source if repository else None,
+        "extra": EXTRA,
+    }
+    return Model(title=title, **fields | more)
 
 
 def _d_fine(letter: str, config: dict[str, Any], size: str, average_precision: float) -> Model:
     published = f"COCO {average_precision} AP, D-FINE paper"
-    return _detector("DFine", f"D-FINE-{letter}", config, f"ustc-community/dfine-{size}-coco", published=published)
+    return _model("DFine", f"D-FINE-{letter}", config, f"ustc-community/dfine-{size}-coco", published=published)
 
 
 def _rt_detr(depth: int, config: dict[str, Any], average_precision: float) -> Model:
     published = f"COCO {average_precision} AP, RT-DETRv2 README"
-    return _detector("RTDetrV2", f"RT-DETRv2-R{depth}", config, f"PekingU/rtdetr_v2_r{depth}vd", published=published)
+    return _model("RTDetrV2", f"RT-DETRv2-R{depth}", config, f"PekingU/rtdetr_v2_r{depth}vd", published=published)
 
 
-def _rf_detr(size: str, image_size: int, decoder_layers: int, average_precision: float | None) -> Model:
-    published = f"COCO {average_precision} AP, RF-DETR paper" if average_precision else ""
+def _rf_detr(size: str, image_size: int, decoder_layers: int, average_precision: float, source: str = "paper") -> Model:
+    published = f"COCO {average_precision} AP, RF-DETR {source}"
     title, repository = f"RF-DETR-{size.capitalize()}", f"Roboflow/rf-detr-{size}"
-    config = _windowed(image_size, decoder_layers)
-    return _detector("RfDetr", title, config, repository, published=published, image_size=image_size)
+    more = {"image_size": image_size, "statistics": None, "published": published}
+    return _model("RfDetr", title, _windowed(image_size, decoder_layers), repository, **more)
+
+
+def _rf_detr_masks(size: str, image_size: int, decoder_layers: int, queries: int, average_precision: float) -> Model:
+    config = _windowed(image_size, decoder_layers, patch_size=12, num_windows=1 if size == "nano" else 2)
+    return _model(
+        "RfDetrMasks",
+        f"RF-DETR Seg-{size.capitalize().replace('Xxl', '2XL').replace('Xl', 'XL')}",
+        config | {"num_queries": queries, "class_loss_coefficient": 5.0},
+        f"Roboflow/rf-detr-seg-{size}",
+        task="instance_segmentation",
+        image_size=image_size,
+        statistics=None,
+        published=f"COCO {average_precision} mask AP, RF-DETR documentation",
+    )
+
+
+_INSTANCES: dict[str, Any] = {"task": "instance_segmentation", "statistics": None}
+_PIXELS: dict[str, Any] = {"task": "segmentation", "statistics": None, "own_loss": True}
+
+
+def _mask2former(size: str, blocks: int, average_precision: float, mean_iou: float) -> dict[str, Model]:
+    """Return the models on a Swin with so many `blocks` in the third stage, by id."""
+    config = {
+        "backbone_config": {
+            "model_type": "swin",
+            "depths": [2, 2, blocks, 2],
+            "drop_path_rate": 0.3,
+            "out_features": ["stage1", "stage2", "stage3", "stage4"],
+        }
+    }
+    title, repository = f"Mask2Former-Swin-{size[0].upper()}", f"facebook/mask2former-swin-{size}"
+    more = {"family": "Mask2Former", "licence": "cc-by-nc-4.0"}
+    of_instances = {"published": f"COCO {average_precision} mask AP, Mask2Former model zoo"} | _INSTANCES
+    of_pixels = {"published": f"ADE20K {mean_iou} mIoU, Mask2Former model zoo", "image_size": 512} | _PIXELS
+    name = f"mask2former_swin_{size[0]}"
+    return {
+        name: _model("Mask2FormerInstances", title, config, f"{repository}-coco-instance", **more, **of_instances),
+        f"{name}_semantic": _model(
+            "Mask2FormerPixels", title, config, f"{repository}-ade-semantic", **more, **of_pixels
+        ),
+    }
+
+
+_EOMT: dict[str, dict[str, Any]] = {
+    "S": {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "num_blocks": 3},
+    "B": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "num_blocks": 3},
+    "L": {},
+}
+
+
+def _eomt(letter: str, repository: str, published: str, semantic: tuple[str, str, dict[str, Any]]) -> dict[str, Model]:
+    """Return the models on a DINOv2, by id; `semantic` has the repository, accuracy and fields for classes of pixels."""
+    title, config, licence = f"EoMT-{letter}", _EOMT[letter] | {"layerscale_value": 1e-5}, "mit"
+    of_pixels_repository, of_pixels_published, changed = semantic
+    of_pixels = {"published": of_pixels_published, "image_size": changed.get("image_size", 640)} | _PIXELS
+    name = f"eomt_{letter.lower()}"
+    of_instances = {"published": published} | _INSTANCES
+    return {
+        name: _model("EomtInstances", title, config, f"tue-mps/{repository}", licence=licence, **of_instances),
+        f"{name}_semantic": _model(
+            "EomtPixels", title, config | changed, f"tue-mps/{of_pixels_repository}", licence=licence, **of_pixels
+        ),
+    }
+
+
+def _panoptic_eomt(letter: str, repository: str, quality: float) -> dict[str, Model]:
+    """Return the models whose only weights are those of panoptic segmentation."""
+    published = f"COCO {quality} PQ, EoMT model zoo"
+    return _eomt(letter, repository, published, (repository, published, {}))
 
 
 DETECTORS: dict[str, Model] = {
@@ -185,9 +304,44 @@ DETECTORS: dict[str, Model] = {
     "dfine_x": _d_fine("X", _EXTRA_LARGE, "xlarge", 55.8),
     "rtdetrv2_r18": _rt_detr(18, _R18, 48.1),
     "rtdetrv2_r50": _rt_detr(50, _R50, 53.4),
+    # transformers' documentation names this conversion of the authors' weights; there is none of the smaller models.
+    "deimv2_n": _model(
+        "Deimv2",
+        "DEIMv2-N",
+        _DEIM_NANO,
+        "harshaljanjani/DEIMv2_HGNetv2_N_COCO_Transformers",
+        published="COCO 43.0 AP, DEIMv2 README",
+    ),
+    "deimv2_pico": _model("Deimv2", "DEIMv2-Pico", _lite(112, 512, 2, 200, 320)),
+    "deimv2_femto": _model("Deimv2", "DEIMv2-Femto", _lite(96, 512, 1, 150, 256), image_size=416),
+    "deimv2_atto": _model(
+        "Deimv2", "DEIMv2-Atto", _lite(64, 256, 1, 100, 160, stage_kernel_size=[3, 3, 3]), image_size=320
+    ),
     "rfdetr_nano": _rf_detr("nano", 384, 2, 48.4),
     "rfdetr_small": _rf_detr("small", 512, 3, 53.0),
     "rfdetr_medium": _rf_detr("medium", 576, 4, 54.7),
-    "rfdetr_large": _rf_detr("large", 704, 4, None),
+    "rfdetr_large": _rf_detr("large", 704, 4, 56.5, "documentation"),
 }
-MODELS: dict[str, Model] = DETECTORS
+SEGMENTERS: dict[str, Model] = {
+    "rfdetr_seg_nano": _rf_detr_masks("nano", 312, 4, 100, 40.3),
+    "rfdetr_seg_small": _rf_detr_masks("small", 384, 4, 100, 43.1),
+    "rfdetr_seg_medium": _rf_detr_masks("medium", 432, 5, 200, 45.3),
+    "rfdetr_seg_large": _rf_detr_masks("large", 504, 5, 300, 47.1),
+    "rfdetr_seg_xlarge": _rf_detr_masks("xlarge", 624, 6, 300, 48.8),
+    "rfdetr_seg_xxlarge": _rf_detr_masks("xxlarge", 768, 6, 300, 49.9),
+    **_mask2former("tiny", 6, 45.0, 47.7),
+    **_mask2former("small", 18, 46.3, 51.3),
+    **_panoptic_eomt("S", "coco_panoptic_eomt_small_640_2x", 46.7),
+    **_panoptic_eomt("B", "coco_panoptic_eomt_base_640_2x", 51.6),
+    **_eomt(
+        "L",
+        "coco_instance_eomt_large_640",
+        "COCO 45.2 mask AP, EoMT model zoo",
+        (
+            "ade20k_semantic_eomt_large_512",
+            "ADE20K 58.4 mIoU, EoMT model zoo",
+            {"num_queries": 100, "image_size": 512},
+        ),
+    ),
+}
+MODELS: dict[str, Model] = DETECTORS | SEGMENTERS

@@ -27,8 +27,6 @@ from engine.metrics.average_precision import (
 from engine.metrics.base import Metric
 from engine.models import detection_models
 from engine.models.base import ModelInfo
-from engine.models.registry import is_loss_per_object
-from engine.models.torchvision_detectors import count_objects
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.detection.analysis import ObjectAnalysis
 from engine.tasks.detection.entry import TASK
@@ -131,7 +129,7 @@ class Detection(Task):
         return detection_models.statistics(job)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        return BoxesOfImage(dataset_info.classes, is_loss_per_object=is_loss_per_object(job))
+        return BoxesOfImage(dataset_info.classes)
 
 
 class FoundInImage(Objective):
@@ -142,18 +140,13 @@ class FoundInImage(Objective):
     score_threshold = SCORE_THRESHOLD
     analysis_type: ClassVar[type[ObjectAnalysis]] = ObjectAnalysis
 
-    def __init__(self, classes: tuple[str, ...], *, is_loss_per_object: bool = False) -> None:
+    def __init__(self, classes: tuple[str, ...]) -> None:
         self.legend = frame_legend(classes)
         self._classes = classes
-        self._is_loss_per_object = is_loss_per_object
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the sum of the losses [n, p] that the model outputs for each image in training."""
         return outputs.sum(1)
-
-    def loss_units(self, targets: Tensor) -> Tensor | None:
-        """Return the number of objects if the model's losses are sums over objects (see `Model.loss_per`)."""
-        return count_objects(targets) if self._is_loss_per_object else None
 
     def correct(self, outputs: Tensor, targets: Tensor) -> None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,8 +18,6 @@ from engine.data.drawing import draw_boxes, overlay_mask
 from engine.metrics.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
 from engine.metrics.base import Metric
 from engine.models import detection_models
-from engine.models.registry import is_loss_per_object
-from engine.models.tensor_detector import MASK_SIDE
 from engine.models.torchvision_detectors import instances
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.detection.analysis import Compared, ObjectAnalysis, ObjectMetric
@@ -28,10 +27,16 @@ from engine.tasks.instances.entry import TASK
 from engine.tasks.predictions import MASK_THRESHOLD, ObjectScores, Scores
 
 
+def _masks_in_boxes(found: Found) -> Floats:
+    """Return the likelihood of each object over its box, [d, s, s]."""
+    side = math.isqrt(found.more.shape[1])
+    return found.more.reshape(-1, side, side)
+
+
 def masks_of(found: Found, height: int, width: int) -> Bools:
     """Return the masks of detections in the full image, bool [d, height, width]."""
-    parts = torch.from_numpy(found.more.reshape(-1, 1, MASK_SIDE, MASK_SIDE)).float()
-    pasted = paste_masks_in_image(parts, torch.from_numpy(found.boxes).float(), (height, width))
+    parts = torch.from_numpy(_masks_in_boxes(found)).float()
+    pasted = paste_masks_in_image(parts[:, None], torch.from_numpy(found.boxes).float(), (height, width))
     likely: Bools = (pasted[:, 0] >= MASK_THRESHOLD).numpy()
     return likely
 
@@ -89,7 +94,7 @@ class InstanceSegmentation(Detection):
     known = detection_models.MASKERS
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        return MasksOfImage(dataset_info.classes, is_loss_per_object=is_loss_per_object(job))
+        return MasksOfImage(dataset_info.classes)
 
 
 class MasksOfImage(FoundInImage):
@@ -102,8 +107,8 @@ class MasksOfImage(FoundInImage):
     entry = InstanceSegmentation.entry
     analysis_type = OutlineAnalysis
 
-    def __init__(self, classes: tuple[str, ...], *, is_loss_per_object: bool = False) -> None:
-        super().__init__(classes, is_loss_per_object=is_loss_per_object)
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        super().__init__(classes)
         self.legend = self.legend if len(classes) > 1 else ()
 
     def metric(self) -> Metric:
@@ -133,8 +138,7 @@ class MasksOfImage(FoundInImage):
 
     def scores(self, output: Tensor, size: int) -> Scores:
         found = found_in(output, 0.0)
-        masks = found.more.reshape(-1, MASK_SIDE, MASK_SIDE)
-        return ObjectScores(found.boxes, found.scores, found.classes, masks)
+        return ObjectScores(found.boxes, found.scores, found.classes, _masks_in_boxes(found))
 
     def _visualize(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
         """Draw objects in different colors. If there are several classes, add labeled frames."""

@@ -162,7 +162,7 @@ class ClassOfPoint(ClassOfPixel):
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         return super()._loss(outputs[:, :, None], targets[:, None], weights)
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         return super().correct(outputs[:, :, None], targets[:, None])
 
     def metric(self) -> Metric:

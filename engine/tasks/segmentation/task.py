@@ -24,6 +24,7 @@ from engine.metrics.boundary_iou import BoundaryMetric
 from engine.metrics.class_counts import Shares, class_scores, shares, softened_weights
 from engine.models import segmentation_models
 from engine.models.base import TaskError
+from engine.models.registry import has_own_loss
 from engine.tasks.analysis import TASK_METRIC, Analysis
 from engine.tasks.base import DatasetInfo, ImageTask, Objective, Visualization
 from engine.tasks.explanation import Target, pixel_targets
@@ -131,6 +132,8 @@ class Segmentation(ImageTask):
         return splits.with_each(lambda split: split.with_code(code), classes=meaning.classes)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
+        if has_own_loss(job):
+            return ClassOfPixelByModel("cross_entropy", dataset_info.classes)
         weights = softened_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None
         return ClassOfPixel(job.training.loss, dataset_info.classes, weights)
 
@@ -174,7 +177,7 @@ class ClassOfPixel(Objective):
             case _:
                 return _cross_entropy(outputs, targets, weights)
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         counted = targets != NO_CLASS
         right = ((outputs.argmax(1) == targets) & counted).sum((1, 2))
         return (right / counted.sum((1, 2)).clamp(min=1)).sum()
@@ -209,6 +212,20 @@ class ClassOfPixel(Objective):
     def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
         """Draw the classes on a sample in their colors."""
         return overlay_mask(image, plane)
+
+
+class ClassOfPixelByModel(ClassOfPixel):
+    """Objective for models that compute their losses in training; the validation loss is the cross entropy."""
+
+    loss_in_model = True
+    compiles = False  # the number of masks varies between steps
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the sum of the model's outputs in training, which are each image's losses [n, p]."""
+        return outputs.sum(1)
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> None:
+        return None
 
 
 def _mean_of_image(values: Tensor, targets: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Transformers detectors: losses, detections, weights and sizes."""
+"""Transformers detectors and segmenters: losses, results, weights and sizes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,27 @@ from torchvision.ops import box_convert
 
 from engine.checks.job_checks import problems
 from engine.contract.catalogue import EXTRA_MODULES, shipped_catalogue
+from engine.contract.idle_fields import idle_fields
 from engine.contract.job import Job
 from engine.contract.recipes import collect_facts, load_recipes
+from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.hugging_face.variants import MODELS
+from engine.models.tensor_detector import BOX, FINE_MASK_SIDE
+from engine.models.torchvision_detectors import instance_targets
 from engine.models.weights import Initial, from_file
+from engine.tasks.detection.objects import found_in
+from engine.tasks.instances.task import masks_of as pasted_masks
 from engine.tasks.registry import TASKS
+from tests.support.cases import some
 
 pytest.importorskip("transformers", reason="needs footplate[transformers]")
 
-from tests.support.hub_models import CONFIGS, tiny
+from transformers.loss import loss_rf_detr
+
+from engine.models.hugging_face.hub_model import crop_masks
+from engine.models.hugging_face.segmenters import boxes_around
+from tests.support.hub_models import ALL, CONFIGS, MASKS, PIXELS, tiny
 
 SIDE = 128
 CLASSES = 3
@@ -29,7 +40,7 @@ BOXES = [[(10, 10, 60, 60, 0), (70, 20, 100, 90, 1)], [(20, 30, 50, 90, 1)]]
 
 def build(name: str, classes: int = CLASSES, channels: int = 3, **changed: Any) -> Any:
     torch.manual_seed(0)
-    return tiny(name, **changed).build(classes + 1, channels)
+    return tiny(name, **changed).build(classes + (name not in PIXELS), channels)
 
 
 def targets_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
@@ -55,6 +66,23 @@ def images() -> torch.Tensor:
     return torch.rand(2, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
 
 
+def planes_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
+    planes = torch.zeros(len(boxes), 2, SIDE, SIDE, dtype=torch.int64)
+    planes[:, 1] = NO_CLASS
+    for plane, each in zip(planes, boxes, strict=True):
+        for number, (left, top, right, bottom, of) in enumerate(each, 1):
+            plane[:, top:bottom, left:right] = torch.tensor([number, of])[:, None, None]
+    return planes
+
+
+def targets_for(name: str, boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
+    """Return the targets of the model's task for these boxes; their insides are the masks."""
+    if name in CONFIGS:
+        return targets_of(boxes)
+    planes = planes_of(boxes)
+    return planes if name in MASKS else planes[:, 1]
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_losses_are_those_of_transformers_times_the_objects(name: str, images: torch.Tensor) -> None:
     model = build(name)
@@ -67,26 +95,65 @@ def test_losses_are_those_of_transformers_times_the_objects(name: str, images: t
     assert float(losses.sum()) == pytest.approx(3 * float(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["tiny_dfine", "tiny_rtdetrv2", "tiny_rfdetr"])
-def test_losses_of_parts_add_up_to_those_of_the_batch(name: str, images: torch.Tensor) -> None:
-    """Sum the losses over parts of a batch.
+@pytest.mark.parametrize("name", MASKS | PIXELS)
+def test_losses_of_masks_are_those_of_transformers_times_the_units(
+    name: str, images: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compare the losses with those of an unchanged model, where both draw the same points.
 
-    D-FINE's loss between layers is a mean over each part; all other losses are sums over objects.
+    The library draws the points for all images at once, and RF-DETR's matcher draws more for more images. RF-DETR is therefore
+    compared on one image.
     """
-    still = {"num_denoising": 0, "weight_loss_ddf": 0.0} if name != "tiny_rfdetr" else {}
-    model, targets = build(name, **still), targets_of(BOXES)
+    count = 1 if name == "tiny_rfdetr_masks" else 2
+    images, boxes = images[:count], BOXES[:count]
+    points = torch.rand(3 * 1024, 2, generator=torch.Generator().manual_seed(2))
+    monkeypatch.setattr(torch, "rand", lambda *shape, device=None: points[: shape[1]].expand(shape).contiguous())
+    model, targets = build(name), targets_for(name, boxes)
+    plain = model.library_class(model.config).train().requires_grad_(False)
+    plain.load_state_dict(model.state_dict())
+    if name == "tiny_rfdetr_masks":
+        labels = [label | {"masks": planes} for label, planes in zip(labels_of(boxes), masks_of(boxes), strict=True)]
+        with monkeypatch.context() as patched:
+            patched.setattr(loss_rf_detr, "RfDetrHungarianMatcher", loss_rf_detr.RfDetrHungarianMatcher.__base__)
+            patched.setattr(loss_rf_detr, "RfDetrImageLoss", loss_rf_detr.RfDetrImageLoss.__base__)
+            expected = plain(images, labels=labels).loss
+    else:
+        classes, masks = zip(*model.classes_and_masks(targets), strict=True)
+        expected = plain(images, mask_labels=list(masks), class_labels=list(classes)).loss
+    with torch.no_grad():
+        found = (model(images, targets).sum(0) / model.loss_units(targets)).sum()
+    assert float(found) == pytest.approx(float(expected), rel=1e-4)
+
+
+def masks_of(boxes: list[list[tuple[int, ...]]]) -> list[torch.Tensor]:
+    return [each["masks"].float() for each in instance_targets(planes_of(boxes))]
+
+
+_STILL: dict[str, dict[str, Any]] = {
+    "tiny_dfine": {"num_denoising": 0, "weight_loss_ddf": 0.0},
+    "tiny_rtdetrv2": {"num_denoising": 0},
+    "tiny_deimv2": {"num_denoising": 0, "weight_loss_ddf": 0.0, "use_dense_one_to_one": False},
+}
+"""Arguments without random numbers, and without the losses that the library averages within a part of the batch."""
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_losses_of_parts_add_up_to_those_of_the_batch(name: str, images: torch.Tensor) -> None:
+    model, targets = build(name, **_STILL.get(name, {})), targets_for(name, BOXES)
     for module in model.modules():
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             module.eval()
-    together = model(images, targets).sum(0)
-    apart = sum(model(images[part], targets[part]).sum(0) for part in (slice(0, 1), slice(1, 2)))
-    torch.testing.assert_close(apart, together, rtol=1e-5, atol=1e-5)
+    parts = [slice(0, 1), slice(1, 2)]
+    apart = sum(model(images[part], targets[part]).sum(0) for part in parts)
+    torch.testing.assert_close(apart, model(images, targets).sum(0), rtol=1e-5, atol=2e-5)
+    units = sum(model.loss_units(targets[part]) for part in parts)
+    torch.testing.assert_close(units, model.loss_units(targets))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ALL)
 def test_images_without_objects_give_finite_gradients(name: str, images: torch.Tensor) -> None:
     model = build(name)
-    model(images, targets_of([[], []])).sum().backward()
+    model(images, targets_for(name, [[], []])).sum().backward()
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     assert gradients
     assert all(gradient.isfinite().all() for gradient in gradients)
@@ -110,13 +177,53 @@ def test_detections_are_those_of_transformers(name: str, images: torch.Tensor) -
         assert row[:, 5].tolist() == each["labels"].tolist()
 
 
-def test_half_precision_gives_boxes_in_fp32(images: torch.Tensor) -> None:
-    model = build("tiny_dfine").eval()
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert model(images).dtype == torch.float32
+@pytest.mark.parametrize("name", MASKS)
+def test_instances_have_masks_in_their_boxes(name: str, images: torch.Tensor) -> None:
+    model = build(name).eval()
+    with torch.no_grad():
+        found = model(images)
+    assert found.shape == (2, model.max_detections, BOX + FINE_MASK_SIDE**2)
+    assert found.isfinite().all()
+    assert (found[..., 4] >= 0).all()
+    assert found[..., BOX:].min() >= 0
+    assert found[..., BOX:].max() <= 1
+    assert found[..., :4].max() <= SIDE
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+def test_cropped_masks_are_those_of_the_image_again() -> None:
+    rows, columns = torch.meshgrid(torch.arange(SIDE), torch.arange(SIDE), indexing="ij")
+    disc = ((rows - 50) ** 2 + (columns - 70) ** 2 < 30**2)[None]
+    boxes = boxes_around(disc)
+    assert boxes.tolist() == [[41, 21, 100, 80]]
+    parts = crop_masks(disc.float(), boxes, (SIDE, SIDE), FINE_MASK_SIDE)
+    pasted = pasted_masks(found_in(torch.cat([boxes, torch.tensor([[1.0, 0.0]]), parts], 1)), SIDE, SIDE)
+    assert (pasted & disc.numpy()).sum() / (pasted | disc.numpy()).sum() > 0.97
+    assert boxes_around(torch.zeros(1, SIDE, SIDE, dtype=torch.bool)).tolist() == [[0, 0, 0, 0]]
+
+
+def test_pixels_are_those_of_transformers(images: torch.Tensor) -> None:
+    from transformers import Mask2FormerImageProcessor
+
+    model = build("tiny_mask2former_pixels").eval()
+    with torch.no_grad():
+        found = model(images)
+        outputs = model.call_library(images)
+    expected = Mask2FormerImageProcessor().post_process_semantic_segmentation(outputs, [(SIDE, SIDE)] * 2)
+    assert found.shape == (2, CLASSES, SIDE, SIDE)
+    assert (found.argmax(1) == torch.stack(expected)).float().mean() > 0.98
+
+
+@pytest.mark.parametrize("name", some(list(ALL), ["tiny_dfine", "tiny_rfdetr_masks", "tiny_mask2former"]))
+def test_half_precision_gives_losses_and_results_in_fp32(name: str, images: torch.Tensor) -> None:
+    model, targets = build(name, **_STILL.get(name, {})), targets_for(name, BOXES)
+    with torch.no_grad():
+        expected = model(images, targets).sum()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert float(model(images, targets).sum()) == pytest.approx(float(expected), rel=0.1)
+            assert model.eval()(images).dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", some(list(ALL), ["tiny_dfine", "tiny_rfdetr", "tiny_mask2former", "tiny_eomt"]))
 def test_saved_folder_is_loaded_without_the_heads_of_other_classes(name: str, tmp_path: Path) -> None:
     saved = build(name, classes=5)
     with torch.no_grad():
@@ -143,9 +250,10 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
         build("tiny_dfine").load_initial(Initial(state, "weights_file", "x"))
 
 
-def test_channels_other_than_three_are_taken(images: torch.Tensor, tmp_path: Path) -> None:
-    saved = build("tiny_rfdetr")
-    model = build("tiny_rfdetr", channels=1)
+@pytest.mark.parametrize("name", ["tiny_rfdetr", "tiny_mask2former_pixels", "tiny_eomt_pixels"])
+def test_channels_other_than_three_are_taken(name: str, images: torch.Tensor) -> None:
+    saved = build(name)
+    model = build(name, channels=1)
     model.load_initial(Initial(saved.state_dict(), "weights_file", "x"))
     gray = images[:, :1]
     with torch.no_grad():
@@ -153,7 +261,23 @@ def test_channels_other_than_three_are_taken(images: torch.Tensor, tmp_path: Pat
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(("name", "valid", "invalid"), [("tiny_dfine", 96, 100), ("tiny_rfdetr", 96, 64)])
+def test_positions_of_another_image_size_are_interpolated() -> None:
+    saved, model = build("tiny_eomt"), build("tiny_eomt")
+    model.fit_size("x", 96)
+    saved.fit_size("x", 64)
+    model.load_initial(Initial(saved.state_dict(), "weights_file", "x"))
+    assert model.embeddings.position_embeddings.weight.shape == (36, 48)
+    assert model.eval()(torch.rand(1, 3, 96, 96)).shape[0] == 1
+    same = build("tiny_eomt")
+    same.fit_size("x", 64)
+    same.load_initial(Initial(saved.state_dict(), "weights_file", "x"))
+    assert torch.equal(same.embeddings.position_embeddings.weight, saved.embeddings.position_embeddings.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "valid", "invalid"),
+    [("tiny_dfine", 96, 100), ("tiny_rfdetr", 96, 64), ("tiny_mask2former", 96, 100), ("tiny_eomt", 96, 90)],
+)
 def test_unsuitable_sizes_are_refused(name: str, valid: int, invalid: int) -> None:
     model = build(name)
     model.fit_size("x", valid)
@@ -171,10 +295,31 @@ def test_small_images_have_fewer_queries() -> None:
 
 def test_table_names_safe_weights_with_their_license() -> None:
     for model in MODELS.values():
-        assert model.weights is not None
-        assert model.weights.files == ("model.safetensors",)
-        assert model.weights.licence
         assert model.extra == "transformers"
+        if model.weights is None:
+            assert not model.published
+        else:
+            assert model.weights.files == ("model.safetensors",)
+            assert model.weights.licence
+
+
+PUBLISHED = {
+    "dfine_n": 4, "dfine_s": 10, "dfine_m": 19, "dfine_l": 31, "dfine_x": 62, "rtdetrv2_r18": 20, "rtdetrv2_r50": 42,
+    "deimv2_atto": 0.5, "deimv2_femto": 1.0, "deimv2_pico": 1.5, "deimv2_n": 3.6, "rfdetr_nano": 30.5,
+    "rfdetr_small": 32.1, "rfdetr_medium": 33.7, "rfdetr_large": 33.9, "rfdetr_seg_nano": 33.6, "rfdetr_seg_small": 33.7,
+    "rfdetr_seg_medium": 35.7, "rfdetr_seg_large": 36.2, "rfdetr_seg_xlarge": 38.1, "rfdetr_seg_xxlarge": 38.6,
+    "mask2former_swin_t": 47, "mask2former_swin_t_semantic": 47, "mask2former_swin_s": 69,
+    "mask2former_swin_s_semantic": 69, "eomt_s": 24, "eomt_s_semantic": 24, "eomt_b": 93, "eomt_b_semantic": 93,
+    "eomt_l": 316, "eomt_l_semantic": 316,
+}  # fmt: skip
+"""Millions of parameters that the authors state."""
+
+
+def test_models_have_the_published_number_of_parameters() -> None:
+    entries = {model.id: model for model in shipped_catalogue().models if model.id in MODELS}
+    assert entries.keys() == PUBLISHED.keys()
+    for name, entry in entries.items():
+        assert entry.parameters / 1e6 == pytest.approx(PUBLISHED[name], rel=0.08), name
 
 
 def test_models_are_listed_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,10 +336,28 @@ def test_models_are_listed_with_the_command_that_installs_them(monkeypatch: pyte
         TASKS["detection"].build_model(job, CLASSES, 3)
 
 
-def test_recipe_trains_backbones_at_a_tenth_of_the_rate() -> None:
-    values = {"task": "detection", "model": "dfine_s"}
+def test_own_losses_leave_no_choice_of_the_loss() -> None:
+    job = {"task": "segmentation", "model": "eomt_s_semantic", "loss": "dice", "class_weights": "balanced"}
+    assert {"loss", "class_weights"} <= idle_fields(job, shipped_catalogue()).keys()
+    assert "loss" not in idle_fields(job | {"model": "unet"}, shipped_catalogue())
+
+
+RATES = [
+    ("detection", "dfine_s", 0.1, 1e-4),
+    ("detection", "deimv2_n", 0.1, 1e-4),
+    ("instance_segmentation", "rfdetr_seg_nano", 0.1, 1e-4),
+    ("instance_segmentation", "mask2former_swin_t", 0.01, 0.05),
+    ("segmentation", "eomt_s_semantic", 0.01, 0.05),
+]
+
+
+@pytest.mark.parametrize(("task", "model", "clip_norm", "weight_decay"), RATES)
+def test_recipe_trains_backbones_at_a_tenth_of_the_rate(
+    task: str, model: str, clip_norm: float, weight_decay: float
+) -> None:
+    values = {"task": task, "model": model}
     recipe = load_recipes().get("fine-tune")
     assert recipe is not None
     found = recipe.values(collect_facts(values, shipped_catalogue(), None, values))
-    assert (found["optimizer"], found["clip_norm"], found["weight_decay"]) == ("adamw", 0.1, 1e-4)
+    assert (found["optimizer"], found["clip_norm"], found["weight_decay"]) == ("adamw", clip_norm, weight_decay)
     assert found["learning_rate"] * found["head_rate"] == pytest.approx(1e-4)

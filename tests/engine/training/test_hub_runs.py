@@ -1,4 +1,4 @@
-"""Runs of transformers detectors, whose tiny models a plug-in package provides."""
+"""Runs of transformers detectors and segmenters, whose tiny models a plug-in package provides."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ import pytest
 import torch
 
 from engine.contract.events import StepMetrics, Validation
+from engine.contract.job import Job
 from tests.engine.training.task_jobs import task_job
 from tests.support.cases import some
+from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
 from tests.support.worker_group import WorkerGroup
 
 pytest.importorskip("transformers", reason="needs footplate[transformers]")
 
-from tests.support.hub_models import CONFIGS, INSTALL
+from tests.support.hub_models import ALL, INSTALL, TINY
 
 Start = Callable[..., WorkerGroup]
 SIDE = 128
 
-job = partial(
-    task_job, task="detection", model="tiny_rtdetrv2", image_size=SIDE, batch_size=4, optimizer="adamw", clip_norm=0.1
-)
+
+def job(folders: dict[str, Path], cpus: int = 1, *, model: str = "tiny_rtdetrv2", **fields: Any) -> Job:
+    """Return a job for the model's task."""
+    task = TINY[model].task
+    usual = {"image_size": SIDE, "batch_size": 4, "optimizer": "adamw", "clip_norm": 0.1}
+    return task_job(folders[task], cpus, **usual | fields, task=task, model=model)
 
 
 @pytest.fixture
@@ -34,16 +39,20 @@ def begin(start: Start) -> Start:
 
 
 @pytest.fixture(scope="module")
-def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_outlined(tmp_path_factory.mktemp("discs"), {"train": 11, "val": 3}, SIDE)
+def discs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a dataset for each task."""
+    counts = {"train": 11, "val": 3}
+    outlined = make_outlined(tmp_path_factory.mktemp("discs"), counts, SIDE)
+    masked = make_masked(tmp_path_factory.mktemp("masks"), counts, SIDE)
+    return {"detection": outlined, "instance_segmentation": outlined, "segmentation": masked}
 
 
 def losses(group: WorkerGroup) -> list[dict[str, float]]:
     return [step.losses for step in group.of(StepMetrics)]
 
 
-@pytest.mark.parametrize("name", some(list(CONFIGS), ["tiny_dfine", "tiny_rtdetrv2"]))
-def test_resumed_run_has_the_same_bits(begin: Start, discs: Path, name: str) -> None:
+@pytest.mark.parametrize("name", some(list(ALL), ["tiny_dfine", "tiny_eomt_pixels"]))
+def test_resumed_run_has_the_same_bits(begin: Start, discs: dict[str, Path], name: str) -> None:
     fields = {"model": name, "ema_decay": 0.9, "schedule": "none"}
     whole = begin(job(discs, **fields, epochs=2)).completed(170)
     first = begin(job(discs, **fields)).completed(170)
@@ -55,10 +64,19 @@ def test_resumed_run_has_the_same_bits(begin: Start, discs: Path, name: str) -> 
     assert second.of(Validation)[-1].measures == whole.of(Validation)[-1].measures
 
 
-def test_every_part_of_the_loss_is_reported(begin: Start, discs: Path) -> None:
-    group = begin(job(discs, model="tiny_dfine")).completed(170)
+PARTS = {
+    "tiny_dfine": ["vfl", "bbox", "giou", "fgl", "ddf"],
+    "tiny_rfdetr_masks": ["ce", "bbox", "giou", "mask_ce", "mask_dice"],
+    "tiny_mask2former": ["cross_entropy", "mask", "dice"],
+    "tiny_mask2former_pixels": ["cross_entropy", "mask", "dice"],
+}
+
+
+@pytest.mark.parametrize("name", some(list(PARTS), ["tiny_dfine"]))
+def test_every_part_of_the_loss_is_reported(begin: Start, discs: dict[str, Path], name: str) -> None:
+    group = begin(job(discs, model=name)).completed(170)
     for step in group.of(StepMetrics):
-        assert list(step.losses) == ["vfl", "bbox", "giou", "fgl", "ddf"]
+        assert list(step.losses) == PARTS[name]
         assert sum(step.losses.values()) == pytest.approx(step.loss, rel=1e-5)
 
 
@@ -78,12 +96,16 @@ WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "fsdp": ("still_rfdetr", 2, {"strategy": "fsdp"}),
     "zero1": ("still_rfdetr", 2, {"strategy": "zero1"}),
     "hybrid": ("still_rtdetrv2", 2, {"strategy": "ddp"}),
+    "masks": ("still_rfdetr_masks", 2, {"strategy": "ddp", "batch_size": 5}),
+    "instances": ("tiny_mask2former", 2, {"strategy": "ddp", "batch_size": 5}),
+    "pixels": ("tiny_eomt_pixels", 2, {"strategy": "ddp", "accumulation": 2}),
+    "fsdp masks": ("tiny_mask2former_pixels", 2, {"strategy": "fsdp"}),
 }
 """Model, number of devices and job fields, by the way in which batches are divided."""
 
 
-@pytest.mark.parametrize("way", some(list(WAYS), ["uneven", "accumulation"]))
-def test_training_is_that_of_a_single_device(begin: Start, discs: Path, way: str) -> None:
+@pytest.mark.parametrize("way", some(list(WAYS), ["accumulation", "instances"]))
+def test_training_is_that_of_a_single_device(begin: Start, discs: dict[str, Path], way: str) -> None:
     """Compare the losses, which are means over the boxes of all ranks; each rank has a different number of boxes."""
     name, cpus, changed = WAYS[way]
     fields = STILL | {"model": name}

@@ -1,0 +1,105 @@
+"""Construction of the models of transformers, as a table of their kinds."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any, NamedTuple
+
+import transformers
+from torch import Tensor, nn
+
+from engine.models.hugging_face.detectors import HubDetector, HubMasker
+from engine.models.hugging_face.segmenters import InstanceSegmenter, LossByImage, MatcherByImage, PixelSegmenter
+from engine.models.model_surgery import adapt_first_conv
+
+
+class _Kind(NamedTuple):
+    """Facts about a kind of models.
+
+    Attributes:
+        library: Class of transformers.
+        adapter: Mixin that adapts it to Footplate's interface.
+        losses: Kinds of losses, each a sum over the layers of the decoder and the queries for denoising.
+        backbone: Names of the modules that pretrained weights of a classifier would be for.
+        pyramid: Name of the module that computes feature maps.
+        stride: Number that divides the sides of images; 0 for the patch size times the number of windows.
+    """
+
+    library: str
+    adapter: type[nn.Module]
+    losses: tuple[str, ...]
+    backbone: tuple[str, ...] = ("model.backbone",)
+    pyramid: str = ""
+    stride: int = 32
+
+
+_BOXES = ("bbox", "giou")
+_EDGES = (*_BOXES, "fgl", "ddf")
+_RF_BACKBONE = ("model.backbone.backbone",)
+_QUERIES = ("cross_entropy", "mask", "dice")
+_SWIN = ("model.pixel_level_module.encoder",)
+_VIT = ("embeddings", "layers")
+KINDS = {
+    "DFine": _Kind("DFineForObjectDetection", HubDetector, ("vfl", *_EDGES)),
+    "RTDetrV2": _Kind("RTDetrV2ForObjectDetection", HubDetector, ("vfl", *_BOXES)),
+    "Deimv2": _Kind("Deimv2ForObjectDetection", HubDetector, ("mal", *_EDGES), ("model.conv_encoder.model",)),
+    "RfDetr": _Kind("RfDetrForObjectDetection", HubDetector, ("ce", *_BOXES), _RF_BACKBONE, stride=0),
+    "RfDetrMasks": _Kind(
+        "RfDetrForInstanceSegmentation", HubMasker, ("ce", *_BOXES, "mask_ce", "mask_dice"),
+        ("model.model.backbone.backbone",), stride=0,
+    ),
+    "Mask2FormerInstances": _Kind("Mask2FormerForUniversalSegmentation", InstanceSegmenter, _QUERIES, _SWIN),
+    "Mask2FormerPixels": _Kind("Mask2FormerForUniversalSegmentation", PixelSegmenter, _QUERIES, _SWIN),
+    "EomtInstances": _Kind("EomtForUniversalSegmentation", InstanceSegmenter, _QUERIES, _VIT, "upscale_block", 16),
+    "EomtPixels": _Kind("EomtForUniversalSegmentation", PixelSegmenter, _QUERIES, _VIT, "upscale_block", 16),
+}  # fmt: skip
+
+
+def construct(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
+    """Build a model with random weights; `kind` is a key of `KINDS`, `config` the arguments of its configuration."""
+    facts = KINDS[kind]
+    plain_class = getattr(transformers, facts.library)
+    # `len` of a tensor is a constant in exported files, which then take batches of one size.
+    vars(sys.modules[plain_class.__module__])["len"] = _length
+    built_config = plain_class.config_class(num_labels=classes, **copy.deepcopy(config))
+    if hasattr(built_config, "freeze_backbone_batch_norms"):
+        built_config.freeze_backbone_batch_norms = config.get("freeze_backbone_batch_norms", False)  # the job decides
+    plain = plain_class(built_config)
+    attributes = {
+        "library_class": plain_class,
+        "loss_names": facts.losses,
+        "max_detections": built_config.num_queries,
+        "stride": facts.stride or built_config.backbone_config.patch_size * built_config.backbone_config.num_windows,
+        "channels": channels,
+        "heads": _outside(facts.backbone, plain),
+        "pyramid": facts.pyramid or facts.backbone[0],
+    }
+    plain.__class__ = type(plain_class.__name__, (facts.adapter, plain_class), attributes)
+    if hasattr(plain, "criterion"):
+        for module, mixin in ((plain.criterion, LossByImage), (plain.criterion.matcher, MatcherByImage)):
+            module.__class__ = type(type(module).__name__, (mixin, type(module)), {})
+    if channels != 3:
+        adapt_first_conv(plain, channels)
+        for module in plain.modules():
+            if getattr(module, "num_channels", None) == 3:
+                module.num_channels = channels
+    model: nn.Module = plain
+    return model
+
+
+def _length(values: Any) -> Any:
+    """Return the length of `values`, of tensors as a number that torch.export can follow."""
+    return values.shape[0] if isinstance(values, Tensor) else len(values)
+
+
+def _outside(backbone: tuple[str, ...], model: nn.Module, parent: str = "") -> tuple[str, ...]:
+    """Return the names of the modules that together hold all layers outside the modules `backbone`."""
+    found: list[str] = []
+    for name, child in model.named_children():
+        path = f"{parent}.{name}".lstrip(".")
+        if any(inside.startswith(f"{path}.") for inside in backbone):
+            found += _outside(backbone, child, path)
+        elif path not in backbone:
+            found.append(path)
+    return tuple(found)

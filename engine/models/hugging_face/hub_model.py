@@ -1,0 +1,123 @@
+"""Base of the models of transformers: their weights, and what their losses have in common."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import logging
+
+from engine.models import weights
+from engine.models.base import TaskError
+from engine.models.model_surgery import find_first_conv, match_channels
+from engine.models.tensor_detector import LoadableDetector
+from engine.system.format import listed
+
+logging.set_verbosity_error()
+logging.disable_progress_bar()
+_OF_CLASSES = ("class_embed", "score_head", "denoising_class_embed", "class_predictor", "empty_weight")
+"""Parts of the names of weights whose shapes depend on the number of classes."""
+
+
+class HubModel(LoadableDetector):
+    """Mixin for models of transformers, which precedes the library's class in the list of base classes.
+
+    Attributes:
+        config: Configuration of transformers.
+        library_class: Class of transformers.
+        stride: Number that divides the sides of images.
+        channels: Channels of the images.
+        pyramid: Name of the module that computes feature maps.
+    """
+
+    config: Any
+    library_class: ClassVar[Any]
+    stride: int
+    channels: int
+    pyramid: str
+
+    def check_size(self, title: str, size: int, smallest: int) -> None:
+        """Raise TaskError unless `size` is a multiple of the stride and at least `smallest`."""
+        if size % self.stride or size < smallest:
+            valid = max(smallest, round(size / self.stride) * self.stride)
+            message = f"{title} needs an image size from {smallest} px on that is a multiple of {self.stride} px."
+            raise TaskError("image_size", message, f"Set {valid}, or leave it empty.")
+
+    def adapt_weights(self, state: weights.State) -> weights.State:
+        """Return weights for this model's image size."""
+        return state
+
+    def load_initial(self, initial: weights.Initial) -> None:
+        """Load weights by the names of any version of transformers; layers for the classes only if all of them fit."""
+        config = copy.deepcopy(self.config)
+        given = {name: tensor for name, tensor in initial.state.items() if tensor.is_floating_point() or tensor.dim()}
+        first = find_first_conv(self)
+        options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
+        try:
+            loaded, info = self.library_class.from_pretrained(None, state_dict=self.adapt_weights(given), **options)
+        except Exception as error:  # which kind depends on what is missing
+            message = f"{initial.source} does not fit the model ({type(error).__name__})."
+            raise TaskError(initial.field, message, "Choose weights of this model.") from error
+        state, mine = loaded.state_dict(), self.state_dict()
+        differing = {name for name, *_ in info["mismatched_keys"]}
+        lacking = sorted(name for name in info["missing_keys"] if name in mine and "num_batches_tracked" not in name)
+        if first is not None and f"{first}.weight" in state:
+            state[f"{first}.weight"] = match_channels(state[f"{first}.weight"], self.channels)
+        lacking += sorted(name for name in differing if not any(part in name for part in _OF_CLASSES))
+        if lacking:
+            message = (
+                f"{initial.source} does not fit the model: {listed(lacking, most=3)} missing or of a different shape."
+            )
+            raise TaskError(initial.field, message, "Choose weights of this model.")
+        kept = [name for name in mine if any(part in name for part in _OF_CLASSES)] if differing else []
+        self.load_state_dict(state | {name: mine[name] for name in kept})
+
+
+def sum_by_kind(losses: dict[str, Tensor], kinds: tuple[str, ...]) -> dict[str, Tensor]:
+    """Return the sum of the losses of each kind; "loss_bbox_aux_0" is of the kind "bbox"."""
+    sums = {}
+    for kind in kinds:
+        of_kind = [loss for name, loss in losses.items() if name.removeprefix("loss_").startswith(kind)]
+        if of_kind:
+            sums[kind] = torch.stack([torch.as_tensor(loss).reshape(()) for loss in of_kind]).sum()
+    return sums
+
+
+def image_seeds(inputs: Tensor) -> list[int]:
+    """Return a number for each image that depends on nothing but its pixels."""
+    bits = inputs.detach().float().contiguous().view(torch.int32)
+    seeds: list[int] = bits.flatten(1).sum(1).tolist()
+    return seeds
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Draw random numbers on `device` from `seed`, and restore the generators afterwards."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def crop_masks(masks: Tensor, boxes: Tensor, size: tuple[int, int], side: int) -> Tensor:
+    """Return the values of each mask [k, h, w] in its box [k, 4] in pixels of an image of this size, [k, side * side].
+
+    The cells are those that torchvision's `paste_masks_in_image` puts back: it pads masks by a cell, enlarges the boxes
+    accordingly, and rounds them to pixels, both ends included.
+    """
+    half = (boxes[:, 2:] - boxes[:, :2]) / 2
+    middle, half = boxes[:, :2] + half, half * (side + 2) / side
+    first = (middle - half).trunc()
+    extent = (middle + half).trunc() - first + 1
+    cells = (torch.arange(side, device=boxes.device, dtype=boxes.dtype) + 1.5) / (side + 2)
+    height, width = size
+    columns = (first[:, :1] + cells * extent[:, :1]) / width
+    rows = (first[:, 1:] + cells * extent[:, 1:]) / height
+    grid = torch.stack([columns[:, None].expand(-1, side, -1), rows[:, :, None].expand(-1, -1, side)], 3)
+    found = nn.functional.grid_sample(
+        masks[:, None], 2 * grid.to(masks.dtype) - 1, padding_mode="border", align_corners=False
+    )
+    return found.flatten(1)

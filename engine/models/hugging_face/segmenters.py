@@ -1,0 +1,222 @@
+"""Mask2Former and EoMT for instances and for the classes of pixels, with the losses that the library computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.data.decoding.masks import NO_CLASS
+from engine.models import weights
+from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
+from engine.models.tensor_detector import FINE_MASK_SIDE, Detections
+from engine.models.torchvision_detectors import instance_targets, instances
+
+MASK_THRESHOLD = 0.5
+LEAST_SCORE = 1e-6
+"""Smallest score of a class at a pixel, whose logarithm is finite."""
+
+
+class HubSegmenter(HubModel):
+    """Mixin for models whose queries each predict a class and a mask.
+
+    The loss of masks is a mean over all masks of the batch. The loss of classes is a weighted mean over all queries, in
+    which those without an object have a small weight.
+    """
+
+    _layers: list[dict[str, Tensor]]
+
+    def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return each image's classes [k] and masks, float [k, h, w]."""
+        raise NotImplementedError
+
+    def count_masks(self, targets: Tensor) -> Tensor:
+        """Return the number of masks in each image, [n]."""
+        raise NotImplementedError
+
+    def loss_units(self, targets: Tensor) -> Tensor:
+        counts = self.count_masks(targets).float()
+        queries, weight = self.config.num_queries, self.config.no_object_weight
+        matched = counts.clamp(max=queries)
+        of_queries = (matched + weight * (queries - matched)).sum()
+        return torch.stack([of_queries, counts.sum(), counts.sum()])
+
+    def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return each image's share of the sums of losses over these images, which are the library's means times units."""
+        labels = self.classes_and_masks(targets)
+        criterion: Any = self.criterion
+        criterion.seeds = criterion.matcher.seeds = image_seeds(inputs)
+        self._layers = []
+        classes, masks = ([each[part] for each in labels] for part in (0, 1))
+        self.call_library(inputs, mask_labels=masks, class_labels=classes)
+        layers, self._layers = self._layers, []
+        sums: dict[str, Tensor] = {}
+        for layer in layers:
+            for name, loss in sum_by_kind(layer, self.loss_names).items():
+                sums[name] = sums[name] + loss if name in sums else loss
+        per_image = self.loss_units(targets).clamp(min=1) / len(inputs)
+        return {name: sums[name] * units for name, units in zip(self.loss_names, per_image, strict=True)}
+
+    def get_loss(self, loss_dict: dict[str, Tensor]) -> Any:
+        """Remember the weighted losses, of which the library returns only the sum."""
+        self._layers.append(loss_dict)
+        return sum(loss_dict.values())
+
+    def fit_size(self, title: str, size: int) -> None:
+        self.check_size(title, size, self.stride)
+        if not hasattr(self, "grid_size"):
+            return
+        # EoMT learns the position of each patch.
+        self.config.image_size = size
+        cells = size // self.config.patch_size
+        self.grid_size = (cells, cells)
+        embeddings: Any = self.embeddings
+        old = embeddings.position_embeddings
+        resized = _resize_positions(old.weight.data, cells)
+        embeddings.position_embeddings = nn.Embedding.from_pretrained(resized, freeze=False)
+        embeddings.position_ids = torch.arange(cells**2)[None]
+
+    def adapt_weights(self, state: weights.State) -> weights.State:
+        name = "embeddings.position_embeddings.weight"
+        if not hasattr(self, "grid_size") or name not in state:
+            return state
+        return state | {name: _resize_positions(state[name], self.grid_size[0])}
+
+
+class InstanceSegmenter(HubSegmenter):
+    """Mixin for instance segmentation; each query is one object."""
+
+    def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        return [(each["labels"] - 1, each["masks"].float()) for each in instance_targets(targets)]
+
+    def count_masks(self, targets: Tensor) -> Tensor:
+        return torch.stack([(~instances(planes).ignored).sum() for planes in targets])
+
+    def predictions(self, inputs: Tensor) -> Tensor:
+        """Return the queries with the highest probabilities, each for one class, with the box around its mask.
+
+        As in the library's post-processing, the score is the probability of the class times the mean probability of the
+        mask's pixels.
+        """
+        outputs = self.call_library(inputs)
+        probabilities = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
+        count = probabilities.shape[-1]
+        best, chosen = probabilities.flatten(1).topk(min(self.max_detections, probabilities[0].numel()))
+        rows = []
+        for logits, scores, numbers in zip(outputs.masks_queries_logits.float(), best, chosen, strict=True):
+            masks = _enlarged(logits[numbers // count][None], inputs)[0]
+            inside = masks >= MASK_THRESHOLD
+            boxes = boxes_around(inside)
+            mean = (masks * inside).sum((1, 2)) / inside.sum((1, 2)).clamp(min=1)
+            columns = [boxes, (scores * mean)[:, None], (numbers % count)[:, None].float()]
+            size = (inputs.shape[-2], inputs.shape[-1])
+            rows.append(torch.cat([*columns, crop_masks(masks, boxes, size, FINE_MASK_SIDE)], 1))
+        return torch.stack(rows)
+
+    def detections(self, inputs: Tensor) -> Detections:
+        outputs = self.call_library(inputs)
+        found = []
+        for logits, masks in zip(outputs.class_queries_logits.float(), outputs.masks_queries_logits, strict=True):
+            best, labels = logits.softmax(-1)[:, :-1].max(1)
+            inside = _enlarged(masks.detach().float()[None], inputs)[0] >= MASK_THRESHOLD
+            found.append({"boxes": boxes_around(inside), "scores": best, "labels": labels + 1})
+        return found
+
+
+class PixelSegmenter(HubSegmenter):
+    """Mixin for semantic segmentation; each class in an image is one mask."""
+
+    def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        found = []
+        for plane in targets:
+            present = plane.unique()
+            present = present[present != NO_CLASS]
+            found.append((present, (plane == present[:, None, None]).float()))
+        return found
+
+    def count_masks(self, targets: Tensor) -> Tensor:
+        present = targets.new_zeros(len(targets), NO_CLASS + 1).scatter_(1, targets.flatten(1), 1)
+        return present[:, :NO_CLASS].sum(1)
+
+    def predictions(self, inputs: Tensor) -> Tensor:
+        """Return the logarithm of each class's score at each pixel, [n, classes, h, w]; the scores are the library's."""
+        outputs = self.call_library(inputs)
+        classes = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
+        masks = _enlarged(outputs.masks_queries_logits.float(), inputs)
+        return torch.einsum("bqc,bqhw->bchw", classes, masks).clamp(min=LEAST_SCORE).log()
+
+
+def _enlarged(logits: Tensor, inputs: Tensor) -> Tensor:
+    """Return the probabilities of masks [n, q, h, w] at the size of the inputs."""
+    return functional.interpolate(logits, inputs.shape[-2:], mode="bilinear", align_corners=False).sigmoid()
+
+
+def boxes_around(masks: Tensor) -> Tensor:
+    """Return the boxes around masks, bool [k, h, w], as float [k, 4]; zeros for an empty mask."""
+    sides = []
+    for axis in (1, 2):  # columns and rows
+        positions = torch.arange(1, masks.shape[3 - axis] + 1, device=masks.device)
+        occupied = masks.any(axis) * positions
+        first = torch.where(occupied > 0, occupied, len(positions) + 1).amin(1) - 1
+        sides.append((first.clamp(max=len(positions) - 1), occupied.amax(1)))
+    (left, right), (top, bottom) = sides
+    boxes = torch.stack([left, top, right, bottom], 1).float()
+    return boxes * (right > 0)[:, None]
+
+
+def _resize_positions(table: Tensor, cells: int) -> Tensor:
+    """Return learned positions [g * g, d] for a grid with `cells` patches on each side."""
+    side = round(len(table) ** 0.5)
+    if side == cells:
+        return table
+    grid = table.T.reshape(1, -1, side, side).float()
+    resized = functional.interpolate(grid, (cells, cells), mode="bicubic", align_corners=False, antialias=True)
+    return resized[0].flatten(1).T.to(table.dtype).contiguous()
+
+
+class MatcherByImage:
+    """Mixin for matchers, which compares masks at points that depend on the image alone."""
+
+    seeds: list[int]
+
+    def forward(self, masks: Tensor, classes: Tensor, mask_labels: list[Tensor], class_labels: list[Tensor]) -> Any:
+        found: list[Any] = []
+        for number, seed in enumerate(self.seeds):
+            if not len(class_labels[number]):
+                found.append((torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)))
+                continue
+            part = slice(number, number + 1)
+            with seeded(seed, masks.device):
+                found += super().forward(masks[part], classes[part], mask_labels[part], class_labels[part])  # type: ignore[misc]
+        return found
+
+
+class LossByImage:
+    """Mixin for criteria, which compares masks in fp32, at points that depend on the image alone."""
+
+    seeds: list[int]
+
+    def forward(
+        self,
+        masks_queries_logits: Tensor,
+        class_queries_logits: Tensor,
+        mask_labels: list[Tensor],
+        class_labels: list[Tensor],
+        auxiliary_predictions: Any = None,
+    ) -> Any:
+        others = [{name: each.float() for name, each in layer.items()} for layer in auxiliary_predictions or ()]
+        masks, classes = masks_queries_logits.float(), class_queries_logits.float()
+        with torch.autocast(masks.device.type, enabled=False):
+            return super().forward(masks, classes, mask_labels, class_labels, others or None)  # type: ignore[misc]
+
+    def loss_masks(self, masks: Tensor, mask_labels: list[Tensor], indices: Any, num_masks: Any) -> dict[str, Tensor]:
+        sums = dict.fromkeys(("loss_mask", "loss_dice"), masks.sum() * 0)
+        for number, (seed, pairs) in enumerate(zip(self.seeds, indices, strict=True)):
+            if len(pairs[0]):
+                part = slice(number, number + 1)
+                with seeded(seed, masks.device):
+                    found = super().loss_masks(masks[part], mask_labels[part], [pairs], num_masks)  # type: ignore[misc]
+                sums = {name: loss + found[name] for name, loss in sums.items()}
+        return sums
