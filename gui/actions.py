@@ -116,10 +116,16 @@ class Action(QAction):
         self.setToolTip(self.disabled_reason or (f"{self.tip} ({key})" if self.tip and key else self.tip))
 
 
+def first_key(name: str) -> str:
+    """Return the first shortcut of the action `name` in the notation of the desktop; "" if it has none."""
+    keys = chosen_keys.get(name, _standard_keys.get(name, ()))
+    return QKeySequence(keys[0]).toString(QKeySequence.SequenceFormat.NativeText) if keys else ""
+
+
 def with_key(text: str, name: str) -> str:
     """Append the first shortcut of the action `name` to a text, as in "Runs (Ctrl+3)"."""
-    keys = chosen_keys.get(name, _standard_keys.get(name, ()))
-    return f"{text} ({QKeySequence(keys[0]).toString(QKeySequence.SequenceFormat.NativeText)})" if keys else text
+    key = first_key(name)
+    return f"{text} ({key})" if key else text
 
 
 def bind(button: _Button, action: Action, name: str = "", *, offered: bool = False) -> _Button:

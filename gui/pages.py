@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.actions import RUNS, TRAIN, with_key
+from gui.actions import RUNS, TRAIN, first_key
 from gui.translation import tr
 
 
@@ -95,7 +95,7 @@ def _show_dataset(page: Any, job: JobInForm, example: int | None) -> None:
     page.show_augmented(False)
     page.show_notice(
         tr("Check that the labels are right. Then go back and press {action} again, or press {key} here.").format(
-            action=job.action, key=with_key("", "train").strip(" ()")
+            action=job.action, key=first_key("train")
         )
     )
 

@@ -44,6 +44,7 @@ class JobFiles(QObject):
         acts.save_job.on_trigger(lambda: choose_target(window, tr("Save the job"), "job.toml", self.save_job))
         acts.copy_torchrun.on_trigger(self.copy_torchrun)
         acts.open_run.on_trigger(lambda: choose(window, tr("Open a run folder"), "", True, self.open_run))
+        self._requests, self._shown_request = 0, 0
         self._panel.changed.connect(self._update_actions)
         self._update_actions()
 
@@ -84,9 +85,11 @@ class JobFiles(QObject):
             in_background(lambda: torchrun_lines(job), self, self._copy_lines, reraise)
 
     def open_run(self, path: str) -> None:
-        """Open the run in a folder in any location."""
+        """Show the run in a folder anywhere on disk, unless a later request is answered first."""
         run = RunFolder(path)
-        in_background(partial(_is_run_folder, run), self, partial(self._on_folder_checked, run), reraise)
+        self._requests += 1
+        done = partial(self._on_folder_checked, run, self._requests)
+        in_background(partial(_is_run_folder, run), self, done, reraise)
 
     def _copy_lines(self, result: tuple[dict[str, str], list[Problem]]) -> None:
         lines, problems = result
@@ -95,10 +98,11 @@ class JobFiles(QObject):
         else:
             self._context.show_message(tr("Couldn't copy the job for torchrun. ") + " ".join(map(str, problems)))
 
-    def _on_folder_checked(self, run: RunFolder, is_run: bool) -> None:
-        if is_run:
+    def _on_folder_checked(self, run: RunFolder, request: int, is_run: bool) -> None:
+        if is_run and request > self._shown_request:
+            self._shown_request = request
             self._context.show_run(run)
-        else:
+        elif not is_run:
             text = tr("{path} is not a run folder. Choose one that contains job.toml and events.jsonl.").format(
                 path=run.path
             )

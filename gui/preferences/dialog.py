@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -114,7 +115,7 @@ class SettingRow(LabelledField):
         self.set_note(setting.help)
         self.show_value()
         self._check_timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._check_timer.timeout.connect(self._check_folder)
+        self._check_timer.timeout.connect(lambda: self._check_folder(self._show_check))
         if isinstance(self.editor, TextEditor):
             self.editor.line.editingFinished.connect(self.commit)
             self.editor.edited.connect(self._check)
@@ -148,8 +149,16 @@ class SettingRow(LabelledField):
         )
 
     def commit(self) -> None:
-        """Save the value in the editor, or show its problem."""
-        problem = self._preferences.set(self.setting.key, self._typed())
+        """Save the value of the editor, or show its problem. A folder is checked in the background first."""
+        typed = self._typed()
+        if self.setting.kind == "folder" and typed:
+            self._check_timer.stop()
+            self._check_folder(self._save)
+        else:
+            self._save(typed, self.setting.problem(typed))
+
+    def _save(self, value: Value, problem: str) -> None:
+        problem = problem or self._preferences.save(self.setting.key, value)
         if problem:
             self._show_problem(problem, "error")
         else:
@@ -168,13 +177,18 @@ class SettingRow(LabelledField):
         else:
             self._show_problem(self.setting.problem(self._typed()), "error")
 
-    def _check_folder(self) -> None:
+    def _check_folder(self, then: Callable[[Value, str], None]) -> None:
+        """Call `then` with the typed folder and its problem, unless the text has changed meanwhile."""
         typed = self._typed()
-        in_background(partial(self.setting.problem, typed), self, partial(self._on_checked, typed), reraise)
 
-    def _on_checked(self, checked: Value, problem: str) -> None:
-        if checked == self._typed() and not self.setting.overridden():
-            self._show_problem(problem, "error")
+        def on_checked(problem: str) -> None:
+            if typed == self._typed() and not self.setting.overridden():
+                then(typed, problem)
+
+        in_background(partial(self.setting.problem, typed), self, on_checked, reraise)
+
+    def _show_check(self, _folder: Value, problem: str) -> None:
+        self._show_problem(problem, "error")
 
     def _on_path_edited(self) -> None:
         if not self.editor.control.hasFocus():

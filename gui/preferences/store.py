@@ -55,11 +55,17 @@ class Preferences(QObject):
         return self.value(key) == BY_KEY[key].standard
 
     def set(self, key: str, value: Value) -> str:
-        """Save a value, and return "". If the value is invalid, save nothing and return its problem."""
+        """Save a value. If it is invalid, save nothing and return its problem; otherwise return "".
+
+        The check of a folder may block, so call `save` with a checked folder on the GUI thread.
+        """
+        return BY_KEY[key].problem(value) or self.save(key, value)
+
+    def save(self, key: str, value: Value) -> str:
+        """Save a valid value; return an error message, or "" for success."""
         setting = BY_KEY[key]
-        problem = setting.problem(value)
-        if problem or value == self.value(key):
-            return problem
+        if value == self.value(key):
+            return ""
         try:
             self._save(setting, value)
         except OSError as error:

@@ -38,8 +38,6 @@ _AXIS = tr("Active time only; excludes pauses and queueing")
 
 VIEWS = (tr("Curves"), tr("Classes"), tr("Predictions"), tr("Evaluate"), tr("Predict & export"))
 CURVES, CLASSES, PREDICTIONS, EVALUATE, PREDICT = range(len(VIEWS))
-VIEW_KEYS = "Ctrl+PgUp", "Ctrl+PgDown"
-"""Keys that open the previous and the next view."""
 
 
 class RunHeader(QWidget):
@@ -144,8 +142,6 @@ def _tabs() -> QTabBar:
     tabs = tab_bar(tr("Views of the run"), [title.replace("&", "&&") for title in VIEWS])
     tabs.setUsesScrollButtons(False)
     tabs.setElideMode(Qt.TextElideMode.ElideNone)
-    for index, title in enumerate(VIEWS):
-        tabs.setTabToolTip(index, f"{title} ({' and '.join(VIEW_KEYS)} change the view)")
     return tabs
 
 

@@ -19,7 +19,7 @@ from gui.run.classes.view import ClassesView
 from gui.run.curves.charts import RunCharts, device_titles
 from gui.run.curves.plot_rows import LargePlot
 from gui.run.curves.time_spent import TimeSpentView
-from gui.run.header import CURVES, EVALUATE, PREDICT, VIEW_KEYS, RunHeader
+from gui.run.header import CURVES, EVALUATE, PREDICT, VIEWS, RunHeader
 from gui.run.log_view import LogView
 from gui.run.model.view import ModelView
 from gui.run.predictions.view import PredictionsView
@@ -117,10 +117,14 @@ class RunPage(QWidget):
         store.changed.connect(self._show)
         store.finished.connect(lambda _outcome: self._show())
         theme.notifier.changed.connect(self.recolor)
-        for which, keys, step in zip(("previous", "next"), VIEW_KEYS, (-1, 1), strict=True):
-            Action(self, f"{which}_view", tr("The run's {which} view").format(which=which), "", keys).on_trigger(
-                partial(self._switch_view, step)
-            )
+        self._switches = (
+            Action(self, "previous_view", tr("The run's previous view"), "", "Ctrl+PgUp"),
+            Action(self, "next_view", tr("The run's next view"), "", "Ctrl+PgDown"),
+        )
+        for switch, step in zip(self._switches, (-1, 1), strict=True):
+            switch.on_trigger(partial(self._switch_view, step))
+            switch.changed.connect(self._update_view_tips)
+        self._update_view_tips()
         if store.run is not None:
             self._on_opened()
 
@@ -268,6 +272,14 @@ class RunPage(QWidget):
     def dropEvent(self, event: QDropEvent) -> None:
         event.acceptProposedAction()
         self.try_images(_dropped_images(event))
+
+    def _update_view_tips(self) -> None:
+        keys = " and ".join(
+            switch.shortcut().toString() for switch in self._switches if not switch.shortcut().isEmpty()
+        )
+        for index, title in enumerate(VIEWS):
+            tip = tr("{title} ({keys} change the view)").format(title=title, keys=keys) if keys else title
+            self.header.tabs.setTabToolTip(index, tip)
 
     def _switch_view(self, step: int) -> None:
         tabs = self.header.tabs

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
-from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.actions import TRAIN, Action, Actions, bind
+from gui.actions import TRAIN, Action, Actions, bind, chosen_keys
 from gui.commands.keymap import Keymap, overlap
 from gui.commands.shortcuts import ShortcutsDialog
 from gui.main_window import MainWindow
@@ -17,6 +18,8 @@ from gui.monitor.toolbar import PROCESSES
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import OpenWindow
+
+NAMED_KEY = re.compile(r"\bCtrl\+\w|\(F\d+\)")
 
 
 def test_commands_have_unique_ids_and_keys(open_window: OpenWindow, qtbot: QtBot) -> None:
@@ -37,6 +40,16 @@ def test_commands_have_unique_ids_and_keys(open_window: OpenWindow, qtbot: QtBot
         if {*one.shortcuts()} & {*other.shortcuts()} and overlap(one, other)
     ]
     assert shared == []
+    keymap = window.commands.keymap
+    for action in actions:
+        keymap.assign(action, "")
+    window.status.show_others(())
+    tips = {
+        tip for widget in window.findChildren(QWidget) for tip in (widget.toolTip(), widget.accessibleDescription())
+    }
+    tips |= {tabs.tabToolTip(tab) for tabs in window.findChildren(QTabBar) for tab in range(tabs.count())}
+    chosen_keys.clear()
+    assert sorted(tip for tip in tips if NAMED_KEY.search(tip)) == []
 
 
 def test_button_follows_its_action(styled: QApplication, qtbot: QtBot) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -10,12 +12,15 @@ from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import load_job, save_job
+from engine.runs.folder import RunFolder
 from engine.system import paths
+from gui.commands import files as files_module
 from gui.commands.about import packages
 from gui.commands.report import ReportDialog
 from gui.main_window import MainWindow
+from gui.sources.background import Background
 from tests.gui.sources.written_runs import a_run
-from tests.support.widgets import OpenWindow
+from tests.support.widgets import OpenWindow, ShowWidget
 
 
 def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
@@ -63,16 +68,43 @@ def test_run_folder_anywhere_is_shown(open_window: OpenWindow, qtbot: QtBot, tmp
     qtbot.waitUntil(lambda: str(tmp_path) in window.message.text())
 
 
-def test_quick_opens_check_each_folder(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
-    run = a_run(8)
+def test_quick_opens_show_the_last_run(
+    open_window: OpenWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = a_run(8), a_run(9)
     window = open_window()
-    session = window.workspace.session
-    opened = set()
-    session.opened.connect(lambda: opened.add(session.run.path if session.run is not None else None))
-    window.commands.files.open_run(str(run.path))
-    window.commands.files.open_run(str(tmp_path))
-    qtbot.waitUntil(lambda: str(tmp_path) in window.message.text() and run.path in opened)
-    assert tmp_path not in opened
+    files, session = window.commands.files, window.workspace.session
+    release, check = threading.Event(), files_module._is_run_folder
+    late: list[RunFolder] = []
+
+    def slow_check(run: RunFolder) -> bool:
+        if run.path == first.path:
+            release.wait()
+            late.append(run)
+        return check(run)
+
+    monkeypatch.setattr(files_module, "_is_run_folder", slow_check)
+    for path in (first.path, last.path, tmp_path):
+        files.open_run(str(path))
+    qtbot.waitUntil(lambda: str(tmp_path) in window.message.text() and session.run is not None)
+    release.set()
+    qtbot.waitUntil(lambda: bool(late) and not files.findChildren(Background))
+    assert session.run.path == last.path
+
+
+@pytest.mark.parametrize("archive", [None, b"not a zip file"])
+def test_report_names_the_failure_of_its_command(
+    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archive: bytes | None
+) -> None:
+    command = tmp_path / "python"  # which is missing, or writes a broken report
+    if archive is not None:
+        command.write_bytes(b"#!/bin/sh\nprintf %s '" + archive + b'\' > "$5"\n')
+        command.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(command))
+    dialog = show_widget(ReportDialog())
+    qtbot.waitUntil(lambda: bool(dialog.problem.text()))
+    assert not dialog.save.isEnabled()
+    dialog.close()
 
 
 def test_menu_lists_recent_runs(open_window: OpenWindow, qtbot: QtBot) -> None:

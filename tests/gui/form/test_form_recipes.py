@@ -186,6 +186,26 @@ def test_loaded_job_keeps_overrides_after_inspection(
     assert values(form, "epochs", "mixup") == (10, 0.2)
 
 
+def test_form_is_validated_after_an_error_while_a_job_is_loaded(
+    inspected: JobForm, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(inspected.fields, "set_job", _raise)
+        with pytest.raises(RuntimeError):
+            inspected.set_job(Job.from_fields(epochs=9))
+    with monkeypatch.context() as patch:
+        patch.setattr("gui.form.recipes.initial_recipe", _raise)
+        with pytest.raises(RuntimeError):
+            inspected.validate()
+    inspected.set_field("epochs", 7)
+    qtbot.waitUntil(lambda: inspected.job is not None and inspected.job.training.epochs == 7)
+    assert "epochs" in (inspected.recipes.user_edited or ())
+
+
+def _raise(*_arguments: object) -> None:
+    raise RuntimeError
+
+
 def test_repeated_inspection_keeps_fields_until_done(inspected: JobForm, qtbot: QtBot) -> None:
     inspected.set_field("seed", 3)
     inspected.validate()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -15,6 +17,7 @@ from gui.format import size
 from gui.preferences.declared import BY_KEY, SETTINGS, as_tables
 from gui.preferences.dialog import PreferencesDialog
 from gui.preferences.store import Preferences
+from gui.sources.background import Background
 from gui.sources.settings import Settings
 from gui.style import theme
 from tests.support.widgets import OpenWindow, ShowWidget
@@ -123,6 +126,30 @@ def test_settings_search_and_environment_override(
     assert cache_limit.LIMIT_VARIABLE in row.problem_label.text()
     qtbot.keyClicks(dialog.search, " xyz")
     assert not any(row.isVisible() for row in dialog.rows.values())
+
+
+def test_folder_on_a_dead_disk_is_neither_awaited_nor_saved(
+    show_widget: ShowWidget, preferences: Preferences, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer, exists = threading.Event(), Path.exists
+    dead, good = str(tmp_path / "dead"), str(tmp_path / "good")
+
+    def late(path: Path) -> bool:
+        if str(path) == dead:
+            answer.wait()
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", late)
+    row = show_widget(PreferencesDialog(preferences)).rows["runs_folder"]
+    for folder in (dead, good):
+        row.editor.line.clear()  # type: ignore[attr-defined]
+        qtbot.keyClicks(row.editor.control, folder)
+        qtbot.keyClick(row.editor.control, Qt.Key.Key_Return)
+        if folder == good:
+            qtbot.waitUntil(lambda: preferences.value("runs_folder") == good)
+    answer.set()
+    qtbot.waitUntil(lambda: not row.findChildren(Background))
+    assert preferences.value("runs_folder") == good
 
 
 def test_guide_lists_the_settings() -> None:

@@ -27,8 +27,8 @@ from gui.run.model.samples.review import (
     write_marks,
 )
 from gui.run.model.samples.wall import SampleWall
-from gui.sources.background import describe_error, in_background, reraise
-from gui.sources.evaluations import NO_CLASS, OpenedEvaluation
+from gui.sources.background import SingleFlight, describe_error, in_background, reraise
+from gui.sources.evaluations import NO_CLASS, KeptEvaluation, OpenedEvaluation
 from gui.sources.export import write_csv
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -63,6 +63,10 @@ class SamplesPage(QWidget):
         self.detail = SampleDetail()
         self.save_marked = MarkedButton()
         self.review = ReviewBar()
+        self._unsaved: dict[Path, tuple[KeptEvaluation, tuple[int, ...]]] = {}
+        self._writing = SingleFlight(
+            self, self._next_write, lambda _none: self._writing.request(), self._on_write_failed
+        )
         self.stack = QStackedWidget()
         self._lay_out()
         for editor in (self.sort, self.true, self.predicted):
@@ -118,7 +122,9 @@ class SamplesPage(QWidget):
             self.detail.image.pane.setFocus()
 
     def close_work(self) -> None:
-        """Stop background work when the window closes."""
+        """Save the marks and stop background work because the window closes."""
+        while self._writing.running:
+            self._writing.finish()
         self.wall.thumbnails.close()
         self.detail.close_work()
         self.review.close_work()
@@ -196,14 +202,17 @@ class SamplesPage(QWidget):
         shown.marked ^= {shown.rows[position]}
         self.detail.show_marked(shown.rows[position] in shown.marked)
         self._marks_changed()
-        in_background(
-            partial(write_marks, opened.kept, tuple(shown.marked)),
-            self,
-            lambda _done: None,
-            lambda error: self.message.emit(
-                tr("Couldn't save the marks: {error}.").format(error=describe_error(error)), "warning"
-            ),
-        )
+        self._unsaved[opened.kept.folder] = opened.kept, tuple(shown.marked)
+        if not self._writing.running:
+            self._writing.request()
+
+    def _next_write(self) -> Callable[[], None] | None:
+        """Return the call that saves the newest marks of an evaluation. Writes must not overtake each other."""
+        return partial(write_marks, *self._unsaved.pop(next(iter(self._unsaved)))) if self._unsaved else None
+
+    def _on_write_failed(self, error: Exception) -> None:
+        self._writing.request()
+        self.message.emit(tr("Couldn't save the marks: {error}.").format(error=describe_error(error)), "warning")
 
     def _marks_changed(self) -> None:
         count = len(self.wall.shown.marked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import threading
 from pathlib import Path
 
 import msgspec
@@ -16,10 +17,11 @@ from pytestqt.qtbot import QtBot
 from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample
 from engine.runs.folder import RunFolder
 from gui.run.model.result import SAMPLES
+from gui.run.model.samples import page as samples_page
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
 from gui.run.model.samples.review import MARKS_FILE, Choice, rank_samples
 from gui.run.model.view import ModelView
-from gui.sources.evaluations import OpenedEvaluation, SampleTable
+from gui.sources.evaluations import KeptEvaluation, OpenedEvaluation, SampleTable
 from gui.sources.inspector import read_image
 from tests.gui.run.model.saved_evaluations import CLASSES, COUNT, save_evaluation
 
@@ -72,6 +74,29 @@ def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder,
     assert page.wall.shown.marked == {4, 5}
     marks = run.path / "evaluations/20261124-100000-val" / MARKS_FILE
     qtbot.waitUntil(lambda: marks.exists() and marks.read_text() == "[4,5]")
+
+
+def test_newest_marks_are_saved_even_if_the_window_closes(
+    page: SamplesPage, run: RunFolder, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, write = threading.Event(), samples_page.write_marks
+    calls: list[tuple[int, ...]] = []
+
+    def slow_first_write(kept: KeptEvaluation, rows: tuple[int, ...]) -> None:
+        calls.append(rows)
+        if len(calls) == 1:
+            release.wait()
+        write(kept, rows)
+
+    monkeypatch.setattr(samples_page, "write_marks", slow_first_write)
+    for position in range(3):
+        page.wall.choose(position)
+        qtbot.keyClick(page.wall, Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: len(calls) == 1)
+    release.set()
+    page.close_work()
+    assert len(calls) == 2
+    assert (run.path / "evaluations/20261124-100000-val" / MARKS_FILE).read_text() == "[1,4,5]"
 
 
 def test_marks_are_restored_filtered_and_exported(

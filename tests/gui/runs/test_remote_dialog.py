@@ -1,0 +1,35 @@
+"""Dialog that lists the runs on another machine."""
+
+from __future__ import annotations
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from engine.contract.hosts import Host, put_host
+from engine.runs.folder import RunSummary
+from gui.runs import remote_dialog
+from gui.runs.remote_dialog import RemoteRunsDialog
+from gui.sources.background import Background
+from gui.sources.devices.hosts import Hosts
+from tests.support.widgets import ShowWidget
+
+
+def test_hidden_dialog_queries_no_host(show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    queried: list[str] = []
+
+    def runs_of(name: str) -> list[RunSummary]:
+        queried.append(name)
+        return []
+
+    monkeypatch.setattr(remote_dialog, "runs_of", runs_of)
+    put_host(Host(name="tower"))
+    hosts = Hosts()
+    dialog = show_widget(RemoteRunsDialog(hosts))
+    qtbot.waitUntil(lambda: queried == ["tower"])
+    qtbot.waitUntil(lambda: not dialog.findChildren(Background))
+    dialog.hide()
+    hosts.changed.emit()
+    assert not dialog.findChildren(Background)
+    dialog.show()
+    qtbot.waitUntil(lambda: queried == ["tower", "tower"])
+    qtbot.waitUntil(lambda: not dialog.findChildren(Background))
