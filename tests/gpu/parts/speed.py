@@ -49,13 +49,15 @@ def compare_detector(proof: Proof, *, model: str, size: int) -> None:
     """Measure a detector of transformers with images of one to three discs, next to bare steps."""
     if find_spec("transformers") is None:
         raise Skipped("transformers is not installed")
+    batch, count = 16, 128
+    fields: dict[str, Any] = {}
     if proof.rehearsing:
         model, size = ("dfine_n", 64) if model == "dfine_s" else (model, 288)
-    batch, count = (2, 4) if proof.rehearsing else (16, 128)
+        batch, count, fields = 2, 4, {"memory_format": "contiguous", "cpu_threads": 1}
     data = make_outlined(proof.folder / "data", {"train": count, "val": batch}, size)
     job = Job.from_fields(
         dataset=str(data), task="detection", model=model, image_size=size, batch_size=batch, epochs=1000,
-        augmentation="light", compile="off", devices=(proof.gpu,),
+        augmentation="light", compile="off", devices=(proof.gpu,), **fields,
     )  # fmt: skip
     title = f"{model} at {size} px, batch {batch}"
     with _bench(proof, title, pure=True) as bench:
