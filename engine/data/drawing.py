@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
+from PIL.PngImagePlugin import PngInfo
 
-from engine.contract.images import LegendEntry
+from engine.contract.images import CLOUD_TEXT, LegendEntry
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 
@@ -90,10 +91,12 @@ def draw_boxes(
     return np.asarray(canvas)
 
 
-def encode_png(image: Bytes) -> bytes:
-    """Encode `image`, uint8 [h, w] or [h, w, 3], as PNG."""
-    stream = BytesIO()
-    Image.fromarray(image).save(stream, "PNG")
+def encode_png(image: Bytes, cloud: str = "") -> bytes:
+    """Encode `image`, uint8 [h, w] or [h, w, 3], as PNG; `cloud` is the text of `CLOUD_TEXT`, if any."""
+    stream, texts = BytesIO(), PngInfo()
+    if cloud:
+        texts.add_text(CLOUD_TEXT, cloud)
+    Image.fromarray(image).save(stream, "PNG", pnginfo=texts)
     return stream.getvalue()
 
 

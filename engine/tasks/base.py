@@ -58,11 +58,13 @@ class Visualization(NamedTuple):
         image: Pixels, uint8 [h, w, 3].
         words: Text to show next to the image.
         legend: Indices of the entries in the objective's legend that occur in the image.
+        cloud: Points in the image as the text of `CLOUD_TEXT`; "" for other images.
     """
 
     image: Bytes
     words: str = ""
     legend: tuple[int, ...] = ()
+    cloud: str = ""
 
 
 class Objective(ABC):

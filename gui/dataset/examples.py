@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPixmap
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QImage, QKeyEvent, QMouseEvent, QPainter, QPen, QPixmap
 from PySide6.QtWidgets import (
     QListView,
     QListWidget,
@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 from engine.contract.dataset import Example, PreviewImage
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.point_cloud import Direction, PointCloud
 
 _PAD = 4
 _STRIP_MARGIN = 14
@@ -28,7 +29,7 @@ _STRIP_MARGIN = 14
 class ExampleList(QListWidget):
     """List of example images of equal size, as a scrolling strip or a grid.
 
-    Images are decoded when they become visible.
+    Images are decoded when they become visible. In a grid, dragging and Shift+arrows turn all point clouds.
 
     Signals:
         opened(int): the user has clicked the example at this index in a strip, or pressed Enter on it.
@@ -51,6 +52,9 @@ class ExampleList(QListWidget):
         super().__init__(parent)
         self.examples: tuple[Example, ...] = ()
         self._images: dict[int, QImage] = {}
+        self._clouds: dict[int, PointCloud | None] = {}
+        self._direction = Direction()
+        self._drag_start: QPointF | None = None
         self._pixmaps: dict[int, QPixmap] = {}
         self._given: dict[int, PreviewImage] | None = None
         self._side = side
@@ -79,6 +83,8 @@ class ExampleList(QListWidget):
         self.examples = tuple(examples)
         self._given = None if given is None else dict(given)
         self._images.clear()
+        self._clouds.clear()
+        self._direction = Direction()
         self.clear()
         for example in self.examples:
             self.addItem(QListWidgetItem(example.class_name if self._captions else ""))
@@ -94,6 +100,7 @@ class ExampleList(QListWidget):
         for number, example in enumerate(self.examples):
             if example.sample == image.sample:
                 self._images.pop(number, None)
+                self._clouds.pop(number, None)
                 self._pixmaps.pop(number, None)
                 self._describe(number)
         self.viewport().update()
@@ -105,8 +112,47 @@ class ExampleList(QListWidget):
     def image(self, row: int) -> QPixmap:
         """Return the image of the example at `row`; a null image if it can't be read."""
         if row not in self._pixmaps:
-            self._pixmaps[row] = self._fitted(self._image(row))
+            cloud = self._cloud(row)
+            image = (
+                self._image(row)
+                if cloud is None
+                else cloud.draw(self._direction, round(self._side * self.devicePixelRatioF()))
+            )
+            self._pixmaps[row] = self._fitted(image)
         return self._pixmaps[row]
+
+    def _cloud(self, row: int) -> PointCloud | None:
+        """Return the point cloud in the example at `row` of a grid."""
+        if self._strip:
+            return None
+        if row not in self._clouds:
+            self._clouds[row] = PointCloud.of_image(self._image(row))
+        return self._clouds[row]
+
+    def look(self, direction: Direction) -> None:
+        """Show all point clouds in another direction."""
+        self._direction = direction
+        for row, cloud in self._clouds.items():
+            if cloud is not None:
+                self._pixmaps.pop(row, None)
+                self._describe(row)
+        self.viewport().update()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        row = self.indexAt(event.position().toPoint()).row()
+        self._drag_start = event.position() if row >= 0 and self._cloud(row) is not None else None
+        super().mousePressEvent(event)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._drag_start is None:
+            super().mouseMoveEvent(event)
+            return
+        moved, self._drag_start = event.position() - self._drag_start, event.position()
+        self.look(self._direction.dragged(moved.x(), moved.y()))
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._drag_start = None
+        super().mouseReleaseEvent(event)
 
     def _image(self, row: int) -> QImage:
         if row not in self._images:
@@ -129,12 +175,19 @@ class ExampleList(QListWidget):
         text, image = describe(self.examples[row]), self._source(row)
         if isinstance(image, PreviewImage):
             text += f", as augmented in epoch {image.epoch} at {image.size} px"
+        if self._clouds.get(row) is not None:
+            text += f". {self._direction}. " + tr("Drag or Shift+arrows turn the points")
         self.item(row).setToolTip(text)
         self.item(row).setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {text}")
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentRow() >= 0:
             self.opened.emit(self.currentRow())
+            return
+        has_clouds = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier) and any(self._clouds.values())
+        direction = self._direction.after_key(event) if has_clouds else None
+        if direction is not None:
+            self.look(direction)
         else:
             super().keyPressEvent(event)
 

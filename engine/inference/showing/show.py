@@ -90,7 +90,7 @@ def _draw_batch(
         prediction = model.objective.show_prediction(image, output)
         names = [f"{number}-{what}.png" for what in ("truth", "prediction")]
         for name, each in zip(names, (truth, prediction), strict=True):
-            paths.write_atomically(out / name, encode_png(each.image))
+            paths.write_atomically(out / name, encode_png(each.image, each.cloud))
         results.append(
             SampleDrawing(
                 number=number,

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.contract.images import LegendEntry
+from engine.contract.images import CLOUD_GRAY, CLOUD_TILT_DEG, LegendEntry
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import class_colors, mask_legend
+from engine.data.splits import spread_evenly
 from engine.tasks.points.decoding.fields import Points
 
-BACKGROUND = 245
-"""Gray level of the background."""
-FAR, NEAR = 200, 70
-"""Gray levels for the farthest and nearest points without a color."""
-TILT = np.deg2rad(40)
+BACKGROUND, FAR, NEAR = CLOUD_GRAY
+TILT = np.deg2rad(CLOUD_TILT_DEG)
 """Tilt of a view in radians."""
+MAX_ENCODED = 4096
+"""Maximum number of points that `encode_points` keeps of a cloud."""
 
 
 def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
@@ -50,7 +52,7 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     )
     near = (depth[order] - depth.min()) / max(float(np.ptp(depth)), 1e-12)
     greys = (FAR + (NEAR - FAR) * near).astype(np.uint8)[:, None]
-    colours = np.concatenate([class_colors(NO_CLASS), np.zeros((1, 3), np.uint8)])[classes[order]]
+    colours = _colors(classes[order])
     colours = np.where(colours.any(1, keepdims=True), colours, greys)
     for down in range(-half, half + 1):
         for right in range(-half, half + 1):
@@ -58,16 +60,38 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     return image
 
 
-def _project(positions: Points) -> npt.NDArray[np.float64]:
-    """Project points to the view, [3, n]: to the right, up, and towards the viewer.
+def encode_points(positions: Points, classes: Bytes) -> str:
+    """Return points, float32 [n, 3], and the colors of their classes, uint8 [n], as the text of `CLOUD_TEXT`."""
+    rows = spread_evenly(len(positions), MAX_ENCODED)
+    axes = _principal(positions[rows])
+    middle = (axes.min(1) + axes.max(1)) / 2
+    shifted = axes - middle[:, None]
+    records = np.empty(len(rows), [("position", "<i2", 3), ("color", "u1", 3)])
+    records["position"] = np.rint(32767 * shifted.T / max(float(np.abs(shifted).max()), 1e-12))
+    records["color"] = _colors(classes[rows])
+    return base64.b64encode(zlib.compress(records.tobytes())).decode()
 
-    The axes are the principal axes. Each has the same direction as the nearest axis of the file.
+
+def _colors(classes: Bytes) -> Bytes:
+    """Return the color of each point, uint8 [n, 3]; points without a class are black like those of the first class."""
+    return np.concatenate([class_colors(NO_CLASS), np.zeros((1, 3), np.uint8)])[classes]
+
+
+def _project(positions: Points) -> npt.NDArray[np.float64]:
+    """Project points to the view, [3, n]: to the right, up, and towards the viewer."""
+    first, second, third = _principal(positions)
+    up = np.cos(TILT) * second + np.sin(TILT) * third
+    near = np.cos(TILT) * third - np.sin(TILT) * second
+    return np.stack([first, up, near])
+
+
+def _principal(positions: Points) -> npt.NDArray[np.float64]:
+    """Return centered points along their principal axes, [3, n], by descending scatter.
+
+    Each has the same direction as the nearest axis of the file.
     """
     centered = positions.astype(np.float64) - positions.mean(0, np.float64)
     _, axes = np.linalg.eigh(centered.T @ centered)  # sorted by ascending variance
     signs = np.where(axes[np.abs(axes).argmax(0), range(3)] < 0, -1.0, 1.0)
-    third, second, first = (axes * signs).T
-    up = np.cos(TILT) * second + np.sin(TILT) * third
-    near = np.cos(TILT) * third - np.sin(TILT) * second
-    projected: npt.NDArray[np.float64] = np.stack([first, up, near]) @ centered.T
-    return projected
+    along: npt.NDArray[np.float64] = (axes * signs)[:, ::-1].T @ centered.T
+    return along

@@ -38,7 +38,7 @@ from engine.data.splits import (
 from engine.system.format import listed
 from engine.tasks.points.classes import label_classes
 from engine.tasks.points.decoding.clouds import count_labels, read_cloud, read_head
-from engine.tasks.points.drawing import draw_points
+from engine.tasks.points.drawing import draw_points, encode_points
 from engine.tasks.points.formats import PointSplit
 
 READ = 64
@@ -129,5 +129,6 @@ def _draw(split: PointSplit, code: MaskCode, index: int) -> Example:
     """Return an image of a cloud in the colors of its classes."""
     positions, _, labels, _ = read_cloud(split.files[index], ())
     rows = spread_evenly(len(positions), DRAWN_POINTS)
-    drawn = draw_points(positions[rows], label_classes(labels[rows], code), EXAMPLE_SIDE)
-    return Example("", "train", encode_png(drawn))
+    positions, classes = positions[rows], label_classes(labels[rows], code)
+    drawn = draw_points(positions, classes, EXAMPLE_SIDE)
+    return Example("", "train", encode_png(drawn, encode_points(positions, classes)))

@@ -23,8 +23,8 @@ from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
 from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.tasks.analysis import Analysis
-from engine.tasks.base import DatasetInfo, Objective, Task
-from engine.tasks.points.drawing import draw_points, point_legend
+from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.points.drawing import draw_points, encode_points, point_legend
 from engine.tasks.points.entry import TASK
 from engine.tasks.points.files import CloudFiles
 from engine.tasks.points.networks import PointCNN
@@ -183,6 +183,10 @@ class ClassOfPoint(ClassOfPixel):
         `image` is the model's input, float32 [channels, points], and `plane` holds the class of each point.
         """
         return draw_points(image[:3].T, plane, DRAWING_SIDE)
+
+    def _visualize(self, image: npt.NDArray[Any], classes: Tensor) -> Visualization:
+        cloud = encode_points(image[:3].T, classes.to(torch.uint8).numpy())
+        return super()._visualize(image, classes)._replace(cloud=cloud)
 
 
 def _pointcnn(job: Job, classes: int, channels: int) -> nn.Module:

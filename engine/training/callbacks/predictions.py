@@ -211,7 +211,7 @@ class Predictions(Callback):
             paths.make_folder(target.parent)
             unfinished = target.with_suffix(".part")
             with open(unfinished, "wb", opener=paths.open_private) as stream:
-                stream.write(encode_png(visualization.image))
+                stream.write(encode_png(visualization.image, visualization.cloud))
             os.replace(unfinished, target)
         return path.as_posix()
 

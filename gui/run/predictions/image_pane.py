@@ -18,6 +18,7 @@ from PySide6.QtGui import (
     QPaintEvent,
     QPen,
     QPixmap,
+    QResizeEvent,
     QTextOption,
     QWheelEvent,
 )
@@ -27,11 +28,16 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.format import size
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.point_cloud import Direction, PointCloud
 
+_HELP = tr("Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the full image; drag that to another program")
+_CLOUD_HELP = tr("Drag or the arrow keys turn the points, wheel or + and − zoom, Shift+arrows pan, 0 restores the view")
 MAX_ZOOM = 32.0
 _ZOOM_STEP = 1.25
 _SHARP_FROM = 2.0
 """Zoom level (screen pixels per image pixel) from which images are drawn without smoothing."""
+_MIN_CLOUD_SIDE = 64
+"""Minimum side in pixels of the drawing of a point cloud."""
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
 
@@ -69,14 +75,15 @@ def _find_damage(content: bytes) -> str:
 
 
 class Zoom(QObject):
-    """Visible part of an image, which several panes share.
+    """Visible part of the images, and direction of view of point clouds, shared by several panes.
 
     Signals:
-        changed(): the part has changed.
+        changed(): the part or the direction has changed.
 
     Attributes:
         factor: Magnification relative to the fitted image.
         center: Center as fractions of width and height.
+        direction: Direction in which point clouds are seen.
     """
 
     changed = Signal()
@@ -85,6 +92,17 @@ class Zoom(QObject):
         super().__init__(parent)
         self.factor = 1.0
         self.center = QPointF(0.5, 0.5)
+        self.direction = Direction()
+
+    @property
+    def is_changed(self) -> bool:
+        """Return True unless images are shown in full, and point clouds in the first direction."""
+        return self.factor > 1 or self.direction != Direction()
+
+    def look(self, direction: Direction) -> None:
+        """Show point clouds in another direction."""
+        self.direction = direction
+        self.changed.emit()
 
     def set(self, factor: float, center: QPointF) -> None:
         self.factor = min(MAX_ZOOM, max(1.0, factor))
@@ -103,6 +121,7 @@ class Zoom(QObject):
         self.set(self.factor, self.center + shares)
 
     def reset(self) -> None:
+        self.direction = Direction()
         self.set(1.0, QPointF(0.5, 0.5))
 
 
@@ -110,23 +129,23 @@ class ImagePane(QWidget):
     """Pane with an image at the largest size that fits, or with the reason why there is none.
 
     The wheel and + and - zoom, dragging and Shift+arrows pan, a double click and 0 show the full image. The image can
-    be dragged to other programs. Other keys are left to the parent widget.
+    be dragged to other programs. Dragging and the arrow keys turn a point cloud instead. Other keys are left to the
+    parent widget.
     """
 
     def __init__(self, name: str, zoom: Zoom, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._zoom = zoom
         self._image: QImage | None = None
-        self._problem = ""
+        self._cloud: PointCloud | None = None
+        self._problem = self._description = ""
         self._drag_start: QPointF | None = None
         self.setAccessibleName(name)
-        self.setToolTip(
-            tr("Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the full image; drag that to another program")
-        )
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(120, 120)
-        zoom.changed.connect(self.update)
+        zoom.changed.connect(self._on_zoomed)
+        self._show_help()
 
     @property
     def problem(self) -> str:
@@ -136,8 +155,33 @@ class ImagePane(QWidget):
     def show_image(self, image: QImage | str, description: str) -> None:
         """Show `image`, or a text in its place; `description` is for screen readers."""
         self._image, self._problem = (None, image) if isinstance(image, str) else (image, "")
-        self.setAccessibleDescription(self._problem or description)
+        self._cloud = PointCloud.of_image(image) if isinstance(image, QImage) else None
+        self._description = self._problem or description
+        self._show_help()
+        self._on_zoomed()
+
+    @property
+    def has_cloud(self) -> bool:
+        """Return True if the image shows a point cloud that can be turned."""
+        return self._cloud is not None
+
+    def _on_zoomed(self) -> None:
+        """Draw a point cloud in its direction, at the size of the screen."""
+        description = self._description
+        if self._cloud is not None:
+            side = round(min(self._room().width(), self._room().height()) * self.devicePixelRatioF())
+            self._image = self._cloud.draw(self._zoom.direction, max(_MIN_CLOUD_SIDE, side))
+            description = f"{description}. {self._zoom.direction}"
+        self.setAccessibleDescription(description)
         self.update()
+
+    def _show_help(self) -> None:
+        self.setToolTip(_CLOUD_HELP if self.has_cloud else _HELP)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self.has_cloud:
+            self._on_zoomed()
 
     def image_rect(self) -> QRectF:
         """Return the rectangle of the full image, including the part that isn't visible."""
@@ -207,6 +251,10 @@ class ImagePane(QWidget):
         if self._drag_start is None or rect.isEmpty():
             return
         moved = event.position() - self._drag_start
+        if self.has_cloud:
+            self._drag_start = event.position()
+            self._zoom.look(self._zoom.direction.dragged(moved.x(), moved.y()))
+            return
         if self._zoom.factor == 1.0:  # the full image is visible
             if moved.manhattanLength() >= QApplication.startDragDistance():
                 self._drag_start = None
@@ -238,6 +286,8 @@ class ImagePane(QWidget):
             self._zoom.reset()
         elif has_shift and key in pans:
             self._zoom.pan(pans[Qt.Key(key)])
+        elif self.has_cloud and (direction := self._zoom.direction.after_key(event)) is not None:
+            self._zoom.look(direction)
         else:
             super().keyPressEvent(event)
 

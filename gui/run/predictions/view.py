@@ -64,7 +64,7 @@ class PredictionsView(QWidget):
         self._lay_out()
         self.validation_slider.moved.connect(lambda _position: self._show_validation())
         self.strip.sample_chosen.connect(lambda _position: self._show_sample())
-        self.zoom.changed.connect(lambda: self.reset.setVisible(self.zoom.factor > 1))
+        self.zoom.changed.connect(lambda: self.reset.setVisible(self.zoom.is_changed))
 
     def restart(self) -> None:
         """Prepare for another run."""

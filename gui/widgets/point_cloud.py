@@ -1,0 +1,92 @@
+"""Point clouds in images, drawn from any direction."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QImage, QKeyEvent
+
+from engine.contract.images import CLOUD_GRAY, CLOUD_TEXT, CLOUD_TILT_DEG
+from gui.translation import tr
+
+_MAX_TILT_DEG = 90.0
+_DEGREES_PER_PIXEL = 0.5
+_KEY_STEP_DEG = 10.0
+_POINT = np.dtype([("position", "<i2", 3), ("color", "u1", 3)])
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Direction of view: `turn` around the vertical axis of the cloud, and `tilt` of that axis towards the viewer."""
+
+    turn_deg: float = 0.0
+    tilt_deg: float = CLOUD_TILT_DEG
+
+    def dragged(self, right_px: float, down_px: float) -> Direction:
+        """Return the direction after the pointer has dragged the cloud."""
+        return self.turned(_DEGREES_PER_PIXEL * right_px, _DEGREES_PER_PIXEL * down_px)
+
+    def turned(self, right_deg: float, down_deg: float) -> Direction:
+        """Return the direction after a turn to the right and down."""
+        turn_deg = (self.turn_deg + right_deg + 180) % 360 - 180
+        return Direction(turn_deg, min(_MAX_TILT_DEG, max(-_MAX_TILT_DEG, self.tilt_deg + down_deg)))
+
+    def after_key(self, event: QKeyEvent) -> Direction | None:
+        """Return the direction after an arrow key; None for other keys."""
+        step = _KEY_STEP_DEG
+        steps = {
+            Qt.Key.Key_Left: (-step, 0.0),
+            Qt.Key.Key_Right: (step, 0.0),
+            Qt.Key.Key_Up: (0.0, -step),
+            Qt.Key.Key_Down: (0.0, step),
+        }
+        found = steps.get(Qt.Key(event.key()))
+        return None if found is None else self.turned(*found)
+
+    def __str__(self) -> str:
+        return tr("Turned by {turn}°, tilted by {tilt}°").format(turn=round(self.turn_deg), tilt=round(self.tilt_deg))
+
+
+@dataclass(frozen=True)
+class PointCloud:
+    """Points along their principal axes, float32 [n, 3] within -1..1, with colors, uint8 [n, 3]; black means gray."""
+
+    positions: npt.NDArray[np.float32]
+    colors: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of_image(cls, image: QImage) -> PointCloud | None:
+        """Return the cloud in a PNG image; None if it has none or is damaged."""
+        try:
+            content = zlib.decompress(base64.b64decode(image.text(CLOUD_TEXT)))
+            points = np.frombuffer(content, _POINT)
+        except (ValueError, binascii.Error, zlib.error):
+            return None
+        return cls((points["position"] / 32767).astype(np.float32), points["color"]) if len(points) else None
+
+    def draw(self, direction: Direction, side: int) -> QImage:
+        """Draw the points as squares in an image of `side` pixels, gray ones darker the nearer they are."""
+        turn, tilt = np.deg2rad(direction.turn_deg), np.deg2rad(direction.tilt_deg)
+        first, second, third = self.positions.T
+        right, back = np.cos(turn) * first - np.sin(turn) * second, np.sin(turn) * first + np.cos(turn) * second
+        up, near = np.cos(tilt) * back + np.sin(tilt) * third, np.cos(tilt) * third - np.sin(tilt) * back
+        half = max(0, min(4, round(side / np.sqrt(len(right)) / 4)))
+        scale = (side - 1 - 2 * half) / 2
+        order = np.argsort(near, kind="stable")  # the nearest are drawn last
+        columns, rows = (np.rint(along[order] * scale + (side - 1) / 2).astype(int) for along in (right, -up))
+        closeness = (near[order] - near.min()) / max(float(np.ptp(near)), 1e-12)
+        background, far, close = CLOUD_GRAY
+        grays = (far + (close - far) * closeness).astype(np.uint8)[:, None]
+        colors = self.colors[order]
+        colors = np.where(colors.any(1, keepdims=True), colors, grays)
+        image = np.full((side, side, 3), background, np.uint8)
+        for down in range(-half, half + 1):
+            for across in range(-half, half + 1):
+                image[np.clip(rows + down, 0, side - 1), np.clip(columns + across, 0, side - 1)] = colors
+        return QImage(image.tobytes(), side, side, 3 * side, QImage.Format.Format_RGB888).copy()

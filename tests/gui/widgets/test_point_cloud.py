@@ -1,0 +1,99 @@
+"""Point clouds in images, and the views that turn them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QImage
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from engine.contract.dataset import Example
+from engine.contract.images import CLOUD_TEXT
+from engine.data.drawing import encode_png
+from engine.tasks.points.drawing import BACKGROUND, draw_points, encode_points
+from gui.dataset.examples import ExampleList
+from gui.run.predictions.image_pane import ImagePane, Zoom
+from gui.widgets.point_cloud import Direction, PointCloud
+
+SIDE = 64
+
+
+def png_of_cloud() -> bytes:
+    """Return the image of a flat box of points, its upper half of another class."""
+    points = np.random.default_rng(0).uniform(-1, 1, (400, 3)).astype(np.float32) * np.array([4, 2, 1], np.float32)
+    classes = (points[:, 2] > 0).astype(np.uint8)
+    return encode_png(draw_points(points, classes, SIDE), encode_points(points, classes))
+
+
+def pixels(image: QImage) -> npt.NDArray[np.uint8]:
+    image = image.convertToFormat(QImage.Format.Format_RGB888)
+    rows = np.frombuffer(image.constBits(), np.uint8).reshape(image.height(), image.bytesPerLine())
+    return rows[:, : 3 * image.width()].reshape(image.height(), image.width(), 3).copy()
+
+
+def test_cloud_is_first_drawn_like_its_image() -> None:
+    image = QImage.fromData(png_of_cloud())
+    cloud = PointCloud.of_image(image)
+    assert cloud is not None
+    first = pixels(cloud.draw(Direction(), SIDE))
+    assert np.mean((first == BACKGROUND).all(2) == (pixels(image) == BACKGROUND).all(2)) > 0.9  # positions are rounded
+    assert np.abs(pixels(cloud.draw(Direction(90), SIDE)).astype(int) - first).max() > 50
+    above = pixels(cloud.draw(Direction(0, 0), SIDE))  # along the axis of the least scatter
+    assert not (above == pixels(cloud.draw(Direction(0, 90), SIDE))).all()
+
+
+@pytest.mark.parametrize("text", ["", "x", "AAAA", "eJwDAAAAAAE="])
+def test_damaged_cloud_is_ignored(text: str) -> None:
+    image = QImage(4, 4, QImage.Format.Format_RGB32)
+    image.setText(CLOUD_TEXT, text)
+    assert PointCloud.of_image(image) is None
+
+
+def test_direction_wraps_around_and_stops_at_the_poles() -> None:
+    assert Direction(170, 0).turned(20, 200) == Direction(-170, 90)
+    assert Direction(0, 0).dragged(20, -10) == Direction(10, -5)
+
+
+def drag(widget: QWidget, start: QPoint, end: QPoint) -> None:
+    QTest.mousePress(widget, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, start)
+    QTest.mouseMove(widget, end)
+    QTest.mouseRelease(widget, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, end)
+
+
+def test_panes_turn_clouds_together(styled: QApplication, qtbot: QtBot) -> None:
+    zoom = Zoom()
+    panes = [ImagePane(name, zoom) for name in ("Truth", "Prediction")]
+    for pane in panes:
+        qtbot.addWidget(pane)
+        pane.resize(200, 200)
+        pane.show()
+        pane.show_image(QImage.fromData(png_of_cloud()), "trees")
+    assert panes[0].accessibleDescription() == "trees. Turned by 0°, tilted by 40°"
+    before = [pane.grab().toImage() for pane in panes]
+    drag(panes[0], QPoint(60, 60), QPoint(120, 60))
+    assert zoom.direction == Direction(30, 40)
+    assert all(pane.grab().toImage() != image for pane, image in zip(panes, before, strict=True))
+    QTest.keyClick(panes[1], Qt.Key.Key_Up)
+    assert panes[0].accessibleDescription() == "trees. Turned by 30°, tilted by 30°"
+    QTest.keyClick(panes[1], Qt.Key.Key_0)
+    assert [pane.grab().toImage() for pane in panes] == before
+
+
+def test_grid_of_examples_turns_clouds(styled: QApplication, qtbot: QtBot) -> None:
+    examples = ExampleList(96, strip=False)
+    qtbot.addWidget(examples)
+    examples.resize(300, 200)
+    examples.show()
+    examples.show_examples([Example("", "train", png_of_cloud()), Example("", "train", png_of_cloud())])
+    before = [examples.image(row).toImage() for row in range(2)]
+    center = examples.visualItemRect(examples.item(0)).center()
+    drag(examples.viewport(), center, center + QPoint(40, 0))
+    turned = [examples.image(row).toImage() for row in range(2)]
+    assert all(image != first for image, first in zip(turned, before, strict=True))
+    assert "Turned by 20°" in examples.item(1).toolTip()
+    QTest.keyClick(examples, Qt.Key.Key_Left, Qt.KeyboardModifier.ShiftModifier)
+    assert "Turned by 10°" in examples.item(1).toolTip()
