@@ -263,7 +263,7 @@ def _mask2former(size: str, blocks: int, average_precision: float, mean_iou: flo
     return {
         name: _model("Mask2FormerInstances", title, config, f"{repository}-coco-instance", **more, **of_instances),
         f"{name}_semantic": _model(
-            "Mask2FormerPixels", title, config, f"{repository}-ade-semantic", **more, **of_pixels
+            "Mask2FormerPixels", f"{title}, semantic", config, f"{repository}-ade-semantic", **more, **of_pixels
         ),
     }
 
@@ -285,7 +285,12 @@ def _eomt(letter: str, repository: str, published: str, semantic: tuple[str, str
     return {
         name: _model("EomtInstances", title, config, f"tue-mps/{repository}", licence=licence, **of_instances),
         f"{name}_semantic": _model(
-            "EomtPixels", title, config | changed, f"tue-mps/{of_pixels_repository}", licence=licence, **of_pixels
+            "EomtPixels",
+            f"{title}, semantic",
+            config | changed,
+            f"tue-mps/{of_pixels_repository}",
+            licence=licence,
+            **of_pixels,
         ),
     }
 
