@@ -51,7 +51,7 @@ from engine.tasks.base import Task
 from engine.tasks.registry import TASKS
 
 DESCRIBED_CLASSES = 10
-"""Number of classes with which a library's or plug-in's model is described if its task doesn't set one."""
+"""Number of classes that is used to describe a model from a library or plug-in if its task doesn't set one."""
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 
 
@@ -70,12 +70,12 @@ def generate() -> Catalogue:
 
 
 def _names(task: Task) -> tuple[str, ...]:
-    """Return the ids of the models of a task, those of libraries at the end."""
+    """Return the ids of a task's models. Models from libraries come last."""
     return (*task.model_names(), *(name for name, model in MODELS.own.items() if model.task == task.entry.id))
 
 
 def supplement() -> Supplement:
-    """Return the additions of the installed plug-ins; plug-ins that can't be described are left out."""
+    """Return the additions from the installed plug-ins. Plug-ins that can't be described are left out."""
     own = [
         model for name, task in TASKS.added().items() for model in _described(TASKS, name, partial(_models_of, task))
     ]
@@ -104,7 +104,7 @@ def supplement() -> Supplement:
 def _described(
     registry: Registry[Any], name: str, describe: Callable[[], Sequence[ModelEntry]]
 ) -> Sequence[ModelEntry]:
-    """Return the models of a plug-in; leave the plug-in out if they can't be built."""
+    """Return the models from a plug-in, or leave the plug-in out if they can't be built."""
     try:
         return describe()
     except Exception as error:  # third-party code
@@ -114,7 +114,7 @@ def _described(
 
 
 def _models_of(task: Task) -> Sequence[ModelEntry]:
-    """Return the models of a plug-in's task."""
+    """Return the models of a task from a plug-in."""
     known = {model.id for model in shipped_catalogue().models}.intersection(task.model_names())
     if known:
         raise ValueError(f"Footplate has a model “{min(known)}”")
@@ -122,7 +122,7 @@ def _models_of(task: Task) -> Sequence[ModelEntry]:
 
 
 def _added_model(name: str) -> Sequence[ModelEntry]:
-    """Describe a plug-in's model after building it as for a job, since not every model can be built without memory."""
+    """Describe a model from a plug-in. It is built as for a job, since not every model can be built without memory."""
     known = MODELS[name]
     if known.task not in TASKS:
         raise ValueError(f"there is no task “{known.task}”")
@@ -134,9 +134,9 @@ def _added_model(name: str) -> Sequence[ModelEntry]:
 
 
 def describe(task: Task, name: str) -> ModelEntry:
-    """Return the catalogue entry of a model, which is built without memory unless it is a library's.
+    """Return the catalogue entry for a model. It is built without memory unless it comes from a library.
 
-    If the extra that it needs is missing, that is the entry in the file.
+    If an extra that it needs is not installed, the entry is copied from the file.
     """
     of_library = MODELS.own.get(name)
     shipped = shipped_catalogue().model(name) if of_library is not None and missing_extra(of_library.extra) else None
@@ -151,7 +151,7 @@ def describe(task: Task, name: str) -> ModelEntry:
 
 
 def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, has: Sequence[str]) -> ModelEntry:
-    """Return the catalogue entry of a `model`; `has` lists the fields of `DROPOUT_FIELDS` that it supports."""
+    """Return the catalogue entry for a model. `has` lists the fields in `DROPOUT_FIELDS` that it supports."""
     points, uncuttable = _cuts(model)
     has = [*has, "head_rate"] if heads_of(model) else has
     return ModelEntry(
@@ -201,9 +201,9 @@ def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:
 
 
 def encode(catalogue: Catalogue) -> bytes:
-    """Return the catalogue as the content of its file, in lines that a diff can show.
+    """Return the catalogue as the content of its file, in lines that make diffs readable.
 
-    Large tables have a line per model.
+    Large tables have one line per model.
     """
     tables = ("encoder_weights", "timm_tags", "timm_weights")
     rest = msgspec.to_builtins(msgspec.structs.replace(catalogue, encoder_weights={}, timm_tags={}, timm_weights={}))

@@ -1,1 +1,1 @@
-"""Search for a job's learning rate, batch size, strategy, cuts and other settings by short trials."""
+"""Find a job's learning rate, batch size, strategy, cuts and other settings by short trials."""

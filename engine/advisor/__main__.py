@@ -1,7 +1,7 @@
-"""``python -m engine.advisor``: carry out a `FinderOrder`.
+"""``python -m engine.advisor``: execute a `FinderOrder`.
 
-The process and its workers exit on Ctrl+C, on SIGTERM, when the parent process exits, and when nobody reads the output
-any more. They leave no files behind.
+The process and its workers exit on Ctrl+C, on SIGTERM, and when the parent process exits or closes the output. They
+leave no files behind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batch size finder, which times a few steps at one size after another, each in new processes."""
+"""Batch size finder. It times a few steps with one size after another, each in new processes."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 
 WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05
-"""Fraction of the progress bar before the first trial."""
+"""Fraction of the progress bar that is reached before the first trial."""
 BUDGET_S = 120.0
-"""Maximum seconds from the first trial's start to the predicted end of the last one."""
+"""Maximum time in seconds from the start of the first trial to the predicted end of the last one."""
 STEPS = 2
-"""Minimum number of steps of a trial on a CPU, where steps may take long."""
+"""Minimum number of steps in a trial on a CPU, where steps may take long."""
 
 OnProgress = Callable[[Progress], object]
 
 
 class _Timing:
-    """Durations of trials, which predict the duration of the next one."""
+    """Durations of trials, used to predict the duration of the next trial."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,7 +50,7 @@ class _Timing:
 
     @property
     def trials_remaining_s(self) -> float | None:
-        """Maximum duration of the remaining trials; None before the first one."""
+        """Maximum duration of the remaining trials, or None before the first trial."""
         mean_s = (time.monotonic() - self._started) / self.count if self.count else None
         return None if mean_s is None else max(0.0, min(mean_s * (MAX_TRIALS - self.count), self.remaining_s))
 
@@ -59,12 +59,12 @@ class _Timing:
         self._overhead_s = max(self._overhead_s, took_s - STEPS * size * self._per_image_s)
 
     def allows(self, size: int) -> bool:
-        """Return True if a trial with this batch size would end in time."""
+        """Return True if a trial with this batch size would finish in time."""
         return self._overhead_s + STEPS * size * self._per_image_s <= self.remaining_s
 
 
 def find_batch(job: Job, emit: OnProgress) -> BatchFound:
-    """Find the largest and the fastest batch size of `job` on its devices. Raises OrderError."""
+    """Find the largest and the fastest batch size for `job` on its devices. Raises OrderError."""
     emit(Progress(0.0, "Loading PyTorch"))
     import_for(job)
     timing = _Timing()
@@ -93,9 +93,10 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
 
 
 def trial_job(job: Job, size: int) -> Job:
-    """Return `job` with batches of `size` and the settings that need most memory, without slow or persistent effects.
+    """Return a copy of `job` with batches of `size` and the settings that need most memory.
 
-    Weights are initialized and not loaded, since their values don't affect memory.
+    Slow or persistent effects are turned off. Weights are initialized instead of loaded, since their values don't
+    affect memory.
     """
     on_cpu = CPU in job.parallel.devices
     return job.with_fields(
@@ -115,7 +116,7 @@ def trial_job(job: Job, size: int) -> Job:
 
 
 def _unit(job: Job) -> int:
-    """Return the divisor of batch sizes with which all devices and microbatches get equal numbers of samples."""
+    """Return the number that batch sizes must be divisible by to give all devices and microbatches equal samples."""
     strategy = load_catalogue().strategy(job.resolved_strategy)
     if strategy is None:
         return 1
@@ -127,8 +128,7 @@ def _unit(job: Job) -> int:
 def is_out_of_memory(failed: Failed) -> bool:
     """Return True if a worker ran out of memory.
 
-    The kernel kills a process that uses too much memory with signal 9, and a model that is too large fails before
-    training.
+    The kernel kills a process that uses too much memory with signal 9. A model that is too large fails before training.
     """
     phrases = ("(signal 9)", "allocate memory", "out of memory")
     return failed.kind == "out_of_memory" or any(phrase in failed.cause for phrase in phrases)

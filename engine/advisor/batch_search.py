@@ -1,8 +1,8 @@
-"""Search for the largest batch size in few trials.
+"""Find the largest batch size that fits in memory, in few trials.
 
 Memory grows nearly linearly with the batch size, except for a few percent due to fragmentation, threads and the
-algorithms that a library chooses. Therefore a line only predicts the next size to try. The result is a size that fits,
-close to one that does not.
+algorithms that a library chooses. Therefore a line is used only to predict the next size to try. The result is a size
+that fits and is close to a size that does not.
 """
 
 from __future__ import annotations
@@ -14,58 +14,55 @@ from typing import NamedTuple
 
 MAX_TRIALS = 8
 FIRST_IMAGES = 4
-"""Images per device in the first trial; the second has `GROWTH` times as many."""
+"""Images per device in the first trial. The second trial has `GROWTH` times as many."""
 GROWTH = 4
 MAX_EXTRAPOLATION = 8
-"""Maximum extrapolation of a line through two sizes, as a multiple of their distance."""
+"""Largest extrapolation of a line through two sizes, as a multiple of their distance."""
 ROOM = 0.98
-"""Largest result relative to the smallest size known or predicted not to fit, while trials are left to test it.
+"""Largest result relative to the smallest size that does not fit, or is predicted not to fit.
 
-The memory of a run varies a little.
+It leaves some memory free, since the memory of a run varies a little. The result is tested if trials are left.
 """
 NEAR = 0.97
 """Ratio of the largest size that fits to the smallest that does not, above which the search ends.
 
-Multiplied by `ROOM` it is 0.95: if a size fits although it was predicted not to, the result is that much below it.
+Multiplied by `ROOM` it is 0.95. If a size fits although it was predicted not to, the result is that much below it.
 """
 AIM = (NEAR + ROOM) / 2
-"""Next size to try relative to the size that would fill the memory; it is the result if the line is accurate."""
+"""Next size to try, relative to the size that would fill the memory. It becomes the result if the line is accurate."""
 STEP_BACK = 0.3
-"""Smallest step back after a size that does not fit, as a fraction of the distance to the largest one that does."""
+"""Smallest step back from a size that does not fit, as a fraction of the distance to the largest size that fits."""
 KNEE_GAIN = 0.05
-"""Largest relative gain in throughput that sizes above the knee may have."""
+"""Largest gain in throughput, as a fraction, that sizes above the knee may have."""
 KNEE_GAP = 4
 """Largest ratio of the knee to the next smaller measured size, if trials are left."""
 
 
 class Probe(NamedTuple):
-    """Measurements of a trial with one batch size."""
+    """Measurements from a trial with one batch size."""
 
     images_per_second: float
     memory: Mapping[str, tuple[int, int]]
     """Peak use and limit in bytes, by the name of the memory."""
     train_images: int = 0
-    """Size of the training split; 0 if unknown."""
+    """Size of the training split, or 0 if unknown."""
 
 
 class SearchResult(NamedTuple):
     """Result of a search."""
 
     trials: dict[int, Probe | None]
-    """Measurements by batch size; None for sizes that did not fit."""
+    """Measurements by batch size, or None for sizes that did not fit."""
     largest: int
-    """Largest size that fits; 0 if none does."""
+    """Largest size that fits, or 0 if none fits."""
     maximum: int = 0
     """Largest size that the search would have measured."""
     untried: int = 0
-    """Size that was not measured because of the time limit; 0 if there is none."""
+    """Size that was not measured because of the time limit, or 0 if there is none."""
 
     @property
     def knee(self) -> int:
-        """Smallest size that fits and has at least the throughput of all larger ones within `KNEE_GAIN`.
-
-        Returns 0 if none fits.
-        """
+        """Smallest size that fits and is nearly as fast as all larger sizes (see `KNEE_GAIN`), or 0 if none fits."""
         return _knee(self.trials)
 
 
@@ -73,18 +70,18 @@ class _Bracket(NamedTuple):
     """Bounds for the largest size that fits."""
 
     fits: list[tuple[int, Mapping[str, tuple[int, int]]]]
-    """Memory of the sizes below `smallest_failed` that fit, sorted by size."""
+    """Memory for the sizes below `smallest_failed` that fit, sorted by size."""
     smallest_failed: float
-    """Smallest size that does not fit; may be infinite."""
+    """Smallest size that does not fit. It may be infinite."""
     full: float
-    """Size at which memory is predicted to run out; may be infinite."""
+    """Size at which memory is predicted to run out. It may be infinite."""
 
     @property
     def largest(self) -> int:
         return self.fits[-1][0] if self.fits else 0
 
     def with_room(self, unit: int) -> int:
-        """Return the largest size that fits, reduced by up to 1 - `ROOM` to leave spare memory."""
+        """Return the largest size that fits, reduced by up to 1 - `ROOM` to leave some memory free."""
         predicted = (self.full // unit + 1) * unit if self.full < math.inf else math.inf
         would_fail = min(self.smallest_failed, predicted)
         if would_fail == math.inf:
@@ -102,10 +99,10 @@ def search(
     """Find the largest multiple of `unit` that fits.
 
     Args:
-        probe: Runs a trial with a size; returns None if it does not fit.
+        probe: Function that runs a trial with a size. It returns None if the size does not fit.
         unit: Divisor of all sizes.
-        maximum: Largest size to try; the size of the training split is a limit, too.
-        has_time: Returns False for a size whose trial would exceed the time limit, which ends the search.
+        maximum: Largest size to try. The size of the training split is a limit, too.
+        has_time: Function that returns False if a trial with a size would exceed the time limit. The search then ends.
     """
     trials: dict[int, Probe | None] = {}
     maximum, untried = maximum // unit * unit, 0
@@ -155,7 +152,7 @@ def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
 
 
 def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
-    """Return a size to try if all sizes fit."""
+    """Return a size to try if all sizes so far fit."""
     largest = fits[-1][0]
     if len(fits) == 1:
         return GROWTH * largest
@@ -177,7 +174,7 @@ def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
 def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
     """Predict the size at which memory runs out, by a line through the last size and one of at most half of it.
 
-    With sizes closer to each other, small deviations from the line would influence the slope too much.
+    If the sizes were closer, small deviations from the line would influence the slope too much.
     """
     if len(fits) < 2:
         return math.inf
@@ -200,7 +197,7 @@ def _knee(trials: Mapping[int, Probe | None]) -> int:
 
 
 def _below_knee(trials: Mapping[int, Probe | None], unit: int) -> int:
-    """Return a size to try between the knee and the next smaller measured size if the gap is wide, else 0."""
+    """Return a size to try between the knee and the next smaller measured size, or 0 if they are close."""
     knee = _knee(trials)
     smaller, at = next(
         (pair for pair in itertools.pairwise(sorted(size for size, t in trials.items() if t)) if pair[1] == knee),

@@ -1,4 +1,4 @@
-"""Worker of the batch size finder, which times a few steps of the job with batches of one size."""
+"""Worker for the batch size finder that times a few steps of the job with batches of one size."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ from engine.training.checkpointing.checkpointer import optimizer_state
 from engine.training.report import Reporter
 
 WARM_UP, MIN_STEPS, MAX_STEPS = 1, 1, 5
-"""Number of untimed steps, and minimum and maximum number of timed ones.
+"""Number of untimed steps, and minimum and maximum number of timed steps.
 
-The second step is the first one with the optimizer's state.
+The second step is the first one that includes the optimizer's state.
 """
 WARM_UP_GPU = 3
-"""Number of untimed steps on GPUs; in the first ones cuDNN tries algorithms, and may keep memory that later steps don't
-use.
-"""
+"""Number of untimed steps on GPUs. In the first ones, cuDNN tries algorithms and may keep memory allocated."""
 ENOUGH_S = 0.5
 ENOUGH_CPU_S = 5.0
 """Seconds after which the timed steps end on a CPU.
@@ -64,7 +62,7 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 def _step_seconds(
     prepared: worker.WorkerContext, reporter: Reporter, batches: Iterator[Batch | None], *, on_cpu: bool
 ) -> float:
-    """Run steps, and return the mean seconds of the timed ones."""
+    """Run steps, and return the mean duration of the timed steps in seconds."""
     strategy, optimizer_step = prepared.strategy, prepared.optimizer_step(1)
     warm_up, enough_s = (WARM_UP, ENOUGH_CPU_S) if on_cpu else (WARM_UP_GPU, ENOUGH_S)
     checkpoint: Any = None

@@ -13,12 +13,12 @@ _CGROUPS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Files of cgroup versions 2 and 1 with the limit and the usage, and the field with the reclaimable usage."""
+"""Files in cgroup versions 2 and 1 with the limit and the usage, and the field with the reclaimable usage."""
 _ROOT = Path("/sys/fs/cgroup")
 
 
 class MainMemory:
-    """Main memory available to this process, which is one of `workers`, minus the fraction `reserve`.
+    """Main memory available to this process, one of `workers` processes, minus the fraction `reserve`.
 
     Create it before allocating anything large. On Linux, larger allocations then fail, so that a trial that needs too
     much memory stops before the kernel chooses a process to kill.
@@ -38,7 +38,7 @@ class MainMemory:
         self._limit = psutil.Process().memory_info().rss + free
 
     def peak(self) -> dict[str, tuple[int, int]]:
-        """Return peak use and limit in bytes of memory, and of the address space if that is limited."""
+        """Return the peak use and the limit in bytes for memory, and for the address space if that is limited."""
         if sys.platform != "linux":
             info = psutil.Process().memory_info()
             return {"memory": (getattr(info, "peak_wset", info.rss), self._limit)}
@@ -52,7 +52,7 @@ class MainMemory:
 
 
 def gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
-    """Return the peak memory that PyTorch reserved on each GPU, and the limit, which excludes other processes and CUDA."""
+    """Return the peak memory that PyTorch reserved on each GPU, and its limit without other processes and CUDA."""
     peaks = {}
     for device in devices:
         free, _ = torch.cuda.mem_get_info(device)

@@ -1,6 +1,6 @@
-"""``python -m engine.advisor.memory_estimate``: estimate the memory of a job per device, without a training step.
+"""``python -m engine.advisor.memory_estimate``: estimate the memory for a job per device, without a training step.
 
-The order is a `Job`. The result follows from a forward pass of fake tensors, as in the advice on strategies.
+The order is a `Job`. The estimate is based on a forward pass with fake tensors, like the advice on strategies.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from engine.contract.job import Job
 from engine.processes.orders import OrderError, serve_order
 
 _NICENESS = 10
-"""The estimate must not slow down a training."""
+"""Niceness of the process, so that the estimate does not slow down a training."""
 
 
 def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstimate:
-    """Estimate the memory of `job` on one device, or of one CPU worker. Raises OrderError."""
+    """Estimate the memory for `job` on one device or CPU worker. Raises OrderError."""
     os.nice(_NICENESS)
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch is imported
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(filter(is_gpu, dict.fromkeys(job.parallel.devices)))

@@ -1,4 +1,4 @@
-"""Suggestion of a learning rate from a curve of losses over increasing rates.
+"""Suggest a learning rate from the curve of losses over increasing rates.
 
 The suggestion is a tenth of the rate with the smallest loss, like fastai's `minimum` (fastai/callback/schedule.py,
 2.8). The curve is smoothed without shifting its minimum.
@@ -17,8 +17,9 @@ from engine.contract.advice import RateFound, RatePoint
 FIRST_RATE, LAST_RATE = 1e-7, 10.0
 STEPS = 100
 RUNNING = 0.98
-"""Decay per step of the running average that ends the training, for `STEPS` steps; fastai uses this average for
-`valley`.
+"""Decay per step of the running average that ends the training, for `STEPS` steps.
+
+fastai uses this average for `valley`.
 """
 DIVERGED = 4.0
 """Ratio of the running average to its best value above which the search ends."""
@@ -28,12 +29,12 @@ WIDTH = 0.25
 Unlike a running average, it does not shift the decrease of the loss to higher rates.
 """
 CAP = 2.0
-"""Limit of losses relative to the first ones, so that a divergence does not raise the smoothed curve before it."""
+"""Limit for losses relative to the first ones, so that a divergence does not raise the smoothed curve before it."""
 FIRST = 0.1
-"""Fraction of the planned steps that count as the first ones, whose rates are too low to change anything."""
+"""Fraction of the planned steps that count as the first ones. Their rates are too low to change anything."""
 MIN_POINTS = 5
 MIN_FALL = 0.02
-"""Smallest decrease, relative to the first losses, that counts as a decrease."""
+"""Smallest decrease of the loss, relative to the first losses, that is considered."""
 MIN_DEVIATIONS = 4.0
 """Smallest decrease, in standard errors, that is not attributed to noise.
 
@@ -43,11 +44,11 @@ VALLEY_SKIPS = 5
 """Number of last steps that fastai's valley excludes, since the loss may rise steeply there."""
 
 CURVE_FILE = "curve.msgpack"
-"""Name of the file with rank 0's `Curve` in the run folder."""
+"""Name of the file in the run folder with the `Curve` from rank 0."""
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """Losses of the completed steps, and the number of planned ones."""
+    """Losses of the completed steps, and the number of planned steps."""
 
     losses: tuple[float, ...]
     steps: int
@@ -65,7 +66,7 @@ class RunningLoss:
         self.best = math.inf
 
     def add(self, loss: float) -> float:
-        """Add `loss` and return the average."""
+        """Add a loss and return the average."""
         self._count += 1
         self._average = self._decay * self._average + (1 - self._decay) * loss
         self.value = self._average / (1 - self._decay**self._count)
@@ -79,17 +80,20 @@ class RunningLoss:
 
 
 def rate_at(step: int, steps: int) -> float:
-    """Return the learning rate of `step`, counted from 0, in a curve of `steps` steps."""
+    """Return the learning rate for `step`, counted from 0, in a curve with `steps` steps."""
     return FIRST_RATE * (LAST_RATE / FIRST_RATE) ** (step / (steps - 1))
 
 
 def running_decay(steps: int) -> float:
-    """Return the decay for a curve of `steps` steps, to average over as many decades of the rate as with `STEPS`."""
+    """Return the decay for a curve with `steps` steps.
+
+    The average then covers as many decades of the learning rate as in a curve with `STEPS` steps.
+    """
     return float(RUNNING ** (STEPS / steps))
 
 
 def read_curve(curve: Curve) -> RateFound:
-    """Derive a suggestion, with its explanation, from `curve`."""
+    """Derive a suggestion, with its explanation, from a curve."""
     finite = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), len(curve.losses))
     losses = np.array(curve.losses[:finite])
     rates = [rate_at(step, curve.steps) for step in range(finite)]
@@ -130,7 +134,7 @@ NEVER_FALLS = (
 
 
 def _valley(curve: Curve) -> float | None:
-    """Return fastai's suggestion (`valley` in fastai/callback/schedule.py, 2.8); None if the average never falls."""
+    """Return fastai's suggestion (`valley` in fastai/callback/schedule.py, 2.8), or None if the average never falls."""
     running = RunningLoss(running_decay(curve.steps))
     averages = [running.add(loss) for loss in curve.losses]
     skipped = int(FIRST * curve.steps)
@@ -142,8 +146,8 @@ def _valley(curve: Curve) -> float | None:
 def longest_fall(losses: Sequence[float]) -> tuple[int, int]:
     """Return the first index and the length of the longest valley, in steps.
 
-    As in fastai's `valley`, the longest falling subsequence of `losses` (the earliest if there are several) is assumed
-    to be contiguous before its end. The length is 0 if no loss falls.
+    As in fastai's `valley`, this is the longest falling subsequence of `losses` (the earliest if there are several),
+    assumed to be contiguous before its end. The length is 0 if no loss falls.
     """
     lengths: list[int] = []
     for index, loss in enumerate(losses):

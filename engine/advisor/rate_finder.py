@@ -1,6 +1,6 @@
-"""Learning rate finder, which trains briefly with an exponentially increasing rate and evaluates the losses.
+"""Learning rate finder. It trains briefly with an exponentially increasing rate and evaluates the losses.
 
-The method is by Smith 2015, Cyclical Learning Rates for Training Neural Networks, section 3.3.
+The method is that of Smith 2015, Cyclical Learning Rates for Training Neural Networks, section 3.3.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 
 WORKER = "engine.advisor.rate_worker:run"
 PREPARED = 0.1
-"""Fraction of the progress bar before the first step."""
+"""Fraction of the progress bar that is reached before the first step."""
 
 OnProgress = Callable[[Progress], object]
 
@@ -56,7 +56,10 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound:
 
 
 def _trial_job(job: Job) -> Job:
-    """Return `job` with a rate that only the finder changes, and without persistent effects."""
+    """Return a copy of `job` without a schedule and without persistent effects.
+
+    Only the finder changes the learning rate.
+    """
     return job.with_fields(
         schedule="none",
         warmup_epochs=0.0,

@@ -1,4 +1,4 @@
-"""Worker of the learning rate finder, which starts the job's training with an increasing rate."""
+"""Worker for the learning rate finder that starts the job's training with an increasing rate."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
 ENOUGH_S = 150.0
-"""Maximum seconds for the curve; with slow steps, fewer than `STEPS` are run."""
+"""Maximum time in seconds for the curve. If steps are slow, fewer than `STEPS` are run."""
 MIN_STEPS = 40
 """Minimum number of steps for a useful curve, even if they take longer than `ENOUGH_S`."""
 WARM_UP, TIMED = 1, 2
-"""Numbers of untimed and timed steps that predict the duration, at the lowest rate, which changes almost nothing."""
+"""Numbers of untimed and timed steps that predict the duration.
+
+They use the lowest rate, which changes almost nothing.
+"""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
@@ -80,7 +83,7 @@ class _RateSteps:
 
 
 def _record_curve(rate_steps: _RateSteps, spec: WorkerSpec, reporter: Reporter) -> Curve:
-    """Train with an increasing rate, in fewer than `STEPS` steps if they would take too long."""
+    """Train with an increasing rate. There are fewer than `STEPS` steps if these would take too long."""
     reporter.set_phase("training")
     for _ in range(WARM_UP):
         rate_steps.step(rate_at(0, STEPS))

@@ -1,4 +1,4 @@
-"""Batches for a trial: a few samples of the job, repeated to the batch size."""
+"""Batches for a trial: a few samples of the job, repeated up to the batch size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES = 16
 def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iterator[Batch | None]:
     """Yield this rank's part of a batch with the job's batch size, endlessly.
 
-    A batch of the validation split is loaded, too, since its loader has memory of its own.
+    A batch from the validation split is also loaded, since its loader uses additional memory.
     """
     strategy = prepared.strategy
     job = strategy.job
@@ -42,7 +42,7 @@ def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iter
 
 
 def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
-    """Allocate the device memory that prefetched batches of both splits need; they are stored as bytes."""
+    """Allocate the device memory that prefetched batches from both splits need. They are stored as bytes."""
     strategy, splits = prepared.strategy, prepared.splits
     if not strategy.loads_data:
         return None
@@ -53,12 +53,12 @@ def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
 
 
 def _rank_images(strategy: Strategy) -> int:
-    """Return the number of images of a batch on this rank."""
+    """Return the number of images in a batch on this rank."""
     return divide(strategy.job.training.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
 
 
 def _repeat(strategy: Strategy, batch: Batch, count: int) -> Batch:
-    """Repeat the samples of `batch` to `count`."""
+    """Repeat the samples in `batch` until there are `count`."""
     indices = torch.arange(count, device=batch.inputs.device) % len(batch.inputs)
     inputs = batch.inputs[indices]
     if inputs.dim() == 4:

@@ -1,4 +1,4 @@
-"""Groups of workers for a trial, in a temporary folder."""
+"""Run groups of workers for a trial in a temporary folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.supervisor.restart_policy import world_size
 
 
 def import_for(job: Job) -> None:
-    """Import the modules that the workers of `job` need, so that workers can be forked with them."""
+    """Import the modules that the workers of `job` need, so that forked workers already have them."""
     if sys.platform == "linux":
         import_all(modules_for(world_size(job)))
 

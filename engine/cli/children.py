@@ -60,7 +60,7 @@ def snapshot_lines(
         assert process.stdout is not None
         try:
             if process.stdin is not None:  # stays open: the sampler exits at its end
-                with suppress(BrokenPipeError):  # its standard error says more
+                with suppress(BrokenPipeError):  # standard error has the details
                     os.write(process.stdin.fileno(), msgspec.json.encode(shown) + b"\n")
             has_answered = False
             for line in process.stdout:
@@ -191,7 +191,7 @@ def _messages(
         assert process.stdout is not None
         try:
             if process.stdin is not None:
-                with suppress(BrokenPipeError):  # its standard error says more
+                with suppress(BrokenPipeError):  # standard error has the details
                     process.stdin.write(msgspec.json.encode(order))
                     process.stdin.close()
             for line in process.stdout:

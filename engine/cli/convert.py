@@ -87,7 +87,7 @@ def convert(options: argparse.Namespace) -> int:
         ),
     )
     job = run.job()
-    assert job is not None  # model_values has read it
+    assert job is not None  # checked by model_values
     _check(order, job)
     converted = read_converted(inference.run_order(order))
     say(*([msgspec.json.encode(converted).decode()] if options.json else _lines(converted)))

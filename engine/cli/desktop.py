@@ -89,7 +89,7 @@ def desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
         hicolor / "scalable/apps/footplate.svg": vector,
         folder / "mime/packages/footplate.xml": resources.joinpath("mime.xml").read_bytes(),
         folder / "metainfo/org.footplate.footplate.metainfo.xml": resources.joinpath("metainfo.xml").read_bytes(),
-        # The last one, since only with it Footplate is among the applications.
+        # Written last, since this file adds Footplate to the list of applications.
         folder / "applications/footplate.desktop": text.encode(),
     }
 

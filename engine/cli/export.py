@@ -52,7 +52,7 @@ def _write(run: RunFolder, options: argparse.Namespace) -> None:
     folder, zipped = options.folder, options.zip
     if folder is None and zipped is None:
         zipped = Path(f"{run.run_id}.zip")
-    # Checked first, because the text of the doctor takes seconds.
+    # Checked first, because the doctor takes seconds.
     if folder is not None:
         check_target(folder)
     if zipped is not None:

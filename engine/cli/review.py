@@ -185,7 +185,7 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
     `Order`. Raises CommandError.
     """
     job = run.job()
-    assert job is not None  # model_values has read it
+    assert job is not None  # checked by model_values
     task = load_catalogue().task(job.task)
     wrong = []
     if task is None or "fold" not in task.fields:

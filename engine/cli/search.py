@@ -321,7 +321,7 @@ def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list
         if given is not None:
             values[_RENAMED.get(name, name)] = given
     values["name"] = options.name or values.get("name", "")
-    options.name = None  # trials get their own names
+    options.name = None  # trials have different names
     space = values.get("space", {})
     for text in options.vary:
         name, sign, choices = text.partition("=")

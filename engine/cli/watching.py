@@ -201,7 +201,7 @@ class Watcher:
         try:
             event = EVENT.decode(line)
         except NOT_DECODED:
-            return  # a message of the server, an event of a newer Footplate, or a damaged line
+            return  # a message from the server, an event from a newer Footplate, or a damaged line
         if event.n < self._from_n:
             return
         self._next_n = event.n + 1  # the next event corrects the number of a damaged line

@@ -401,7 +401,7 @@ _FIELDS: dict[plugins.Group, str] = {
     "footplate.metrics": "best_by",
     "footplate.strategies": "strategy",
 }
-"""Job field to which problems with plug-ins are assigned, for each group of plug-ins."""
+"""Job field that a problem with a plug-in refers to, for each group of plug-ins."""
 
 
 def plugin_problem(plugin: plugins.LeftOut) -> Problem:

@@ -146,5 +146,5 @@ def _program(machine: Host) -> str:
     folder = machine.folder.rstrip("/")
     if not folder:
         return "torchrun"
-    home = "~/" if folder.startswith("~/") else ""  # the shell expands it only outside quotes
+    home = "~/" if folder.startswith("~/") else ""  # the shell expands it only without quotes
     return home + shlex.quote(f"{folder.removeprefix('~/')}/bin/torchrun")

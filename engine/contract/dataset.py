@@ -60,7 +60,7 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def crop_margin(size: int) -> int:
-    """Return the number of pixels by which loaded images exceed `size`, so that the light augmentation can crop them.
+    """Return the number of pixels that loaded images have in addition to `size`, for the light augmentation to crop.
 
     The margin is one eighth, as for cropping 256 to 224 pixels.
     """

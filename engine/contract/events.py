@@ -123,7 +123,7 @@ class EpochStarted(Event, tag="epoch_started", kw_only=True):
     epoch: int
 
 
-# It holds numbers alone, which no cycle can go through; a long log is read a third faster when they are not looked for.
+# It contains only numbers and can't be part of a cycle. Untracked, a long log is read a third faster.
 class StepMetrics(Event, tag="step", kw_only=True, gc=False):
     """Training metrics over the steps since the previous such event. `step` counts from 1 over all epochs.
 

@@ -63,7 +63,7 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
         found["cpu_threads"] = Idle("on GPUs", "train on the CPU")
     if len(set(map(host_of, value["devices"]))) < 2 and sum(on_gpus) < 2:
         found["on_lost_device"] = Idle("on one machine with at most one GPU", "train on several GPUs or machines")
-    if not any(on_gpus):  # a GPU's users are known, a CPU's are not
+    if not any(on_gpus):  # the users of a GPU are known, those of a CPU are not
         found |= dict.fromkeys(("wait_for_others", "numa_binding"), Idle("on the CPU", "train on GPUs"))
     return found
 

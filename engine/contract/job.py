@@ -378,7 +378,7 @@ def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         return {}, Problem(field, f"{path} can't be read: {why}.", "Check the path and its permissions.")
-    except (ValueError, RecursionError) as error:  # ValueError covers numbers of too many digits, too
+    except (ValueError, RecursionError) as error:  # ValueError includes numbers with too many digits
         return {}, Problem(field, f"{path} is not valid TOML: {error}.", "Correct that line.")
 
 

@@ -153,7 +153,7 @@ def collect_facts(
     weights = weights_of(job, catalogue)
     decided = "pretrained" in right or bool(
         job.model.weights_file or job.checkpoints.resume_from
-    )  # in this case no server has to answer
+    )  # in this case no server is needed
     return RecipeFacts(
         task=job.task,
         task_in_file=task is not None and task.file,
@@ -225,7 +225,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     scale: dict[str, Scale] = {}
 
     def holds(self, facts: RecipeFacts, found: Mapping[str, Any]) -> bool:
-        """Return True if all conditions hold. `found` are the values that the recipe has set so far."""
+        """Return True if all conditions hold. `found` contains the values that the recipe has set already."""
 
         def value(name: str) -> Any:
             return facts.chosen.get(name, found.get(name, FIELDS[name].default))
@@ -287,7 +287,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 scales = {name: scale for name, scale in scales.items() if name not in rule.set} | rule.scale
         batch = facts.chosen.get("batch_size", found.get("batch_size", FIELDS["batch_size"].default))
         for name, scale in scales.items():
-            if name in found:  # rounded for readers
+            if name in found:  # rounded for readability
                 found[name] = float(f"{found[name] * batch / scale.batch:.4g}")
         size = found.get("image_size")
         if size is not None and facts.min_size is not None:

@@ -1,1 +1,1 @@
-"""Metrics of validations."""
+"""Validation metrics."""

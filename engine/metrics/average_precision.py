@@ -1,9 +1,8 @@
-"""Average precision of boxes and of masks, as measured by COCO.
+"""Average precision of boxes and masks, as defined by COCO.
 
-The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), with which the tests compare the results:
-ten thresholds of the overlap, the precision at 101 recalls, at most 100 detections of a class in an image, and objects
-of all sizes. pycocotools evaluates all images in one process, whereas the rows here can be merged over ranks and over
-the resamples of a bootstrap.
+The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), and tests compare the results with it: ten
+thresholds of the overlap, the precision at 101 recalls, at most 100 detections of a class in an image, and objects of
+all sizes. pycocotools evaluates all images in one process. Here, rows can be merged over ranks and bootstrap resamples.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""IoU thresholds at which a detection counts as a match."""
+"""IoU thresholds above which a detection counts as a match."""
 RECALLS = np.linspace(0.0, 1.0, 101)
 MAX_DETECTIONS = 100
-"""Number of detections per class and image that count: those with the highest scores."""
+"""Number of detections per class and image that are counted, those with the highest scores."""
 _CHUNK_PIXELS = 1 << 16
-"""Number of mask pixels that are compared together, since floats take four times the memory."""
+"""Number of mask pixels that are compared together. This limits memory, since floats take four times as much."""
 RIGHT, WRONG, LEFT_OUT = 1, 0, -1
 """Outcomes of a detection at a threshold."""
 
@@ -31,7 +30,7 @@ RIGHT, WRONG, LEFT_OUT = 1, 0, -1
 def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
     """Return the IoU of boxes [d, 4] and [g, 4] (x1, y1, x2, y2), as [d, g].
 
-    The overlap with an ignored box, which may cover many objects, is the fraction of the found box inside it.
+    For an ignored box, which may cover many objects, the overlap is the fraction of the detected box inside it.
     """
     corner = np.minimum(found[:, None, 2:], true[None, :, 2:]) - np.maximum(found[:, None, :2], true[None, :, :2])
     both = corner.clip(min=0).prod(2)
@@ -60,34 +59,34 @@ def _ratios(both: Floats, found: Floats, true: Floats, ignored: Bools) -> Floats
 
 
 def match(overlaps: Floats, ignored: Bools) -> Floats:
-    """Return the outcomes of the detections of one class in one image, [d, 10].
+    """Return the outcomes for detections of one class in one image, [d, 10].
 
-    Each detection is assigned the free object that it overlaps most. A detection that overlaps only an ignored object
-    is left out.
+    Each detection is assigned the unmatched object that it overlaps most. A detection that overlaps only an ignored
+    object is left out.
 
     Args:
-        overlaps: Overlaps [d, g], the detections by descending score.
-        ignored: Ignored objects, bool [g], which any number of detections may be assigned.
+        overlaps: Overlaps [d, g], with the detections sorted by descending score.
+        ignored: Ignored objects, bool [g]. Any number of detections may be assigned to them.
     """
     return outcomes_of(assign(overlaps, ignored, ignored), ignored)
 
 
 def outcomes_of(taken: Ints, ignored: Bools) -> Floats:
-    """Return the outcomes of detections, [d, 10], given the objects that they are assigned (see `assign`)."""
+    """Return the outcomes for detections, [d, 10], given the objects that `assign` has assigned to them."""
     if not len(ignored):
         return np.full(taken.shape, float(WRONG))
     return np.where(taken < 0, WRONG, np.where(ignored[taken], LEFT_OUT, RIGHT)).astype(np.float64)
 
 
 def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
-    """Assign an object to each detection of one class in one image at each threshold, [d, 10]; -1 for none.
+    """Assign an object to each detection of one class in one image at each threshold, [d, 10], or -1 for none.
 
-    A detection is assigned the free object that it overlaps most.
+    A detection is assigned the unmatched object that it overlaps most.
 
     Args:
-        overlaps: Overlaps [d, g], with the detections in descending order of scores.
+        overlaps: Overlaps [d, g], with the detections sorted by descending score.
         ignored: Objects that are assigned only if no other object matches, bool [g].
-        shared: Objects that any number of detections may be assigned, bool [g].
+        shared: Objects that may be assigned to any number of detections, bool [g].
     """
     chosen = np.full((len(overlaps), len(THRESHOLDS)), -1, np.int64)
     if not overlaps.shape[1]:
@@ -101,7 +100,7 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
         taken = np.where((row >= minimum) & (free | shared), row, -1.0)
         true = np.where(ignored, -1.0, taken)
         taken = np.where((true >= 0).any(1, keepdims=True), true, taken)
-        best = taken.shape[1] - 1 - taken[:, ::-1].argmax(1)  # the last of equals, as in pycocotools
+        best = taken.shape[1] - 1 - taken[:, ::-1].argmax(1)  # the last of equal values, as in pycocotools
         is_matched = taken[all_thresholds, best] >= 0
         chosen[number, is_matched] = order[best[is_matched]]
         free[all_thresholds[is_matched], best[is_matched]] = False
@@ -111,7 +110,7 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
 def match_detections(
     classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]
 ) -> Floats:
-    """Return rows of one image's detections: the class, the score, and ten outcomes for each of `overlaps`.
+    """Return a row for each detection in an image: the class, the score, and ten outcomes for each of `overlaps`.
 
     Each item of `overlaps` [d, g] compares the boxes, or the masks, with all objects in the image.
     """
@@ -126,10 +125,10 @@ def match_detections(
 
 
 def average_precisions(rows: Floats, counts: Floats) -> Floats:
-    """Return the average precision of each class at each of t thresholds, [classes, t]; NaN for an absent class.
+    """Return the average precision of each class at each of t thresholds, [classes, t], or NaN for an absent class.
 
     Args:
-        rows: Rows of `match_detections` for one kind of overlap and all images, [k, 2 + t].
+        rows: Rows from `match_detections` for one kind of overlap and all images, [k, 2 + t].
         counts: Number of objects of each class that are not ignored, [classes].
     """
     found = np.full((len(counts), rows.shape[1] - 2), np.nan)
@@ -141,7 +140,7 @@ def average_precisions(rows: Floats, counts: Floats) -> Floats:
         recall = right / counts[number]
         precision = right / (right + wrong + np.spacing(1))
         precision = np.maximum.accumulate(precision[::-1])[::-1]
-        precision = np.concatenate([precision, np.zeros((1, outcomes.shape[1]))])  # for recalls that are never reached
+        precision = np.concatenate([precision, np.zeros((1, outcomes.shape[1]))])  # 0 for unreached recalls
         for index in range(outcomes.shape[1]):
             found[number, index] = precision[np.searchsorted(recall[:, index], RECALLS), index].mean()
     return found

@@ -1,4 +1,4 @@
-"""Interface of validation metrics."""
+"""Interface for validation metrics."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor
 class Metric(ABC):
     """Metrics of a validation, which are updated batch by batch and then merged over the ranks.
 
-    Metrics that a task computes do not use torchmetrics, because their state must merge over ranks with different
-    numbers of batches, and be separable by sample so that an evaluation can resample it. In custom tasks, metrics from
-    torchmetrics use `torchmetrics_states`.
+    Task metrics do not use torchmetrics, because their state must merge over ranks with different numbers of batches,
+    and be separable by sample so that an evaluation can resample it. In custom tasks, metrics from torchmetrics use
+    `torchmetrics_states`.
 
     Attributes:
-        counters: float64, summed over the ranks.
+        counters: float64 values that are summed over the ranks.
     """
 
     counters: Tensor
@@ -27,8 +27,8 @@ class Metric(ABC):
 
     @property
     def rows(self) -> Tensor:
-        """Values that can't be summed, float64 [k, w], in the order of ranks and, for each, of batches."""
-        if self._pending:  # joined when requested, since joining in every update takes quadratic time
+        """Values that can't be summed, float64 [k, w], in the order of ranks and batches."""
+        if self._pending:  # joined on request, since joining in every update takes quadratic time
             self.rows = torch.cat([*([self._rows] if len(self._rows) else []), *self._pending])
         return self._rows
 
@@ -44,7 +44,7 @@ class Metric(ABC):
             self._pending.append(rows)
 
     def reset(self) -> None:
-        """Drop all data."""
+        """Delete all data."""
         self.counters, self.rows = torch.zeros_like(self.counters), self.rows[:0]
 
     @abstractmethod
@@ -53,21 +53,21 @@ class Metric(ABC):
 
     @abstractmethod
     def compute(self) -> dict[str, float]:
-        """Return the metrics by id; empty without data."""
+        """Return the metrics by id, or {} if there is no data."""
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:  # noqa: B027 - most have no other state
-        """Merge state other than `counters` and `rows` over the ranks; `all_gather` returns each rank's value by rank."""
+        """Merge state other than `counters` and `rows` over the ranks.
+
+        `all_gather` returns the values from all ranks in order.
+        """
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
         """Return metrics of each class by title, as fractions in the order of the classes.
 
-        Returns None if a class is absent.
+        Absent classes have None.
         """
         return {}
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """Return the confusion matrix, with a row of predicted counts for each true class.
-
-        Empty without such counts.
-        """
+        """Return the confusion matrix, with a row of predicted counts for each true class, or () if there is none."""
         return ()

@@ -1,4 +1,4 @@
-"""Boundary IoU: the IoU of those true and predicted pixels of a class that are near its outline.
+"""Boundary IoU: the IoU of the true and predicted pixels of a class near its outline.
 
 Source: Cheng et al. 2021, "Boundary IoU: Improving Object-Centric Image Segmentation Evaluation", equation 1.
 """
@@ -16,7 +16,10 @@ from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares, shares
 
 DILATION = 0.02
-"""Width of the strip along the outline, as a fraction of the image diagonal; the default of the paper and its code."""
+"""Width of the strip along the outline, as a fraction of the image diagonal.
+
+It is the default of the paper and its code.
+"""
 
 
 def strip_width(height: int, width: int) -> int:
@@ -25,7 +28,7 @@ def strip_width(height: int, width: int) -> int:
 
 
 def outline_strips(masks: Tensor, wide: int) -> Tensor:
-    """Return the pixels of masks [n, h, w] that are at most `wide` steps away from a pixel outside of the mask.
+    """Select the pixels of masks [n, h, w] that are at most `wide` steps away from a pixel outside the mask.
 
     Steps may be diagonal. Pixels beyond the border of the image count as outside.
     """
@@ -38,8 +41,8 @@ def outline_strips(masks: Tensor, wide: int) -> Tensor:
 class BoundaryMetric(Metric):
     """Boundary IoU of each class.
 
-    `counters` holds, for each class, the number of pixels in both outline strips, and then of those in either; pixels
-    with `NO_CLASS` are in none. Outputs [n, C, h, w] are scores of the classes, targets int64 [n, h, w].
+    `counters` holds two numbers for each class: the pixels in both outline strips, and the pixels in either of them.
+    Pixels with `NO_CLASS` are in none. Outputs [n, C, h, w] are scores of the classes, targets int64 [n, h, w].
     """
 
     def __init__(self, classes: int) -> None:

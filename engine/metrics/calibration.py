@@ -12,9 +12,9 @@ Floats = npt.NDArray[np.float64]
 BINS = 15
 """Number of bins, as in section 4 of the paper."""
 MIN_FITTED = 20
-"""Minimum number of samples for fitting a temperature; this value has no source."""
+"""Minimum number of samples for fitting a temperature. This value has no source."""
 _LOG_RANGE = (-3.0, 3.0)
-"""Searched range of the logarithm of the temperature."""
+"""Search range for the logarithm of the temperature."""
 _TINY = 1e-12
 
 
@@ -29,7 +29,8 @@ class Bins(NamedTuple):
 class Fitted(NamedTuple):
     """Temperature, and its effect on samples that were not used for fitting.
 
-    The effect is given by the expected calibration error and the negative log-likelihood, each before and after.
+    The effect is given by the expected calibration error and the negative log-likelihood, each before and after
+    scaling.
     """
 
     temperature: float
@@ -38,7 +39,7 @@ class Fitted(NamedTuple):
 
 
 def bins(confidence: Floats, right: Floats, weights: npt.NDArray[np.int64] | None = None) -> Bins:
-    """Sum predictions [n] by confidence, in bins of equal width that exclude their lower edge."""
+    """Sum predictions [n] by confidence, in bins of equal width. The lower edge of a bin is excluded."""
     weight = np.ones(len(confidence)) if weights is None else weights.astype(np.float64)
     index = (np.ceil(confidence * BINS).astype(np.int64) - 1).clip(0, BINS - 1)
     columns = (weight, weight * confidence, weight * right)
@@ -51,9 +52,9 @@ def expected_error(found: Bins) -> float:
 
 
 def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> Fitted | None:
-    """Fit the temperature that divides the logits of a classifier; return None if there are too few samples.
+    """Fit the temperature that divides the logits of a classifier, or return None if there are too few samples.
 
-    It minimizes the negative log-likelihood of every second sample (section 4.2).
+    It minimizes the negative log-likelihood on every second sample (section 4.2).
 
     Args:
         probabilities: Probabilities of the classes, [n, C].
@@ -63,7 +64,7 @@ def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[n
 
 
 def fit_temperature_of_labels(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> Fitted | None:
-    """Fit the temperature for labels [n, C], each with its own logit, like `fit_temperature`."""
+    """Fit the temperature for independent labels [n, C], like `fit_temperature`. Each label has its own logit."""
     likely = probabilities.astype(np.float64).clip(_TINY, 1 - _TINY)
     return _fit(np.log(likely) - np.log1p(-likely), true, _sigmoid, _score_labels)
 
@@ -104,5 +105,5 @@ def _score_classes(likely: Floats, true: npt.NDArray[np.int64]) -> tuple[Floats,
 
 
 def _score_labels(likely: Floats, true: npt.NDArray[np.bool_]) -> tuple[Floats, tuple[Floats, Floats]]:
-    """Return the results of `_score_classes` for labels; each label counts as a prediction."""
+    """Return the same results as `_score_classes` for labels. Each label counts as a prediction."""
     return np.where(true, likely, 1 - likely), (likely.ravel(), true.ravel().astype(np.float64))

@@ -17,9 +17,9 @@ Shares = tuple[float | None, ...]
 
 
 def pairs_of(true: Tensor, found: Tensor, classes: int) -> Tensor:
-    """Count how often each class was predicted for each true class, float64 [classes, classes].
+    """Count the pairs of true and predicted class, float64 [classes, classes].
 
-    The result is on the tensors' device. Unlike torch.bincount, adding ones needs no synchronization with a GPU.
+    The result is on the device of the tensors. Unlike torch.bincount, adding ones needs no synchronization with a GPU.
     """
     counts = torch.zeros(classes * classes, dtype=torch.float64, device=true.device)
     return counts.index_add_(0, true * classes + found, torch.ones_like(true, dtype=torch.float64)).view(classes, -1)
@@ -40,7 +40,7 @@ class ClassCounts:
     def of(self, true: Tensor, found: Tensor) -> Tensor:
         """Return the counts for true and predicted classes, int64 [n], as float64 [length].
 
-        Counts of several batches can be added.
+        Counts from several batches can be added.
         """
         if self.has_confusion:
             return pairs_of(true, found, self.classes).flatten()
@@ -51,7 +51,7 @@ class ClassCounts:
         return counts.flatten()
 
     def sums(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return how often each class was correct, true and predicted, float64 [classes] each."""
+        """Return the number of correct, true and predicted samples of each class, float64 [classes] each."""
         if self.has_confusion:
             matrix = counts.view(self.classes, self.classes)
             return matrix.diag(), matrix.sum(1), matrix.sum(0)
@@ -72,7 +72,7 @@ def shares(counts: Tensor, totals: Tensor) -> Shares:
 
 
 def class_scores(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares]:
-    """Return precision, recall and F1 of each class; None if a class neither occurs nor is predicted.
+    """Return the precision, recall and F1 of each class, or None if a class neither occurs nor is predicted.
 
     F1 has equal weights (van Rijsbergen 1979, chapter 7).
     """
@@ -97,10 +97,10 @@ def balanced_weights(counts: Sequence[float]) -> Tensor:
 
 
 def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
-    """Return weights of positive targets that balance presence and absence of each label, float32 [C].
+    """Return weights for positive targets that balance presence and absence of each label, float32 [C].
 
     The weight is the number of samples without the label divided by the number with it (`pos_weight` in torch's
-    BCEWithLogitsLoss). It is 1 for a label that all samples have, or none.
+    BCEWithLogitsLoss). It is 1 for a label that all samples or no samples have.
     """
     positives = torch.tensor(counts, dtype=torch.float64)
     is_informative = (positives > 0) & (positives < samples)

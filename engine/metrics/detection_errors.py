@@ -1,4 +1,4 @@
-"""Kinds of errors of a detector and their costs, by TIDE over COCO's matching at an IoU of 0.5.
+"""Kinds of errors in detections and their costs, following TIDE with COCO's matching at an IoU of 0.5.
 
 Source: Bolya et al. 2020, "TIDE: A General Toolbox for Identifying Object Detection Errors", section 2. The kind of a
 wrong detection is the first of these that applies:
@@ -9,7 +9,7 @@ wrong detection is the first of these that applies:
 - *background*: it overlaps nothing by more than 0.1;
 - *both*: wrong class and localisation.
 
-An object is *missed* if no detection finds it or is a localisation or classification error about it.
+An object is *missed* if no detection matches it and it is not involved in a localisation or classification error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from engine.metrics.average_precision import (
 
 FOREGROUND, BACKGROUND = 0.5, 0.1
 KINDS: tuple[ErrorKind, ...] = ("classification", "localisation", "both", "duplicate", "background")
-"""Kinds of errors of detections; rows hold their positions here, or -1 for no error."""
+"""Kinds of errors in detections. Rows contain the position of the kind in this list, or -1 for no error."""
 NO_ERROR = -1
 COLUMNS = 5
 
@@ -44,7 +44,7 @@ class ImageErrors(NamedTuple):
 
     Attributes:
         rows: Detections [k, 5]: class, score, outcome (see `average_precision`), kind of error, and the class that the
-            detection would have if it were corrected; -1 if it would be removed.
+            detection would have if it were corrected, or -1 if it would be removed.
         missed: Classes of missed objects, [m].
     """
 
@@ -53,7 +53,7 @@ class ImageErrors(NamedTuple):
 
 
 def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Floats) -> ImageErrors:
-    """Return the errors in one image by the `overlaps` [d, g] of its detections with its objects."""
+    """Return the errors in one image, given the `overlaps` [d, g] of its detections with its objects."""
     used = np.zeros(len(true_classes), bool)
     counted, outcomes = [np.empty(0, np.int64)], [np.empty(0)]
     for number in np.unique(classes):
@@ -78,7 +78,7 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
 
 
 def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, overlaps: Floats) -> tuple[Ints, Ints]:
-    """Return the kind of each detection's error, and the object that it nearly matches, -1 for none."""
+    """Return the kind of error for each detection, and the object that it nearly matches, or -1 for none."""
     if not len(true_classes):
         background = np.where(outcome == WRONG, KINDS.index("background"), NO_ERROR)
         return background, np.full(len(outcome), -1)
@@ -103,7 +103,10 @@ def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, over
 
 
 def _correctable(objects: Ints, scores: Floats, used: Bools) -> Bools:
-    """Return which detections would become true positives if corrected: the most confident one per unmatched object."""
+    """Select the detections that would become true positives if corrected.
+
+    For each unmatched object, this is the most confident one.
+    """
     corrected = np.zeros(len(objects), bool)
     taken = used.copy()
     for number in np.argsort(-scores, kind="stable").tolist():
@@ -114,12 +117,12 @@ def _correctable(objects: Ints, scores: Floats, used: Bools) -> Bools:
 
 
 def costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
-    """Return the number of errors of each kind, and the gain in AP50 if there were none.
+    """Return the number of errors of each kind, and the gain in AP50 if there were no such errors.
 
     Args:
-        rows: Rows of `find_errors` of all images, [k, 5].
-        counts: Objects of each class, [classes].
-        missed: Missed objects of each class, [classes].
+        rows: Rows from `find_errors` for all images, [k, 5].
+        counts: Number of objects of each class, [classes].
+        missed: Number of missed objects of each class, [classes].
     """
     base = _ap50(rows, counts)
     found: dict[ErrorKind, tuple[int, float]] = {}

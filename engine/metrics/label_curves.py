@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(20))
 """Confidence thresholds at which precision and recall are listed."""
 MAX_POINTS = 200
-"""Maximum number of points of a saved curve."""
+"""Maximum number of points in a saved curve."""
 
 
 class Counts(NamedTuple):
@@ -34,7 +34,7 @@ class Curve(NamedTuple):
 
 
 class RankedScores:
-    """Scores [n] for one class and its true samples, bool [n], sorted once for any weights."""
+    """Scores [n] for one class and its true samples, bool [n], sorted once to be used with any weights."""
 
     def __init__(self, scores: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> None:
         self._order = np.argsort(-scores, kind="stable")
@@ -44,17 +44,17 @@ class RankedScores:
         self._thresholds = ranked[self._ends]
 
     def counts(self, weights: npt.NDArray[np.integer] | None = None) -> Counts:
-        """Return the counts at all thresholds; samples with equal scores share one."""
+        """Return the counts at all thresholds. Samples with equal scores share a threshold."""
         ranked = np.ones(len(self._order)) if weights is None else weights[self._order].astype(np.float64)
         right = np.cumsum(np.where(self._true, ranked, 0))[self._ends]
         return Counts(self._thresholds, right, np.cumsum(ranked)[self._ends] - right)
 
 
 def average_precision(counts: Counts) -> float | None:
-    """Return the area under the step curve of precision over recall; None without positives.
+    """Return the area under the step curve of precision over recall, or None if there are no positives.
 
     It equals scikit-learn's `average_precision_score` and takes a fifteenth of its time in a bootstrap, since scores
-    are sorted only once; the torchmetrics function does not support weights.
+    are sorted only once. The torchmetrics function does not support weights.
     """
     right, all_found = counts.right, counts.right + counts.wrong
     if not len(right) or not right[-1]:
@@ -64,7 +64,7 @@ def average_precision(counts: Counts) -> float | None:
 
 
 def roc_area(counts: Counts) -> float | None:
-    """Return the area under the ROC curve with the trapezoidal rule; None without positives or without others.
+    """Return the area under the ROC curve with the trapezoidal rule, or None if there are no positives or no others.
 
     It is the probability that a positive has a higher score than another sample, with ties counted half (Hanley and
     McNeil 1982).
@@ -78,7 +78,7 @@ def roc_area(counts: Counts) -> float | None:
 def precision_recall(counts: Counts, positives: float | None = None) -> Curve:
     """Return the curve of precision over recall.
 
-    `positives` is the number of samples to find, None for all scored ones.
+    `positives` is the number of samples to find, or None for all scored positives.
     """
     positives = counts.right[-1] if positives is None else positives
     return Curve(counts.right / positives, counts.right / (counts.right + counts.wrong), counts.thresholds)
@@ -94,14 +94,14 @@ def roc(counts: Counts) -> Curve:
 
 
 def best_f1(curve: Curve) -> tuple[float, float]:
-    """Return the highest F1 on a precision-recall curve, preceded by its threshold."""
+    """Return a threshold and the F1 there, which is the highest on a precision-recall curve."""
     both = 2 * curve.x * curve.y / np.maximum(curve.x + curve.y, 1e-12)
     best = int(np.argmax(both))
     return float(curve.thresholds[best]), float(both[best])
 
 
 def thin(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """Return at most `max_points` of a curve's points, evenly spread along its length, with the first and the last."""
+    """Reduce a curve to at most `max_points` points, evenly spaced along its length. Both ends are kept."""
     if len(curve.x) <= max_points:
         return curve
     along = np.concatenate([[0], np.cumsum(np.hypot(np.diff(curve.x), np.diff(curve.y)))])
@@ -113,7 +113,10 @@ def thin(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
 def threshold_rows(
     confidence: npt.NDArray[np.float64], right: npt.NDArray[np.bool_], positives: float
 ) -> tuple[ThresholdRow, ...]:
-    """Return a row for each of `THRESHOLDS`, given predictions [n]; `positives` is the number that can be correct."""
+    """Return a row for each of `THRESHOLDS`, given predictions [n].
+
+    `positives` is the number of predictions that can be correct.
+    """
     rows = []
     for threshold in THRESHOLDS:
         is_above = confidence >= threshold

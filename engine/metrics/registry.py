@@ -43,7 +43,7 @@ METRICS: Registry[AddedMetric] = Registry("footplate.metrics", {}, _accept)
 
 
 def added_to(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMetric]:
-    """Return the metrics of plug-ins for a task by id, without those whose id is among `task_metrics`."""
+    """Return the metrics that plug-ins add to a task by id, except those whose id is used in `task_metrics`."""
     known = {measure.id for measure in task_metrics}
     for name, metric in METRICS.added().items():
         if task in metric.tasks and name in known:
@@ -52,9 +52,9 @@ def added_to(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMet
 
 
 class WithAdded(Metric):
-    """Metrics of a task and of plug-ins.
+    """Metrics of a task, extended by metrics from plug-ins.
 
-    `counters` holds those of the task, followed by the sums of each added metric.
+    `counters` holds the counters of the task, followed by the sums of each added metric.
     """
 
     def __init__(self, base: Metric, added: Mapping[str, AddedMetric]) -> None:

@@ -1,9 +1,9 @@
-"""Merging of the states of torchmetrics metrics over the ranks.
+"""Merge the states of torchmetrics metrics over the ranks.
 
 torchmetrics merges them in `compute` only if every rank has the same number of tensors with the same number of
-dimensions (torchmetrics/metric.py, `_sync_dist`). That is not so for ranks with fewer batches, and for the first stages
-of a pipeline, which have no data. Therefore its merging is disabled, and the states are reduced here with their
-declared reductions over the ranks with data.
+dimensions (torchmetrics/metric.py, `_sync_dist`). Ranks with fewer batches don't, and neither do the first stages of a
+pipeline, which have no data. Therefore its merging is disabled, and the states are reduced here with their declared
+reductions over the ranks with data.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import torch
 from torch import Tensor, nn
 
 State = tuple[int, dict[str, Any]]
-"""Number of batches of a metric, and its tensors and lists of tensors by name."""
+"""Number of batches that a metric has seen, and its tensors and lists of tensors by name."""
 
 
 def metrics_in(metric: object) -> list[Any]:
-    """Return a torchmetrics metric and all metrics inside it, as in a wrapper; [] for other objects."""
+    """Return a torchmetrics metric and all metrics inside it, such as those in a wrapper, or [] for other objects."""
     modules = metric.modules() if isinstance(metric, nn.Module) else ()
     return [module for module in modules if hasattr(module, "_reductions")]
 
 
 def disable_sync(metric: nn.Module) -> None:
-    """Prevent `compute` from merging states; until `load_merged`, it returns the value for this rank's batches."""
+    """Prevent `compute` from merging states. Until `load_merged`, it returns the value for this rank's batches."""
     for module in metrics_in(metric):
         module.distributed_available_fn = bool  # returns False without arguments
 
 
 def states_of(metric: nn.Module) -> list[State]:
-    """Move the metric to the CPU, and return the state of each of its `metrics_in`."""
+    """Move a metric to the CPU, and return the state of each of its `metrics_in`."""
     parts = metrics_in(metric.cpu())
     return [(module.update_count, {name: getattr(module, name) for name in module._reductions}) for module in parts]
 
 
 def load_merged(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
-    """Load the merged states of all ranks, as `states_of` returned them on each, into `metric`."""
+    """Load the merged states into a metric. `by_rank` contains the result of `states_of` on each rank."""
     for module, states in zip(metrics_in(metric), zip(*by_rank, strict=True), strict=True):
         used = [named for count, named in states if count]
         if used:
@@ -47,7 +47,7 @@ def load_merged(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
 
 
 def _reduced(values: list[Any], reduction: Callable[[Tensor], Tensor] | None) -> Any:
-    if isinstance(values[0], list):  # of batches, which `compute` puts together
+    if isinstance(values[0], list):  # lists of batches, which `compute` concatenates
         return [each for value in values for each in value]
     if len(values) == 1:
         return values[0]

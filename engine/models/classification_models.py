@@ -131,7 +131,7 @@ def _build_timm(job: Job, classes: int, channels: int, size: int, dropped: Mappi
             if _TIMM_ARGUMENTS[name] in str(error):
                 raise _missing_rate(job.model.name, name) from error
         raise
-    for name, rate in dropped.items():  # many builders ignore rates that their model lacks
+    for name, rate in dropped.items():  # many builders ignore rates that their model doesn't use
         if rate and not _drops(model, name, rate):
             raise _missing_rate(job.model.name, name)
     return model

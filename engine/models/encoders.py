@@ -106,7 +106,7 @@ def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
         plain: nn.Module = get_encoder(encoder, weights=None)
         plain.load_state_dict(dict(state))
         return plain.state_dict()
-    except Exception:  # encoders raise different errors; the loading of the weights reports the missing names
+    except Exception:  # encoders raise different errors; loading the weights reports the missing names
         return state
 
 

@@ -52,7 +52,7 @@ def skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
     """
     try:
         model = on_meta(build)
-    except Exception:  # whatever a model does with values that are not there
+    except Exception:  # a model may fail in any way without values
         return None
     names = len(list(model.named_parameters(remove_duplicate=False)))
     is_tied = names != len(list(model.parameters()))

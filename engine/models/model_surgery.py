@@ -33,7 +33,7 @@ def reset_large_head(model: nn.Module, head: str) -> None:
     ln 2.
     """
     layer: Any = model.get_submodule(head)
-    usual = 1 / math.sqrt(3 * layer.weight[0].numel())  # the deviation of torch.nn.Linear's uniform draw
+    usual = 1 / math.sqrt(3 * layer.weight[0].numel())  # the standard deviation of torch.nn.Linear's initial weights
     if not layer.weight.is_meta and layer.weight.std() > LARGE * usual:
         layer.reset_parameters()
 

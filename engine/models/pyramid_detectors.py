@@ -101,7 +101,7 @@ def _mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform
 
 def _region_parts(finest_stride: int, levels: int, classes: int, size: int) -> dict[str, Any]:
     """Return the arguments that Faster and Mask R-CNN share."""
-    poolers = [str(level) for level in range(levels - 1)]  # the last level serves the proposals alone
+    poolers = [str(level) for level in range(levels - 1)]  # the last level is used only for proposals
     return {
         "rpn_anchor_generator": _anchors(finest_stride, levels, size, HALF_OCTAVE),
         "rpn_pre_nms_top_n_train": TRAINING_PROPOSALS,

@@ -92,7 +92,7 @@ def _build_plugin(job: Job, classes: int, channels: int) -> nn.Module:
     options = () if known.options is None else (_options(job, known.options),)
     try:
         model = known.build(classes, channels, *options)
-    except Exception as error:  # any code of a plug-in
+    except Exception as error:  # a plug-in's code may raise anything
         message = f"{where} can't be built: {type(error).__name__}: {error}."
         raise TaskError("model", message, "Choose another model, or fix the package.") from error
     if not isinstance(model, nn.Module):

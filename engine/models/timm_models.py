@@ -151,7 +151,7 @@ def weights() -> dict[str, Weights]:
 
 
 def _source(name: str, config: Any) -> Weights:
-    crop = min(1.0, config.crop_pct)  # a few are measured on more than the image, beyond its edges
+    crop = min(1.0, config.crop_pct)  # a few are evaluated on a crop larger than the image
     licence = "" if config.license in (None, "unknown") else config.license
     if name == f"{INCLUDED_MODEL}.in1k":
         return msgspec.structs.replace(_INCLUDED_WEIGHTS, licence=licence, crop=crop)

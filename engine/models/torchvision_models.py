@@ -106,8 +106,8 @@ def statistics(name: str) -> Statistics | None:
     Returns None without weights.
     """
     if name in INCEPTION_FAMILY:
-        # torchvision feeds these ImageNet's statistics and turns them into this in the model (`transform_input`),
-        # which a model that is built without pretrained weights does not do.
+        # torchvision normalizes with the statistics of ImageNet and converts the result in the model (`transform_input`),
+        # but not in a model that is built without pretrained weights.
         return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     known = weights(name)
     if not known:

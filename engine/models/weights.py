@@ -133,7 +133,7 @@ def from_file(path: str) -> State:
         raise TaskError(
             "weights_file", message, "Choose a file that torch.save made of a model's state dict."
         ) from None
-    except (RuntimeError, OSError) as error:  # torch reads past the end of a file that was cut off
+    except (RuntimeError, OSError) as error:  # torch reads past the end of a truncated file
         message = f"{path} is damaged or incomplete."
         raise TaskError("weights_file", message, "Copy or download it again.") from error
     except Exception as error:  # torch.load raises many kinds of errors for other files
@@ -158,7 +158,7 @@ def _read(file: Path) -> State:
     else:
         with open_regular(file) as stream:
             refuse_packed(stream)
-        with torch.serialization.safe_globals([argparse.Namespace]):  # options in files of timm's authors
+        with torch.serialization.safe_globals([argparse.Namespace]):  # options in files from timm's authors
             content = torch.load(file, map_location="cpu", weights_only=True)
     for key in _STATES:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
@@ -195,7 +195,7 @@ def load(model: nn.Module, state: State, *, head: str | None, channels: int, fie
     head_names = {name for name in expected if head is not None and name.startswith(head + ".")}
     if not head_names <= fitting.keys():
         fitting = {name: tensor for name, tensor in fitting.items() if name not in head_names}
-    # Early versions of torch saved no counters of batches, which change nothing.
+    # Early versions of torch didn't save batch counters, which are not needed.
     lacking = [
         name
         for name in expected
@@ -221,7 +221,7 @@ def resize_positions(name: str, state: State, size: int) -> State:
 def _first_line(error: BaseException) -> str:
     if isinstance(
         error, (pickle.UnpicklingError, LookupError, EOFError)
-    ):  # the first advises to set weights_only=False
+    ):  # the first message suggests weights_only=False
         return "it is not a torch file, or contains more than tensors and plain values"
     text = str(error).strip()
     return text.splitlines()[0][:200] if text else type(error).__name__

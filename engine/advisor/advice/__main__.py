@@ -1,7 +1,7 @@
-"""``python -m engine.advisor.advice``: carry out an `AdviceOrder`.
+"""``python -m engine.advisor.advice``: execute an `AdviceOrder`.
 
-Ctrl+C and SIGTERM stop the trials, and the answer then covers the measurements made until then. The process and its
-workers exit when the parent process exits or nobody reads the output any more. They leave no files behind.
+On Ctrl+C and SIGTERM, the trials stop, and the answer is based on the measurements that exist. The process and its
+workers exit when the parent process exits or closes the output. They leave no files behind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Advisor: it estimates all setups of a job, and tries the promising ones in rounds until the fastest is known."""
+"""Advisor: estimate all setups of a job, and try the promising ones in rounds until the fastest is known."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ from engine.contract.problems import Problem
 from engine.processes.orders import OrderError
 
 MIN_STEPS, MIN_SECONDS = 5, 0.4
-"""Steps and duration of the trials in the first round; each round doubles both."""
+"""Steps and duration of the trials in the first round. Each round doubles both."""
 MAX_ROUNDS = 5
 REHEARSAL_SHARE = 0.2
-"""Fraction of the time reserved for the rehearsal of the fastest setup."""
+"""Fraction of the time that is reserved for the rehearsal of the fastest setup."""
 DEFAULT_TRIAL_S = 6.0
-"""Expected duration of a trial before any was made."""
+"""Expected duration of a trial before the first trial, in seconds."""
 OPTIMISM = 0.8
-"""Possible step time as a fraction of the prediction from a measured setup with the same strategy and devices."""
+"""Factor on a predicted step time that gives the shortest plausible step time.
+
+The prediction is based on a measured setup with the same strategy and devices.
+"""
 VARY_WITHIN = 1.15
-"""Largest step time, relative to the fastest setup's, of setups whose settings are varied."""
+"""Largest step time relative to that of the fastest setup for which variants of a setup are tried."""
 SUPERLINEAR = 1.1
-"""Speedup per device that is implausible, so that the measurement on one device is repeated."""
+"""Speedup per device above which the measurement on one device is considered wrong and repeated."""
 TOO_LARGE = "By the estimate they need more memory than a device has."
 
 _Send = Callable[[AdviceProgress], object]
@@ -45,7 +48,7 @@ _Send = Callable[[AdviceProgress], object]
 def advise(order: AdviceOrder, send: _Send) -> Advice:
     """Answer `order` from the cache or by trials. Raises OrderError if the job can't be built.
 
-    Ctrl+C (KeyboardInterrupt) stops the trials, and the answer then covers the measurements made until then.
+    Ctrl+C (KeyboardInterrupt) stops the trials. The answer is then based on the measurements that exist.
     """
     job = order.job.with_fields(strategy=order.job.resolved_strategy)
     order = msgspec.structs.replace(order, job=job)
@@ -65,7 +68,7 @@ def advise(order: AdviceOrder, send: _Send) -> Advice:
 
 
 class _Advisor:
-    """Work on one order."""
+    """Work on a single order."""
 
     def __init__(self, order: AdviceOrder, send: _Send) -> None:
         self._order, self._send = order, send
@@ -100,7 +103,7 @@ class _Advisor:
                 self._rehearse(rank(state.tried)[0], folder)
 
     def _queue_setups(self, setups: list[Setup]) -> None:
-        """Queue the setups that can run, and replace those that don't fit into memory by variants that need less."""
+        """Queue the setups that can run. Setups that don't fit in memory are replaced with variants that need less."""
         state = self.state
         for setup in setups:
             state.considered += 1
@@ -118,7 +121,10 @@ class _Advisor:
                 state.queued.append(smaller)
 
     def _fitting_setups(self, setup: Setup) -> Iterator[Contender]:
-        """Yield variants of `setup` with less memory that fit by the estimate, cheapest in time first."""
+        """Yield variants of `setup` that need less memory and fit according to the estimate.
+
+        The fastest variants come first.
+        """
         footprint = self.state.footprint
         for smaller in list_smaller_setups(setup, self._order.job, self._catalogue):
             contender = Contender(smaller, estimated=self._estimate(smaller.job))
@@ -155,7 +161,7 @@ class _Advisor:
         state.ended_by = "settled"
 
     def _try_round(self, number: int, folder: Path) -> bool:
-        """Try each contender of a round; return False if the time was up before the end."""
+        """Try each contender in a round. Returns False if time ran out before the end."""
         queue = self._select(number)
         while queue:
             contender = queue.pop(0)
@@ -170,10 +176,10 @@ class _Advisor:
         return True
 
     def _select(self, number: int) -> list[Contender]:
-        """Select the contenders of a round.
+        """Select the contenders for a round.
 
-        The first round has all base setups, the potentially fastest first. Later rounds have the contenders not dropped
-        before, and variants of the fastest with one setting changed.
+        The first round has all base setups, those with the best prospects first. Later rounds have the contenders that
+        were not dropped, and variants of the fastest one with one setting changed.
         """
         state = self.state
         queued, state.queued = state.queued, []
@@ -204,9 +210,9 @@ class _Advisor:
         )
 
     def _try_one_device(self, folder: Path) -> None:
-        """Measure a step on one device, the basis of predictions for other setups.
+        """Measure a step on one device, on which the predictions for other setups are based.
 
-        If the setup does not fit into memory, a variant that needs less is tried.
+        If the setup does not fit in memory, a variant that needs less is tried.
         """
         state = self.state
         singles = [
@@ -224,7 +230,7 @@ class _Advisor:
                 state.queued[:0] = singles
 
     def _calibrate(self, alone: Contender) -> None:
-        """Calibrate the memory estimates by the trial on one device, and apply them to the queue."""
+        """Calibrate the memory estimates with the trial on one device, and apply them to the queue."""
         state = self.state
         job = alone.setup.job
         if state.footprint is None or alone.memory is None:
@@ -244,8 +250,8 @@ class _Advisor:
     def _replace(self, failed: Contender) -> list[Contender]:
         """Return a setup that needs less memory than `failed`, which ran out of memory despite its estimate.
 
-        Its estimate must be lower by the margin. If there is no such setup and nothing has fitted, the second next
-        variant is used, so that few trials lead to one that fits.
+        The estimate for the new setup must be lower by the margin. If there is no such setup and no setup has fitted
+        yet, the next variant is skipped, so that few trials are needed to find one that fits.
         """
         state = self.state
         known = {each.setup.job for each in (*state.tried, *state.queued)}
@@ -284,7 +290,7 @@ class _Advisor:
         self._report(f"Tried {contender.setup.name}", left)
 
     def _may_be_fastest(self, contender: Contender) -> bool:
-        """Return True if the contender may be the fastest according to the costs of its parts; otherwise leave it out.
+        """Return True if a contender may be the fastest according to the costs of its parts. Otherwise, it is left out.
 
         The prediction is scaled by measured setups with the same strategy and number of devices.
         """
@@ -301,13 +307,13 @@ class _Advisor:
         if siblings and not setup.base_name:
             scaled = min(each.step_s * bound / max(1e-9, self._min_step_s(each)) for each in siblings)
             bound = max(bound, OPTIMISM * scaled)
-        if bound <= fastest or setup.job.precision.name == "bf16":  # its computing time is not predicted
+        if bound <= fastest or setup.job.precision.name == "bf16":  # the computing time is not predicted
             return True
         state.leave_out("cost", setup, "What their parts cost makes them slower than the fastest, at best.")
         return False
 
     def _min_step_s(self, contender: Contender) -> float:
-        """Return a lower bound for the seconds of a step, or 0 if no step on one device was measured."""
+        """Return a lower bound for the duration of a step in seconds, or 0 if no step on one device was measured."""
         costs, job = self.state.costs, contender.setup.job
         return 0.0 if costs is None else min_step_s(job, self._strategy(job), costs)
 

@@ -1,4 +1,4 @@
-"""The advisor's answer: ranked table, explanations, predictions for other machines, and the cache of answers."""
+"""Answer of the advisor: ranked table, explanations, predictions for other machines, and a cache for answers."""
 
 from __future__ import annotations
 
@@ -31,19 +31,22 @@ _FORMAT = 2
 
 
 def versions() -> dict[str, str]:
-    """Return the software versions and the host for which an answer is valid."""
+    """Return the software versions and the host. A cached answer is only valid for the same ones."""
     facts = describe(None)
     return {name: facts[name] for name in sorted(facts) if name not in ("cpu", "cores")}
 
 
 def hardware() -> tuple[str, ...]:
-    """Return the name of the host's processor, for which an answer is valid."""
+    """Return the name of the host's processor. A cached answer is only valid for the same one."""
     facts = describe(None)
     return (f"{facts['cpu']}, {facts['cores']} cores",)
 
 
 class CachedAdvice(msgspec.Struct, frozen=True):
-    """Answer with the time that its trials were allowed, and the fastest step, for predictions for other machines."""
+    """Answer with the time that was allowed for its trials, and the fastest step.
+
+    The step is used for predictions for other machines.
+    """
 
     answer: Advice
     seconds: float
@@ -51,7 +54,10 @@ class CachedAdvice(msgspec.Struct, frozen=True):
 
 
 def load_cached(order: AdviceOrder) -> CachedAdvice | None:
-    """Return the cached answer; None if there is none, or if it ran out of time and `order` allows more."""
+    """Return the cached answer, or None if there is none.
+
+    Also returns None if the cached answer ran out of time and `order` allows more time.
+    """
     try:
         cached = msgspec.json.decode(read_file(_file(order)), type=CachedAdvice)
     except (OSError, msgspec.DecodeError):
@@ -82,19 +88,19 @@ def _file(order: AdviceOrder) -> Path:
 
 
 FASTER_LINK = 4
-"""Speed of NVLink relative to PCIe, used to predict what a faster link would change."""
+"""Speed of NVLink relative to PCIe, which is used to predict the effect of a faster link."""
 DEFAULT_NETWORK = Network(10e9)
 
 
 def adapt_cached(order: AdviceOrder, cached: CachedAdvice) -> Advice:
-    """Adapt a cached answer to the epochs and machines of `order`."""
+    """Adapt a cached answer to the number of epochs and machines in `order`."""
     table = tuple(_for_epochs(row, order.job.training.epochs) for row in cached.answer.table)
     machines = _predict_machines(order, table[0], cached.step) if table else ()
     return msgspec.structs.replace(cached.answer, table=table, machines=machines, is_cached=True)
 
 
 def _for_epochs(row: Candidate, epochs: int) -> Candidate:
-    """Return a candidate with its total time for `epochs` epochs."""
+    """Return a copy of a candidate with its total time for `epochs` epochs."""
     if (spent := row.time) is None:
         return row
     total = spent.start_s + epochs * (spent.steps * spent.step_s + spent.validation_s)
@@ -102,11 +108,11 @@ def _for_epochs(row: Candidate, epochs: int) -> Candidate:
 
 
 def answer(state: AdviceState) -> Advice:
-    """Return the answer from the measurements made until now."""
+    """Create the answer from the measurements so far."""
     tried = rank(state.tried)
     fits = bool(tried and tried[0].steps)
     if fits and tried[0].state == "slower":
-        tried[0].state, tried[0].why = "measured", ""  # a later trial slowed down the one that was faster
+        tried[0].state, tried[0].why = "measured", ""  # a later trial has slowed the faster one down
     table, left_out = tuple(map(state.row, tried)), state.left_out_by_reason()
     if fits:
         sentence = explain_ranking(state.order.job, state.catalogue, table)
@@ -132,7 +138,7 @@ def answer(state: AdviceState) -> Advice:
 
 
 def _exceeds_one_device(state: AdviceState) -> bool:
-    """Return True if the job as requested does not fit into the memory of one device."""
+    """Return True if the requested job does not fit in the memory of one device."""
     too_large = [each.setup for each in state.tried if each.state == "too_large"]
     return any(len(setup.job.parallel.devices) == 1 and not setup.saves_memory for setup in too_large) or any(
         kind == "memory" and name.startswith("Single device") for kind, name, _ in state.left_out
@@ -140,7 +146,7 @@ def _exceeds_one_device(state: AdviceState) -> bool:
 
 
 def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str]:
-    """Predict, from the parts of the measured steps, which changes would make another candidate the fastest."""
+    """Predict which changes would make another candidate the fastest, using the parts of the measured steps."""
     costs, best = state.costs, tried[0]
     plain = [each for each in tried if each.steps and not each.setup.base_name]
     several, alone = (

@@ -17,9 +17,9 @@ from engine.system.format import percent
 
 CONFIDENCE = 0.95
 MIN_HALF_WIDTH = 0.01
-"""Smallest half-width of an interval relative to the median, since starts of the same process differ by as much."""
+"""Smallest half-width of an interval relative to the median. Restarting the same process causes as much variation."""
 DROP_FACTOR = 1.3
-"""Ratio of a contender's step time to that of the fastest above which the contender is dropped."""
+"""Ratio between the step times of a contender and the fastest one above which the contender is dropped."""
 
 
 class Speed(NamedTuple):
@@ -40,12 +40,12 @@ class Contender:
     """Seconds of each timed step."""
     measured: Measured | None = None
     memory: tuple[int, int] | None = None
-    """Peak use and limit, in bytes, of the device nearest to its limit."""
+    """Peak use and limit, in bytes, for the device that came nearest to its limit."""
     estimated: int | None = None
     wall_s: float = 0.0
     """Duration of the last trial."""
     startup_s: float = 0.0
-    """Part of `wall_s` spent on starting, preparing and ending its workers."""
+    """Part of `wall_s` that was spent on starting, preparing and ending its workers."""
     trials: int = 0
     why: str = ""
 
@@ -53,7 +53,7 @@ class Contender:
     def wait_s(self) -> float:
         """Seconds that a step waits for its data.
 
-        On the CPU, the cores that compute also read the data; on a GPU, data are read in parallel to the step.
+        On a CPU, the cores that compute also read the data. On a GPU, data is read in parallel to the step.
         """
         if self.measured is None or not self.measured.load_rate or not self.steps:
             return 0.0
@@ -62,7 +62,7 @@ class Contender:
 
     @property
     def step_s(self) -> float:
-        """Median seconds of a step including the wait for data; infinity without a timed step."""
+        """Median duration of a step in seconds, including the wait for data, or infinity if no step was timed."""
         return statistics.median(self.steps) + self.wait_s if self.steps else math.inf
 
     @property
@@ -75,7 +75,7 @@ class Contender:
 
 
 def half_width(steps: Sequence[float]) -> float:
-    """Return half the confidence interval of the median, in seconds.
+    """Return half the width of the confidence interval for the median, in seconds.
 
     For normally distributed values, the standard error of a median is 1.253 times that of the mean. Student's t is
     approximated by the first correction to the normal quantile (Abramowitz and Stegun 26.7.5). Outliers above twice the
@@ -91,15 +91,15 @@ def half_width(steps: Sequence[float]) -> float:
 
 
 def rank(contenders: Sequence[Contender]) -> list[Contender]:
-    """Sort contenders by speed, fastest first; those that failed or did not fit into memory come last."""
+    """Sort contenders by speed, fastest first. Contenders that failed or did not fit in memory come last."""
     return sorted(contenders, key=lambda each: (not each.steps, -each.speed.median))
 
 
 def drop_slow(running: Sequence[Contender]) -> list[Contender]:
-    """Mark contenders that are slower than the fastest, and return the others.
+    """Mark contenders that are slower than the fastest one, and return the others.
 
-    After a single trial, which may have been delayed, a contender must both be slower by `DROP_FACTOR` and lie outside
-    the fastest's confidence interval. After several trials, one of these is enough.
+    After a single trial, which may have been delayed, a contender is dropped only if it is slower by `DROP_FACTOR` and
+    also outside the confidence interval of the fastest one. After several trials, either condition is enough.
     """
     best, remaining = rank(running)[0], []
     for each in running:

@@ -1,4 +1,4 @@
-"""Estimates of a setup's memory per device and of the shortest time of its step, computed from measured parts."""
+"""Estimate the memory per device and the shortest step time for a setup, from measured parts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from engine.parallel.peak_microbatches import in_flight
 OPTIMIZER_STATES = {
     "sgd": 0, "adagrad": 1, "rmsprop": 1, "adam": 2, "adamw": 2, "nadam": 2, "radam": 2, "lamb": 2
 }  # fmt: skip
-"""Number of values that an optimizer stores for each parameter, without optional momentum."""
+"""Number of values that an optimizer stores for each parameter, not including optional momentum."""
 ESTIMATE_MARGIN = 1.25
-"""Ratio of an estimate to a device's memory above which a setup is excluded, since estimates may be 20 % off."""
+"""Ratio of an estimate to a device's memory above which a setup is excluded. Estimates may be 20 % off."""
 MIN_SCALE, MAX_SCALE = 0.5, 2.5
 MIN_ACTIVATIONS = 0.1
-"""Fraction of a worker's memory below which activations are too small to calibrate their estimate."""
+"""Fraction of a worker's memory below which activations are too small for calibrating their estimate."""
 STAGE_IMBALANCE = 1.15
 """Load of the fullest pipeline stage relative to a perfectly even split."""
 REPLICATED_ACTIVATIONS = 0.35
-"""Fraction of a transformer's activations that tensor parallelism stores on every device.
+"""Fraction of a transformer's activations that every device stores under tensor parallelism.
 
 It is 10 of 34 units, plus those of the head (Korthikanti et al. 2022, Reducing Activation Recomputation in Large
 Transformer Models).
@@ -35,7 +35,7 @@ Transformer Models).
 class Calibration(NamedTuple):
     """Correction of estimates after a trial.
 
-    Activations take `scale` times their estimate, and other memory takes `extra_bytes` more.
+    Activations take `scale` times their estimate, and all other memory takes `extra_bytes` more.
     """
 
     scale: float = 1.0
@@ -46,7 +46,7 @@ UNCALIBRATED = Calibration()
 
 
 def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, calibration: Calibration) -> int | None:
-    """Estimate the peak memory of a device, or of a CPU worker; None if fake tensors did not work with the model."""
+    """Estimate the peak memory of a device or CPU worker. Returns None if the model can't run with fake tensors."""
     activations = footprint.checkpointed if job.parallel.activation_checkpointing else footprint.plain
     if activations is None:
         return None
@@ -65,7 +65,7 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     if CPU in job.parallel.devices:  # the copy for a checkpoint is in the same memory
         total += footprint.parameter_bytes + state_bytes
         if strategy.shards or strategy.splits_layers:
-            # malloc retains the full model that was sharded, and the state gathered for a checkpoint.
+            # malloc retains the memory of the full model before sharding, and of the state gathered for a checkpoint.
             total += 2 * footprint.parameter_bytes + state_bytes
     return round(total)
 
@@ -99,7 +99,7 @@ def _activation_bytes(
         fraction = REPLICATED_ACTIVATIONS + (1 - REPLICATED_ACTIVATIONS) / arrangement.group
     elif strategy.splits_batch:
         images /= len(job.parallel.devices)
-    # On the CPU, oneDNN's copies take what bf16 saves (measured with ResNet-18 and ViT-Tiny).
+    # On the CPU, copies made by oneDNN take the memory that bf16 saves (measured with ResNet-18 and ViT-Tiny).
     if job.precision.name == "bf16" != footprint.settled_precision and CPU not in job.parallel.devices:
         fraction *= footprint.halved
     images, microbatches, stage_ranks = math.ceil(images), arrangement.microbatches, arrangement.stage_ranks
@@ -112,7 +112,7 @@ def _activation_bytes(
 
 
 def calibrate(measured_bytes: int, job: Job, strategy: StrategyEntry, footprint: Footprint) -> Calibration:
-    """Compare a measurement of `job` with its estimate.
+    """Derive a calibration by comparing a measurement for `job` with its estimate.
 
     The difference is attributed to the activations as long as their scale stays between `MIN_SCALE` and `MAX_SCALE`,
     and the rest to other memory. If the activations are too small, all of it is attributed to other memory.
@@ -141,9 +141,9 @@ class Costs:
 
 
 def min_step_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
-    """Return a lower bound for the seconds of a step.
+    """Return a lower bound for the duration of a step in seconds.
 
-    It is the longer of computation and communication, as if they fully overlapped.
+    It is the longer of computation and communication, assuming that they overlap completely.
     """
     count, arrangement = len(job.parallel.devices), layout(job, strategy)
     if strategy.cuts_model and not strategy.schedules:

@@ -1,4 +1,7 @@
-"""Worker that measures the size of a job's model and data without a step, with forward passes of fake tensors."""
+"""Worker that measures the size of a job's model and data without a training step.
+
+It runs forward passes with fake tensors.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from engine.training.randomness import seed
 from engine.training.report import Reporter
 
 FEW_IMAGES, MORE_IMAGES = 2, 6
-"""Batch sizes of the two passes whose difference is the memory per image."""
+"""Batch sizes of two passes. Their difference gives the memory per image."""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
@@ -88,9 +91,9 @@ def _bytes(tensors: object) -> int:
 
 
 def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activations | None:
-    """Return the activations of a forward pass.
+    """Return the size of the activations in a forward pass.
 
-    Returns None if the model can't run with fake tensors, as when it branches on values.
+    Returns None if the model can't run with fake tensors, for example because it branches on values.
     """
     model.train()
     try:
@@ -102,13 +105,13 @@ def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activati
 
 
 def _bf16_fraction(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activations | None) -> float:
-    """Return the fraction of the `plain` activations that remains with bf16."""
+    """Return the ratio of the activations with bf16 to the `plain` activations."""
     half = _activations(model, job.with_fields(precision="bf16"), shape)
     return half.per_image / plain.per_image if half is not None and plain is not None and plain.per_image else 1.0
 
 
 def _saved_bytes(model: nn.Module, job: Job, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the bytes that a forward pass saves for the backward pass, and those of the largest tensor.
+    """Return the bytes that a forward pass saves for the backward pass, and the bytes of the largest tensor.
 
     Parameters, buffers and images are not counted.
     """

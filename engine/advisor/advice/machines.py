@@ -1,4 +1,4 @@
-"""Prediction of the step time on several machines, from a step measured on one machine and the stated network."""
+"""Predict the step time on several machines from a step measured on one machine and the stated network."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from engine.contract.advice import MachinesPrediction, Network
 from engine.system.format import duration, percent, size
 
 BACKWARD = 2 / 3
-"""Backward pass as a fraction of the computing time if not measured: twice the operations of the forward pass."""
-PAYLOAD = 1448 / 1538
-"""Payload as a fraction of the stated data rate.
+"""Backward pass as a fraction of the computing time, if it is not measured.
 
-A full Ethernet frame takes 1,538 bytes on the wire with preamble and gap (IEEE 802.3), of which TCP over IPv4 with
-timestamps (RFC 7323) leaves 1,448.
+It has twice as many operations as the forward pass.
+"""
+PAYLOAD = 1448 / 1538
+"""Fraction of the stated data rate that is available for payload.
+
+A full Ethernet frame takes 1,538 bytes on the wire with preamble and gap (IEEE 802.3). TCP over IPv4 with timestamps
+(RFC 7323) leaves 1,448 of them.
 """
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
-"""Sizes at which DDP sends a bucket of gradients; the first is small, so that sending starts early."""
+"""Sizes at which DDP sends a bucket of gradients. The first bucket is small, so that sending starts early."""
 
 
 class Step(NamedTuple):
@@ -29,13 +32,16 @@ class Step(NamedTuple):
     sent_bytes: int
     """Bytes of all gradients."""
     last_bytes: int
-    """Bytes in DDP's last bucket, whose transfer the backward pass can't hide."""
+    """Bytes in DDP's last bucket. Its transfer can't overlap with the backward pass."""
     backward_share: float = BACKWARD
     """Backward pass as a fraction of the computing time."""
 
 
 def last_bucket(gradients: Iterable[int]) -> int:
-    """Return the bytes of DDP's last bucket, given the sizes of gradients in the order of the backward pass."""
+    """Return the size of DDP's last bucket in bytes.
+
+    `gradients` are the sizes of the gradients in the order of the backward pass.
+    """
     held, last, limit = 0, 0, FIRST_BUCKET_BYTES
     for nbytes in gradients:
         held += nbytes
@@ -46,7 +52,10 @@ def last_bucket(gradients: Iterable[int]) -> int:
 
 
 def all_reduce_s(sent_bytes: int, machines: int, network: Network) -> float:
-    """Return the seconds of a ring all-reduce: 2 (n - 1) rounds with 1/n of the bytes (Patarasuk and Yuan 2009)."""
+    """Return the duration of a ring all-reduce in seconds.
+
+    It consists of 2 (n - 1) rounds with 1/n of the bytes each (Patarasuk and Yuan 2009).
+    """
     if machines == 1:
         return 0.0
     rounds = 2 * (machines - 1)
@@ -54,7 +63,10 @@ def all_reduce_s(sent_bytes: int, machines: int, network: Network) -> float:
 
 
 def step_s(step: Step, machines: int, network: Network) -> float:
-    """Return the seconds of a step that is divided among `machines`, with gradients sent during the backward pass."""
+    """Return the duration in seconds of a step that is divided among machines.
+
+    Gradients are sent during the backward pass.
+    """
     compute = step.fixed_s + (step.seconds - step.fixed_s) / machines
     sending = all_reduce_s(step.sent_bytes, machines, network)
     last = all_reduce_s(step.last_bytes, machines, network)
@@ -64,7 +76,7 @@ def step_s(step: Step, machines: int, network: Network) -> float:
 def predict(
     step: Step, batch: int, machines: int, network: Network, *, total_s: float, steps: int
 ) -> MachinesPrediction:
-    """Predict the speed on `machines` of a job that takes one machine `total_s` for all of its `steps`."""
+    """Predict the speed of a job on `machines`. A single machine takes `total_s` for all of its `steps`."""
     seconds = step_s(step, machines, network)
     efficiency = step.seconds / seconds / machines
     total = total_s - steps * (step.seconds - seconds)

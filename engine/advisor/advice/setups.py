@@ -1,4 +1,4 @@
-"""Setups of a job: strategies, numbers of devices and settings that affect speed and memory, with the same batch size.
+"""Setups for a job with the same batch size: strategies, numbers of devices, and settings for speed and memory.
 
 Only a few of each kind are listed, not all combinations.
 """
@@ -36,16 +36,16 @@ class Setup:
     name: str
     """Name for users, such as "DDP, 2 GPUs, accumulation 2"."""
     base_name: str = ""
-    """Name of the base setup of a variant with one changed setting; empty for a base setup."""
+    """Name of the base setup, if one of its settings was changed to get this variant. Empty for a base setup."""
     refusal: str = ""
-    """Reason why it cannot run; empty if it can."""
+    """Reason why the setup can't run, or "" if it can."""
     saves_memory: bool = False
     """True if it is slower but needs less memory."""
     is_requested: bool = field(default=False, compare=False)
     """True for the job as the user requested it."""
 
     def candidate(self, requested: Job, **measurements: Any) -> Candidate:
-        """Return the candidate for the answer's table, with this setup and its `measurements`."""
+        """Return this setup with its measurements as a candidate for the answer's table."""
         changes: dict[str, Value] = {
             name: self.job.value(name) for name in FIELDS if self.job.value(name) != requested.value(name)
         }
@@ -60,7 +60,7 @@ class Setup:
 
 
 def list_setups(requested: Job, catalogue: Catalogue) -> list[Setup]:
-    """List the setups for the job `requested`, which comes first; those that can't run state the reason."""
+    """List the setups for a job. The requested job is the first. Setups that can't run state the reason."""
     setups: dict[Job, Setup] = {}
     first = _setup(requested, requested, catalogue, is_requested=True)
     for setup in (first, *_base_setups(requested, catalogue)):
@@ -87,7 +87,7 @@ def _base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
 
 
 def _with_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, ...]) -> Job:
-    """Return the job with another strategy; fields that only other strategies use get their defaults."""
+    """Return a copy of the job with another strategy. Fields that only other strategies use get their defaults."""
     unused = {name for name, about in FIELDS.items() if about.group == "parallel" and name not in strategy.fields}
     unused.discard("activation_checkpointing")
     if devices != requested.parallel.devices or strategy.id != requested.resolved_strategy:
@@ -109,7 +109,7 @@ def _strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterat
 
 
 def _vary(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
-    """Yield `setup` with one setting changed that may make it faster."""
+    """Yield variants of `setup` with one setting changed that may make it faster."""
     job, strategy = setup.job, catalogue.strategy(setup.job.resolved_strategy)
     assert strategy is not None
     changes: list[dict[str, Any]] = []
@@ -133,7 +133,7 @@ def _vary(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]
 
 
 def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
-    """Yield variants of `setup` that need less and less memory, those that cost the least time first.
+    """Yield variants of `setup` that need less and less memory, starting with those that cost the least time.
 
     They use gradient accumulation, activation checkpointing or both. On GPUs they also use bf16 instead of fp32, and
     main memory for parameters.
@@ -159,7 +159,7 @@ def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> I
 
 
 def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Setup:
-    """Return the setup for `job` with its name, and a refusal if it has problems that `requested` does not have."""
+    """Create the setup for `job` with its name. It has a refusal if it has problems that `requested` does not have."""
     strategy = catalogue.strategy(job.resolved_strategy)
     name_parts = [strategy.title if strategy is not None else job.resolved_strategy, device_text(job)]
     if strategy is not None and strategy.replicates:
@@ -186,5 +186,5 @@ def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Set
 
 
 def device_text(job: Job) -> str:
-    """Return the number and kind of devices, such as "2 GPUs" or "1 CPU worker"."""
+    """Describe the number and kind of devices, such as "2 GPUs" or "1 CPU worker"."""
     return counted(len(job.parallel.devices), "GPU" if any(map(is_gpu, job.parallel.devices)) else "CPU worker")

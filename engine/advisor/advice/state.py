@@ -1,4 +1,4 @@
-"""State of the advisor's work on an order, and its conversion to rows of the answer."""
+"""State of the advisor's work on an order, and its conversion to rows for the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.contract.catalogue import Catalogue
 Kind = Literal["rules", "memory", "cost", "time"]
 
 _SUPERVISOR_START_S = 0.2
-"""Seconds that a run's supervisor takes in addition to imports and workers, to write a log and open a socket."""
+"""Seconds that the supervisor of a run takes to write a log and open a socket, in addition to imports and workers."""
 
 _PARTS = ("start", "step", "data", "validation")
 """Names of the parts of a job's time."""
@@ -35,12 +35,12 @@ class AdviceState:
     queued: list[Contender] = field(default_factory=list)
     tried: list[Contender] = field(default_factory=list)
     left_out: list[tuple[Kind, str, str]] = field(default_factory=list)
-    """Setups that are not tried: the kind of reason, the name and the reason of each."""
+    """Setups that are not tried: the kind of reason, the name and the reason for each."""
     link: Link | None = None
     import_s: float = 0.0
     """Seconds to import torch."""
     startup_s: float = 0.0
-    """Seconds spent on starting, preparing and ending the rehearsal's workers."""
+    """Seconds that were spent on starting, preparing and ending the workers of the rehearsal."""
     rehearsal: Rehearsal | None = None
     rehearsed: Contender | None = None
     ended_by: Literal["settled", "time", "stopped"] = "time"
@@ -50,7 +50,7 @@ class AdviceState:
         self.left_out.append((kind, setup.name, reason))
 
     def stop(self) -> None:
-        """End the work early, and reset the contender that was being tried."""
+        """Stop the work early, and reset the contender that was being tried."""
         self.ended_by = "stopped"
         for each in [each for each in self.tried if each.state in ("waiting", "trying")]:
             if each.steps:
@@ -61,7 +61,7 @@ class AdviceState:
                 self.queued.append(each)
 
     def left_out_by_reason(self) -> tuple[LeftOut, ...]:
-        """Group the setups that were not tried by reason; for those still queued, the reason is the time."""
+        """Group the setups that were not tried by reason. For those still in the queue, the reason is the time."""
         left_out = [*self.left_out, *(("time", each.setup.name, "The time was up.") for each in self.queued)]
         reasons = dict.fromkeys((kind, reason) for kind, _, reason in left_out)
         return tuple(
@@ -93,7 +93,7 @@ class AdviceState:
 
     @property
     def machine_step(self) -> Step | None:
-        """Step of the fastest contender, the basis of predictions for several machines."""
+        """Step of the fastest contender, on which predictions for several machines are based."""
         best = next((each for each in rank(self.tried) if each.steps), None)
         if best is None or self.footprint is None:
             return None
@@ -103,7 +103,7 @@ class AdviceState:
         return Step(best.step_s, fixed, self.footprint.trained_bytes, self.footprint.last_bytes, backward or BACKWARD)
 
     def row(self, contender: Contender) -> Candidate:
-        """Return the row of the answer for a contender."""
+        """Return the row in the answer for a contender."""
         speed, measured, alone = contender.speed, contender.measured, self.alone
         row: dict[str, object] = {
             "state": contender.state, "estimated_bytes": contender.estimated, "why": contender.why
@@ -123,7 +123,7 @@ class AdviceState:
         return contender.setup.candidate(self.order.job, **row)
 
     def job_time(self, contender: Contender) -> JobTime | None:
-        """Predict the time of the full job from the rehearsal, scaled by the ratio of step times.
+        """Predict the time for the complete job from the rehearsal, scaled by the ratio of step times.
 
         Without a rehearsal, a validation is assumed to cost a third of a training step per batch: its forward pass.
         """

@@ -1,4 +1,4 @@
-"""Orders to the advisor's workers and their results, exchanged as files in a trial's folder."""
+"""Orders to the advisor's workers and their results, exchanged as files in the folder of a trial."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     give_up_s: float = float("inf")
     """Duration of a step, in seconds, above which the trial stops."""
     smaller: bool = False
-    """True to time also steps with a quarter of the batch."""
+    """True to also time steps with a quarter of the batch."""
     link: bool = False
-    """True to time also an all-reduce."""
+    """True to also time an all-reduce."""
     rehearse_s: float = 0.0
-    """Maximum seconds for training, and for validation, as in a run; 0 for neither."""
+    """Maximum time in seconds for training, and for validation, as in a run. 0 for no rehearsal."""
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Speed of an all-reduce over all ranks of a trial."""
+    """Speed of an all-reduce over all ranks in a trial."""
 
     bytes_per_second: float
     latency_s: float
@@ -46,7 +46,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float
     """Additional duration of the first step in an epoch."""
     validation_s: float
-    """Duration of a full validation, extrapolated if it was not completed."""
+    """Duration of a full validation. It is extrapolated if the validation was not completed."""
     validated: float
     """Fraction of the validation that was completed."""
     save_s: float
@@ -56,14 +56,14 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements of one rank."""
 
     step_s: tuple[float, ...]
-    """Seconds of each step on the slowest rank."""
+    """Duration of each step on the slowest rank, in seconds."""
     memory: dict[str, tuple[int, int]]
     """Peak use and limit in bytes, by the name of the memory."""
     worked_s: float
     """Duration of the trial after preparation."""
     gave_up: bool = False
     load_rate: float | None = None
-    """Images per second that the loaders of all ranks deliver when nothing else runs; None for data without files."""
+    """Images per second that the loaders of all ranks deliver when nothing else runs. None for data without files."""
     smaller_step_s: float | None = None
     smaller_batch: int = 0
     joules_per_image: float | None = None
@@ -80,16 +80,16 @@ class Activations(msgspec.Struct, frozen=True):
     fixed: float
     per_image: float
     largest: float
-    """Bytes of the largest tensor per image, for the working memory of the backward pass."""
+    """Bytes of the largest tensor per image, which is the working memory needed by the backward pass."""
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of the job's model and data, known before any step, in bytes."""
+    """Sizes of the job's model and data in bytes, known before any step."""
 
     parameter_bytes: int
     trained_bytes: int
     last_bytes: int
-    """Bytes of the last bucket of gradients."""
+    """Bytes in the last bucket of gradients."""
     buffer_bytes: int
     block_bytes: int
     """Bytes of the parameters in the largest block."""
@@ -105,7 +105,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     val_images: int
     settled_precision: str
     halved: float = 1.0
-    """Fraction of the activations that remains with bf16."""
+    """Ratio of the activations with bf16 to those with fp32."""
 
 
 def write_order(folder: Path, order: TrialOrder) -> None:

@@ -1,4 +1,4 @@
-"""Worker of the advisor, which times a few steps of the job and, if ordered, a short training as in a run."""
+"""Worker for the advisor that times a few steps of the job and, if requested, a short training as in a run."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
 WARM_UP, WARM_UP_GPU = 2, 4
-"""Numbers of untimed steps, which create the optimizer's state and let cuDNN try its algorithms."""
+"""Numbers of untimed steps. They create the optimizer's state and let cuDNN try its algorithms."""
 MAX_STEPS = 400
 PATIENCE_S = 1.0
-"""Seconds that must pass before a slow step may end the trial, since it may have been delayed."""
+"""Seconds that must pass before a slow step may end the trial, since the step may have been delayed."""
 SPARE_MEMORY = 0.1
 """Fraction of main memory that a trial must leave free.
 
 The threads of a run, and malloc over many epochs, need more memory than a few steps.
 """
 LOADING_S = 0.25
-"""Maximum seconds for timing the loaders alone."""
+"""Maximum time in seconds for timing the loaders alone."""
 MAX_WARM_STEPS = 40
-"""Largest number of warm steps in the rehearsal, if time allows."""
+"""Largest number of warm steps in the rehearsal, if there is enough time."""
 SMALLER_DIVISOR = 4
-"""Divisor of the batch size for the smaller batches."""
+"""Divisor that gives the size of the smaller batches."""
 LARGE_BYTES, SMALL_BYTES = 16 << 20, 4 << 10
 """Sizes of the timed all-reduces."""
 
@@ -66,22 +66,22 @@ class _Trial:
         self.optimizer_step: OptimizerStep = self.prepared.optimizer_step(1)
 
     def any_rank(self, flag: bool) -> bool:
-        """Return True on all ranks if `flag` is set on any."""
+        """Return True on all ranks if `flag` is True on any rank."""
         return bool(self.strategy.collectives.all_reduce_max([int(flag)])[0])
 
     def slowest(self, seconds: list[float]) -> list[float]:
-        """Return each duration's maximum over all ranks."""
+        """Return the maximum of each duration over all ranks."""
         nanoseconds = self.strategy.collectives.all_reduce_max([round(1e9 * each) for each in seconds])
         return [each / 1e9 for each in nanoseconds]
 
     def state(self) -> tuple[object, object]:
-        """Return copies of the model's and the optimizer's state, as a checkpoint makes them."""
+        """Return copies of the model's and the optimizer's state, as when saving a checkpoint."""
         return self.strategy.state_dict(), optimizer_state(self.strategy, self.optimizer_step)
 
     def time_steps(
         self, batches: Iterator[Batch | None], *, warm_up: int, min_steps: int, seconds: float
     ) -> list[float]:
-        """Run steps on all ranks like the trainer, and return the seconds of those after the `warm_up`.
+        """Run steps on all ranks like the trainer, and return the duration in seconds of those after the `warm_up`.
 
         Ends after `min_steps` steps and `seconds`, or after a step slower than the order allows. If that happens during
         the warm-up, [] is returned.
@@ -148,7 +148,7 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 def _time_steps(
     trial: _Trial, spec: WorkerSpec, batches: Iterator[Batch | None], *, warm_up: int
 ) -> tuple[list[float], float | None]:
-    """Return the seconds of each timed step, and the mean power in watts, or None if it can't be measured."""
+    """Return the duration of each timed step in seconds, and the mean power in watts, or None if it is unknown."""
     trial.time_steps(batches, warm_up=1, min_steps=0, seconds=0.0)
     checkpoint = trial.state()  # occupies memory like the copy for a checkpoint
     joules, before = _joules(spec), time.perf_counter()
@@ -162,7 +162,7 @@ def _time_steps(
 
 
 def _backward_share(times: Times | None) -> float | None:
-    """Return the backward pass as a fraction of both passes; None if they were not timed separately."""
+    """Return the backward pass as a fraction of both passes, or None if they were not timed separately."""
     if times is None or not times.parts.get("backward") or not times.parts.get("forward"):
         return None
     forward, backward = times.parts["forward"], times.parts["backward"]
@@ -170,7 +170,7 @@ def _backward_share(times: Times | None) -> float | None:
 
 
 def _time_smaller(trial: _Trial, size: int) -> float | None:
-    """Return the median seconds of steps with a global batch of `size`."""
+    """Return the median duration in seconds of steps with a global batch of `size`."""
     batch = next(repeated_batches(trial.prepared, trial.reporter))
     if batch is not None:
         count = max(2, size // trial.strategy.data_world)
@@ -182,7 +182,7 @@ def _time_smaller(trial: _Trial, size: int) -> float | None:
 def _measure_loading(trial: _Trial) -> float | None:
     """Return the images per second that the loaders of all ranks deliver once the images have been decoded.
 
-    Returns None if a rank has no memory to cache them; a run then caches them on disk.
+    Returns None if a rank does not have enough memory to cache them. A run then caches them on disk.
     """
     strategy = trial.strategy
     train = trial.prepared.dataloaders.train()
@@ -205,7 +205,7 @@ def _measure_loading(trial: _Trial) -> float | None:
 
 
 def _is_exhausted(batches: Iterator[Batch | None]) -> bool:
-    """Load a batch; return True if none remains or memory runs out."""
+    """Load a batch. Returns True if no batch remains or memory runs out."""
     end = object()
     try:
         return next(batches, end) is end
@@ -246,11 +246,9 @@ def _rehearse(trial: _Trial) -> Rehearsal:
 
 
 def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
-    """Validate twice.
+    """Validate twice. Returns the duration in seconds of a full second validation, and its completed fraction.
 
-    Return the seconds of a full second validation, and the fraction of it that was completed in time.
-
-    If the first validation exceeds the time, there is no second one.
+    If the first validation takes too long, there is no second one.
     """
     strategy = trial.strategy
     metric, predictions = strategy.objective.metric(), trial.prepared.dataloaders.predictions()
@@ -278,7 +276,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
 
 
 def _time_saving(trial: _Trial) -> float:
-    """Return the seconds to write a checkpoint to the disk."""
+    """Return the time for writing a checkpoint to disk, in seconds."""
     started, spec = time.perf_counter(), trial.strategy.spec
     state = trial.state()
     if spec.rank == 0:
@@ -291,7 +289,7 @@ def _time_saving(trial: _Trial) -> float:
 
 
 def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> list[float]:
-    """Train for at most `seconds`, and return the duration from the end of each step to the end of the next.
+    """Train for at most `seconds`, and return the durations from the end of each step to the end of the next.
 
     The first duration includes the start of the loader.
     """
@@ -331,7 +329,7 @@ def _measure_link(trial: _Trial) -> Link | None:
 def _joules(spec: WorkerSpec) -> float:
     """Return the energy in joules that the job's GPUs have used since their driver was loaded.
 
-    It is 0 if they don't report it, and on ranks other than 0.
+    It is 0 on ranks other than 0, and for GPUs that don't report it.
     """
     gpus = [device for device in spec.devices if is_gpu(device)]
     if spec.rank or not gpus:

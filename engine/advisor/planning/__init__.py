@@ -1,1 +1,1 @@
-"""Search for the cuts of a job's model by measurements on its devices."""
+"""Find the cuts of a job's model by measurements on its devices."""

@@ -1,6 +1,6 @@
-"""``python -m engine.advisor.planning``: find where to cut the model of a job; its order is a `Job`.
+"""``python -m engine.advisor.planning``: find the best cuts for the model of a job. The order is a `Job`.
 
-The process exits on an interrupt, when its parent exits, and when nobody reads its output any more.
+The process exits on an interrupt, and when its parent exits or closes the output.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``python -m engine.advisor.search FOLDER``: drive the search in that folder, unless another process does.
+"""``python -m engine.advisor.search FOLDER``: drive the search in a folder, unless another process does.
 
-SIGTERM and Ctrl+C pause the active trials and end the process; after a second signal, it leaves the trials running.
+SIGTERM and Ctrl+C pause the active trials and end the process. After a second signal, it leaves the trials running.
 """
 
 from __future__ import annotations

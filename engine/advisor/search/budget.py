@@ -8,7 +8,7 @@ from engine.contract.search import Budget, Search, TrialRow
 
 
 def is_used_up(budget: Budget, rows: Sequence[TrialRow], worked_s: float) -> bool:
-    """Return True if no further trial may start, given the base trials `rows`, which took `worked_s`."""
+    """Return True if no more trials may start, given the base trials `rows`, which took `worked_s` seconds."""
     if budget.trials is not None and len(rows) >= budget.trials:
         return True
     if budget.hours is not None and worked_s >= 3600 * budget.hours:
@@ -25,12 +25,12 @@ def seconds_left(
     repeat_count: int,
     is_done: bool,
 ) -> float | None:
-    """Estimate the remaining time; None before the first trial has ended.
+    """Estimate the remaining time in seconds, or return None before the first trial has ended.
 
     Args:
         search: The search.
-        rows: Base trials, which took `worked_s`.
-        repeats: Repeats that have started, of `repeat_count` in total.
+        rows: Base trials.
+        repeats: Repeats that have started.
         worked_s: Seconds spent on base trials.
         repeat_count: Total number of repeats.
         is_done: True if all base trials have ended.
@@ -58,5 +58,5 @@ def _base_seconds_left(budget: Budget, rows: Sequence[TrialRow], worked_s: float
 
 
 def _fraction_done(row: TrialRow) -> float:
-    """Return the fraction of a trial that is completed."""
+    """Return the completed fraction of a trial."""
     return 1.0 if row.ended else row.epoch / max(1, row.epochs)

@@ -1,8 +1,8 @@
-"""Repeats of the best trials with other seeds.
+"""Repeat the best trials with other seeds.
 
 The best of many values is partly luck: with other seeds, the same settings reach lower values (the winner's curse;
-Cawley and Talbot 2010). Therefore only the mean of the repeats decides, without the value for which a trial was chosen.
-All candidates get the same seeds, so that they can be compared pairwise.
+Cawley and Talbot 2010). Therefore only the mean of the repeats decides, not including the value that the trial was
+chosen for. All candidates get the same seeds, so that they can be compared pairwise.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _SEEDS = 2**31
 
 
 def candidates(rows: Iterable[TrialRow], goal: Goal, baseline: int | None) -> tuple[int, ...]:
-    """Return the numbers of the trials to confirm: the best completed base trials of `rows`, and `baseline`.
+    """Return the numbers of the trials to confirm: the best completed base trials in `rows`, and `baseline`.
 
-    Earlier trials come first if values are equal.
+    If values are equal, earlier trials come first.
     """
     values = {row.number: row.values[0] for row in rows if row.state == "completed" and row.values[0] is not None}
     best = _ranked(values, goal)[:CONFIRMED]
@@ -27,7 +27,7 @@ def candidates(rows: Iterable[TrialRow], goal: Goal, baseline: int | None) -> tu
 
 
 def baseline(rows: Iterable[TrialRow], job_settings: Mapping[str, Any] | None) -> int | None:
-    """Return 0 if the first trial was completed with the job's requested settings, else None."""
+    """Return 0 if the first trial was completed with the job's requested settings, otherwise None."""
     first = next((row for row in rows if row.number == 0), None)
     is_baseline = first is not None and first.state == "completed" and first.params == job_settings
     return 0 if is_baseline else None
@@ -54,9 +54,9 @@ def confirmed(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
 
 
 def winner(values: Mapping[int, Sequence[float]], goal: Goal) -> int | None:
-    """Return the number of the trial with the best mean of `values`, the earliest of equal ones.
+    """Return the number of the trial with the best mean of its `values`, or None if there are no values.
 
-    Returns None without values.
+    If several are equal, the earliest is returned.
     """
     means = {number: sum(each) / len(each) for number, each in values.items()}
     return next(iter(_ranked(means, goal)), None)

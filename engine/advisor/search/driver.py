@@ -1,7 +1,7 @@
-"""Driver of a search: it starts trials as ordinary runs, stops bad ones early, and repeats the best.
+"""Driver of a search. It starts trials as ordinary runs, stops bad ones early, and repeats the best.
 
-All its state is in the folders of the runs. If the driver is killed, active trials continue. After a restart, it reads
-all trials and takes over the active ones.
+All of its state is in the folders of the runs. If the driver is killed, active trials continue. After a restart, it
+reads all trials and takes over the active ones.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from engine.supervisor.environment import usable_cores
 from engine.system.format import listed
 
 TICK_S = 0.1
-"""Seconds between polls of the active trials' logs, which limits the idle time of a device between two trials."""
+"""Seconds between polls of the active trials' logs. This limits the time that a device is idle between two trials."""
 SAVE_S = 0.25
-"""Minimum seconds between saves of the state while trials report."""
+"""Minimum time in seconds between saves of the state while trials report."""
 IDLE_SAVE_S = 15.0
-"""Seconds between saves without changes, since the time worked counts against the budget."""
+"""Seconds between saves without changes. They are needed because the working time counts against the budget."""
 READY_S = 60.0
-"""Maximum seconds to wait for the preloader, which imports PyTorch."""
+"""Maximum time in seconds to wait for the preloader, which imports PyTorch."""
 MAX_ATTEMPTS = 200
 """Number of attempts to find settings for one trial, since many may be impossible or already tried."""
 MAX_FAILED = 3
-"""Number of failed trials that ends the search if no other trial exists."""
+"""Number of failed trials that ends the search if there are no other trials."""
 
 
 class Driver:
-    """Process that runs the trials of the search in a folder; `preloader` starts the runs, and is closed at the end."""
+    """Process that runs the trials of the search in a folder. `preloader` starts the runs, and is closed at the end."""
 
     def __init__(self, folder: SearchFolder, search: Search, preloader: Preloader) -> None:
         self._folder = folder
@@ -62,7 +62,7 @@ class Driver:
         self._confirming_before_s, self._confirming_since = before.confirming_s, self._started
         self._job_settings = self._study.job_settings()
         self._candidates: tuple[int, ...] | None = None
-        """Trials that are repeated; None until all base trials have ended."""
+        """Trials that are repeated, or None until all base trials have ended."""
         self._confirmed: dict[int, tuple[float, ...]] = {}
         self._retained_checkpoints: set[int] = set()
         """Trials whose checkpoints are not deleted."""
@@ -79,9 +79,9 @@ class Driver:
         }
 
     def end(self) -> None:
-        """Pause the active trials and end the search; on a second call, end without waiting for them.
+        """Pause the active trials and end the search. A second call ends it without waiting for them.
 
-        Safe to call in a signal handler.
+        This is safe to call in a signal handler.
         """
         self._end_requests += 1
 
@@ -100,7 +100,7 @@ class Driver:
             self._preloader.close()
 
     def _poll_once(self) -> bool:
-        """Poll all trials and start new ones; return True if the search has ended."""
+        """Poll all trials and start new ones. Returns True if the search has ended."""
         self._preloader.poll()  # starts the runs that a killed preloader has not started
         for handle in self._handles.values():
             if (not handle.ended or handle.row.number in self._to_resume) and handle.poll():
@@ -130,7 +130,7 @@ class Driver:
         return False
 
     def _finish_if_done(self) -> bool:
-        """Save the final state and return True if nothing is left to do."""
+        """Save the final state and return True if there is nothing left to do."""
         if not self._cause and (self._to_resume or self._may_start() or self._missing_repeats()):
             return False
         if self._cause:
@@ -164,7 +164,7 @@ class Driver:
                 try:
                     handle.save(msgspec.structs.replace(handle.trial, pruned=is_pruned, attrs=attrs))
                 except OSError:
-                    handle.pruning_epoch = 0  # its disk is full; retried at the next poll
+                    handle.pruning_epoch = 0  # the disk is full; retried at the next poll
                     continue
                 if is_pruned:
                     handle.send(Stop())
@@ -187,7 +187,7 @@ class Driver:
             self._repeat(*left[0], free.pop(0))
 
     def _free_slots(self) -> list[tuple[str, ...]]:
-        """Return the groups of devices without an active trial of this search."""
+        """Return the groups of devices that no trial of this search is using."""
         free = list(self._slots)
         for handle in self._handles.values():
             if handle.is_active and handle.devices is not None:
@@ -217,7 +217,7 @@ class Driver:
             self._create(*found)
 
     def _is_base_done(self) -> bool:
-        """Return True if all base trials have ended and no further one will start, so that the best can be repeated."""
+        """Return True if all base trials have ended and no more will start, so that the best can be repeated."""
         return all(handle.ended for handle in self._base) and not self._may_start() and not self._cause
 
     def _missing_repeats(self) -> list[tuple[int, int]]:
@@ -246,9 +246,9 @@ class Driver:
         self._changed = True
 
     def _choose_settings(self, number: int, devices: tuple[str, ...]) -> tuple[Trial, Job] | Problem | None:
-        """Choose valid, untried settings, and return a trial and its job.
+        """Choose valid settings that have not been tried, and return a trial and its job.
 
-        If there are none, returns the problem of the last attempt, or None if all settings were tried.
+        If there are none, returns the problem of the last attempt, or None if all settings have been tried.
         """
         known = [handle.known for handle in self._base]
         tried = [each.trial.params for each in known]
@@ -267,7 +267,7 @@ class Driver:
         return problem
 
     def _run_fields(self, title: str, devices: tuple[str, ...]) -> dict[str, object]:
-        """Return the job fields that differ between the runs of a search, without the varied settings."""
+        """Return the job fields that differ between the runs of a search, not including the varied settings."""
         name = f"{self._search.name} {title}"
         fields: dict[str, object] = {"name": name, "devices": list(devices), "start": "when_free"}
         if (
@@ -293,7 +293,7 @@ class Driver:
     # State
 
     def _rank(self) -> None:
-        """Update the best trials after another trial has ended."""
+        """Update the best trials after a trial has ended."""
         if (now := (sum(handle.ended for handle in self._handles.values()), self._candidates)) != self._ranked:
             self._ranked = now
             known = [handle.known for handle in self._base]
@@ -359,7 +359,7 @@ class Driver:
         return self._confirming_before_s + since
 
     def _save(self, ended: str = "") -> None:
-        """Save the state; a failed save is retried at the next change."""
+        """Save the state. If this fails, it is tried again at the next change."""
         rows = tuple(
             msgspec.structs.replace(handle.row, confirmed=self._confirmed.get(number, ()))
             for number, handle in sorted(self._handles.items())
@@ -412,7 +412,7 @@ class Driver:
 
 
 def _slots(search: Search) -> list[tuple[str, ...]]:
-    """Return the groups of devices that run one trial each."""
+    """Return the groups of devices. Each group runs one trial at a time."""
     size = search.devices_per_trial
     return [search.devices[at : at + size] for at in range(0, len(search.devices), size)]
 

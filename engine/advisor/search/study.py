@@ -1,6 +1,6 @@
-"""Optuna's decisions in a search: next settings, early stopping, importance of fields, and best trials.
+"""Decisions that a search leaves to Optuna: next settings, early stopping, importance of fields, and best trials.
 
-Optuna stores nothing. Each decision is made by a study in memory that is built from the trials (20 ms for 500). It
+Optuna stores nothing. For each decision, a study is built in memory from the trials (20 ms for 500). The decision
 therefore depends only on the trials and a seed, and is the same after a restart.
 """
 
@@ -34,10 +34,10 @@ from engine.contract.search import OPTION, Choices, Dimension, Range, Search, Tr
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 REDUCTION = 3
-"""Reduction factor: one in this many trials at a rung continues, as in the papers on Hyperband and halving."""
+"""Reduction factor: at each rung, one trial in this many continues, as in the papers on Hyperband and halving."""
 MIN_FOR_IMPORTANCE = 4
 _SEEDS_PER_TRIAL = 1_000
-"""Number of seeds for each trial, for further attempts after impossible settings."""
+"""Number of seeds for each trial. More than one is needed if the first settings are impossible."""
 
 _STATES = {
     "completed": TrialState.COMPLETE,
@@ -56,7 +56,7 @@ class KnownTrial:
 
 
 class Study:
-    """Optuna study of a search; `catalogue` provides the kinds of its fields."""
+    """Optuna study of a search. `catalogue` provides the kinds of its fields."""
 
     def __init__(self, search: Search, catalogue: Catalogue) -> None:
         self._search = search
@@ -64,10 +64,10 @@ class Study:
         self._distributions = {name: self._distribution(name, each) for name, each in search.space.items()}
 
     def ask(self, known: Sequence[KnownTrial], number: int, attempt: int = 0) -> Trial | None:
-        """Return the settings of the trial `number`, given the `known` ones; None if a grid has no more.
+        """Return the settings for the trial `number`, given the `known` trials, or None if a grid has no more.
 
-        Another `attempt` results in other settings. The first trial has the job's requested settings as a baseline, if
-        the space includes them.
+        Another `attempt` gives other settings. The first trial has the job's requested settings as a baseline, if the
+        space includes them.
         """
         seed = (self._search.seed + number) * _SEEDS_PER_TRIAL + attempt
         ended = tuple(each.trial.number for each in known if each.row.state in _STATES)
@@ -88,7 +88,7 @@ class Study:
     def should_prune(self, known: Sequence[KnownTrial], number: int) -> tuple[bool, dict[str, Any]]:
         """Decide whether to stop the trial `number` early, based on its last report.
 
-        Also return Optuna's notes about it.
+        Also returns Optuna's notes about the trial.
         """
         pruner = self._pruner()
         study = self._build(known, None, pruner)
@@ -111,7 +111,10 @@ class Study:
         return {name: round(float(value), 4) for name, value in importances.items() if math.isfinite(value)}
 
     def front(self, known: Sequence[KnownTrial]) -> tuple[int, ...]:
-        """Return the completed trials that no other dominates; for a single goal, the best one."""
+        """Return the completed trials that are not dominated by any other.
+
+        For a single goal, this is the best trial.
+        """
         study = self._build(known)
         if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             return ()
@@ -124,7 +127,7 @@ class Study:
         sampler: optuna.samplers.BaseSampler | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
     ) -> optuna.Study:
-        """Build a study with the trials `known`, each at its number; missing ones count as failed."""
+        """Build a study from the trials `known`, each at its number. Missing trials count as failed."""
         study = optuna.create_study(
             study_name=self._search.name,
             directions=["maximize" if goal.higher_is_better else "minimize" for goal in self._search.goals],
@@ -191,13 +194,16 @@ class Study:
         return FloatDistribution(dimension.low, dimension.high, dimension.log, dimension.step)
 
     def job_settings(self) -> dict[str, Any] | None:
-        """Return the values that the job requests for the varied fields; None if one is outside of the space."""
+        """Return the values that the job requests for the varied fields, or None if one is outside the space."""
         settings = {name: _plain(_value(self._search.job, name, field)) for name, field in self._fields.items()}
         is_inside = all(_contains(self._distributions[name], _encoded(value)) for name, value in settings.items())
         return settings if is_inside else None
 
     def _from_grid(self, tried: Sequence[dict[str, Any]], index: int) -> dict[str, Any] | None:
-        """Return one of the untried combinations; their order is random, since the budget may not suffice for all."""
+        """Return an untried combination.
+
+        The order is random, since the budget may not be enough for all combinations.
+        """
         values = [grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
         order = list(itertools.product(*(map(_plain, each) for each in values)))
         random.Random(self._search.seed).shuffle(order)

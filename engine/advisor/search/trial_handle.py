@@ -1,4 +1,4 @@
-"""Control of a trial's run by the driver."""
+"""Control of the run of a trial, used by the driver."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _OUTCOMES: dict[str, TrialState] = {"completed": "completed", "paused": "paused"
 
 
 class TrialLog:
-    """Log of a trial's run, evaluated for the search's `goals`; `epochs` is the number of epochs in its job."""
+    """Log of a trial's run, evaluated for the search's `goals`. `epochs` is the number of epochs in its job."""
 
     def __init__(self, run: RunFolder, goals: tuple[Goal, ...], epochs: int) -> None:
         self.finished: RunFinished | None = None
-        """End of the last execution; None while one is running."""
+        """End of the last execution, or None while one is running."""
         self._run = run
         self._goals = goals
         self._epochs = epochs
@@ -54,7 +54,7 @@ class TrialLog:
         self._cause = ""
 
     def read(self) -> bool:
-        """Read new events; return True if there are any."""
+        """Read new events. Returns True if there are any."""
         start = self._offset
         with suppress(OSError), open_file(self._run.events_file) as stream:
             stream.seek(self._offset)
@@ -66,7 +66,7 @@ class TrialLog:
         return self._offset > start
 
     def row(self, trial: Trial, alive: bool) -> TrialRow:
-        """Return the trial's row; `alive` is True if its run's supervisor is alive or may be starting."""
+        """Return the trial's row. `alive` is True if its run's supervisor is alive or may be starting."""
         row = TrialRow(
             number=trial.number,
             run_id=self._run.run_id,
@@ -130,7 +130,7 @@ class TrialLog:
 
 
 _ALIVE_POLL_S = 1.0
-"""Seconds between checks that a silent run is alive."""
+"""Seconds between checks if a run without new events is alive."""
 _RETRY_S = 2.0
 """Seconds before a command that could not be sent is retried."""
 
@@ -143,10 +143,10 @@ class TrialHandle:
         self.run = run
         self.trial = trial
         self.devices = job.parallel.devices if job is not None else None
-        """Devices of its job; None if that can't be read, which fails the trial."""
+        """Devices of its job, or None if the job can't be read. The trial then fails."""
         self.restarts_left = job.faults.restarts if job is not None else 0
         self.pruning_epoch = 0
-        """Last epoch after which early stopping was decided."""
+        """Last epoch at which early stopping was decided."""
         self.is_cleared = False
         """True if its checkpoints have been deleted since it ended."""
         self._log = TrialLog(run, search.goals, job.training.epochs if job is not None else 0)
@@ -171,7 +171,7 @@ class TrialHandle:
         return self.row.state in ("running", "waiting")
 
     def poll(self) -> bool:
-        """Read new events; return True if the trial's row changed."""
+        """Read new events. Returns True if the trial's row has changed."""
         has_news = self._log.read()
         now = time.monotonic()
         if has_news:
@@ -189,17 +189,17 @@ class TrialHandle:
         return self.row != before
 
     def send(self, command: Command) -> None:
-        """Send a command to its run, but only once, since a second one would end the run without a last checkpoint."""
+        """Send a command to its run once. A second command would end the run without a last checkpoint."""
         now = time.monotonic()
         if command == self._last_sent or now < self._send_at:
             return
         self._send_at = now + _RETRY_S
-        with suppress(OSError):  # it is still starting, or has just ended, which the next poll shows
+        with suppress(OSError):  # it is still starting or has just ended; the next poll shows which
             send(self.run, command)
             self._last_sent = command
 
     def save(self, trial: Trial) -> None:
-        """Save a changed trial to the disk. Raises OSError."""
+        """Save a changed trial to disk. Raises OSError."""
         if trial != self.trial:
             save_trial(self.run, trial)
             self.trial = trial
