@@ -1,4 +1,4 @@
-"""Entry point of `footplate`: the window, with an optional folder or job file, and the commands of the terminal."""
+"""Entry point of `footplate`, which opens the window (with an optional folder or job file) or runs a command."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def main() -> int:
 
 
 def _to_open(arguments: Sequence[str]) -> bool:
-    """Return True if the arguments are one path to open.
+    """Return True if the arguments are a single path to open.
 
-    A folder with the name of a command needs a slash, such as "./train".
+    A folder that has the name of a command needs a slash, such as "./train".
     """
     if len(arguments) > 1 or not os.path.exists(arguments[0]):
         return False

@@ -1,9 +1,9 @@
-"""Report docstrings that open with a word that hides what the code does.
+"""Report docstrings that start with a word that hides what the code does.
 
-    .ci/check_docstrings.py [PATH ...]
+.ci/check_docstrings.py [PATH ...]
 
-ruff's D401 asks functions for the imperative, but accepts "What the job needs" or "Whether it runs", which say neither
-what a function does nor what an attribute holds.
+ruff's D401 requires imperatives for functions, but accepts "What the job needs" or "Whether it runs", which describe
+neither an action nor a value.
 """
 
 import ast
@@ -39,7 +39,7 @@ def _findings(path: Path) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print each finding, and return 1 if there is any."""
+    """Print all findings, and return 1 if there are any."""
     roots = [Path(argument) for argument in sys.argv[1:]] or [Path(name) for name in ("engine", "gui", "tests", ".ci")]
     paths = [path for root in roots for path in (sorted(root.rglob("*.py")) if root.is_dir() else [root])]
     findings = [finding for path in paths for finding in _findings(path)]

@@ -1,7 +1,7 @@
-"""Access to private parts of torch, and differences between its versions 2.11 to 2.15.
+"""Access to private parts of torch, and workarounds for differences between its versions 2.11 to 2.15.
 
-No other module uses private parts or checks for versions. Functions for particular versions name these and their
-source, so that they can be removed later.
+No other module uses private parts of torch or checks its version. Functions that only some versions need name these
+versions and their source, so that they can be removed later.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 __all__ = ["BatchNorm", "FakeTensorMode", "RunningNorm"]
-"""Names from torch: base class of BatchNorm layers, base class of all layers with running statistics (also
-InstanceNorm), and the mode for tensors without memory.
+"""Private names of torch: the base class of BatchNorm layers, that of all layers with running statistics, and a mode.
+
+`RunningNorm` includes InstanceNorm. In `FakeTensorMode`, tensors have no memory.
 """
 
 IS_ALL_TRUE = torch.ops.aten._is_all_true.default
-"""Operator in exported programs that compare the shapes of tensors, such as those of transformers' detectors."""
+"""Operator for comparing the shapes of tensors in exported programs, such as detectors of transformers."""
 _RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
-    """Return the mutable dict with the direct buffers of `module`."""
+    """Return the dict with the buffers of `module` itself, which may be modified."""
     return module._buffers
 
 
@@ -44,7 +45,7 @@ def storage_of(tensor: Tensor) -> int:
 
 
 def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """Copy `sources` into `targets`, which all have the same type and device, in one operation."""
+    """Copy `sources` into `targets` in one operation; all must have the same type and device."""
     torch._foreach_copy_(targets, sources)
 
 
@@ -54,9 +55,9 @@ def lerp_all(targets: list[Tensor], towards: list[Tensor], weight: float) -> Non
 
 
 def unscale_all(gradients: list[Tensor], overflows: Tensor, inverse: Tensor) -> None:
-    """Multiply `gradients`, which all have the same type and device, by `inverse`.
+    """Multiply `gradients`, which must have the same type and device, by `inverse`.
 
-    Set `overflows` to 1 if one is not finite.
+    Sets `overflows` to 1 if a gradient is not finite.
     """
     torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflows, inverse)
 
@@ -73,14 +74,14 @@ def scale_of(scaler: GradScaler) -> Tensor:
 
 
 def note_unscaled(scaler: GradScaler, optimizer: Optimizer, overflows: Tensor) -> None:
-    """Record in `scaler` that the gradients are unscaled, and if any overflowed (1 or 0)."""
+    """Record in `scaler` that the gradients of `optimizer` are unscaled, and if any has overflowed (1 or 0)."""
     state = scaler._per_optimizer_states[id(optimizer)]
     state["found_inf_per_device"] = {overflows.device: overflows}
     state["stage"] = OptState.UNSCALED
 
 
 def let_schedule_begin(optimizer: Optimizer) -> None:
-    """Suppress the warning about a schedule that advances before the first step of `optimizer`."""
+    """Suppress torch's warning about a schedule that advances before the first step of `optimizer`."""
     optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
@@ -90,20 +91,20 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def undo_compiling(model: nn.Module) -> None:
-    """Run `model` without torch.compile again, and release the memory of its CUDA graphs."""
-    model._compiled_call_impl = None  # undoes Module.compile, for which torch has no call
+    """Undo torch.compile for `model`, and release the memory of its CUDA graphs."""
+    model._compiled_call_impl = None  # torch has no method that undoes Module.compile
     torch.compiler.reset()
 
 
 def compile_in_this_process() -> None:
-    """Prevent torch.compile from starting processes, which would be left behind."""
+    """Prevent torch.compile from starting processes, which might outlive this one."""
     import torch._inductor.config
 
     torch._inductor.config.compile_threads = 1
 
 
 def keep_compiled_in(folder: str) -> None:
-    """Make torch.compile use `folder` for files that it puts into a shared temporary folder despite its variable.
+    """Make torch.compile use `folder` even for files that it otherwise puts into a shared temporary folder.
 
     Examples are the precompiled headers of its C++ code, which ignore TORCHINDUCTOR_CACHE_DIR. Call this before the
     first compilation.
@@ -114,10 +115,10 @@ def keep_compiled_in(folder: str) -> None:
 
 
 def device_events(profile: torch.profiler.profile, device_type: Any) -> Iterator[tuple[str, float, float]]:
-    """Yield name, start and end of the work that a stopped `profile` has recorded on devices of a type.
+    """Yield name, start and end of the operations that a stopped `profile` has recorded on devices of a type.
 
-    Times are in seconds since the start of the profile.
-    `profile.events()` builds an object with statistics for each event first, which takes over ten times as long.
+    Times are in seconds since the start of the profile. `profile.events()` would take over ten times as long, because
+    it builds an object with statistics for each event.
     """
     assert profile.profiler is not None
     assert profile.profiler.kineto_results is not None
@@ -129,7 +130,7 @@ def device_events(profile: torch.profiler.profile, device_type: Any) -> Iterator
 
 
 def prepare_pipelines() -> None:
-    """Correct the gradients of pipeline schedules that split the backward pass; call it before the first step.
+    """Fix the gradients of pipeline schedules that split the backward pass; call this before the first step.
 
     torch adds up wrong gradients for a layer with several outputs before 2.12 (pytorch#170277), and for a weight that a
     stage uses twice before 2.13 (pytorch#180952).
@@ -141,11 +142,11 @@ def prepare_pipelines() -> None:
 
 
 def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]], retain_graph: bool = False) -> None:
-    """Add the gradients of weights, computed from the data that torch has stored in the backward pass for the inputs.
+    """Compute and add the gradients of weights, using the data that the backward pass for inputs has stored.
 
-    The weights in one of the `groups` are reached through the same `intermediates`, graph nodes with the gradients of
-    their outputs in `grads`. If a node precedes another in the graph, its gradient already includes the other's
-    contribution.
+    The weights in one of the `groups` are reached through the same `intermediates`, which are graph nodes with the
+    gradients of their outputs in `grads`. If a node precedes another in the graph, its gradient already includes the
+    other's contribution.
     """
     for group in groups:
         saved = list(zip(group.pop("intermediates"), group.pop("grads"), strict=True))
@@ -171,10 +172,10 @@ def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]]
 
 
 def greet_no_own_rank(stage: Any) -> None:
-    """Prevent a pipeline's `stage` from sending a first message to a neighbor on its own rank, as with ZBV.
+    """Prevent a pipeline's `stage` from sending a first message to a neighbor on its own rank, as under ZBV.
 
-    torch 2.11 opens connections with such messages, which gloo can't do within a rank; torch 2.12 skips such neighbors
-    (`_PipelineSchedule._warmup_p2p`).
+    torch 2.11 opens connections with such messages, which gloo does not support within a rank; torch 2.12 skips such
+    neighbors (`_PipelineSchedule._warmup_p2p`).
     """
     greetings = getattr(stage, "_get_init_p2p_neighbors_ops", None)
     if greetings is not None:
@@ -182,9 +183,9 @@ def greet_no_own_rank(stage: Any) -> None:
 
 
 def send_no_missing_gradient(stage: Any) -> None:
-    """Prevent a pipeline's `stage` from sending the gradient of an input that has none; no stage waits for it.
+    """Prevent a pipeline's `stage` from sending gradients of inputs that have none, since no stage waits for them.
 
-    Only torch 2.12 needs this, because it expects one for each input from another stage
+    Only torch 2.12 needs this: it expects a gradient for each input from another stage
     (`_PipelineStageBase.get_bwd_send_ops`).
     """
     if _RELEASE == (2, 12):
@@ -196,15 +197,15 @@ def send_no_missing_gradient(stage: Any) -> None:
 
 
 def join_unused(group: FSDPModule) -> None:
-    """Contribute a gradient of 0 for each parameter of `group` that a backward pass has not used.
+    """Make each parameter of `group` without a gradient contribute a gradient of 0 to FSDP's reduction.
 
-    torch 2.13 has `set_reduce_scatter_unused_params`; for older versions the gradients are set where FSDP reads them.
+    torch 2.13 has `set_reduce_scatter_unused_params`; for older versions, the gradients are set where FSDP reads them.
     """
     if hasattr(group, "set_reduce_scatter_unused_params"):
         group.set_reduce_scatter_unused_params(True, recurse=False)
         return
     state: Any = group._get_fsdp_state()._fsdp_param_group
-    if state is not None:  # it manages parameters itself
+    if state is not None:  # the module manages its parameters itself
         state.post_backward = partial(_with_zeros, state, state.post_backward)
 
 
@@ -218,10 +219,10 @@ def _with_zeros(group: Any, post_backward: Callable[..., None], *unused: Any) ->
 
 
 def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: Any) -> tuple[Any, Any]:
-    """Run a loop as one operation of an exported graph.
+    """Run a loop as a single operation of an exported graph.
 
-    `step(state, input)` returns the next state and an output, for each of `inputs`. The result is the last state and
-    the stacked outputs. Private in all versions (`torch._higher_order_ops.scan`).
+    For each of `inputs`, `step(state, input)` returns the next state and an output. Returns the last state and the
+    stacked outputs. The operation is private in all versions (`torch._higher_order_ops.scan`).
     """
     from torch._higher_order_ops.scan import scan as torch_scan
 

@@ -1,13 +1,13 @@
-"""Sampling of GPUs through NVML and of the host's processor.
+"""Sampling of GPUs through NVML, and of the host's processor.
 
-`python -m engine.gpus` prints one `engine.contract.devices.Snapshot` per line. NVML and CUDA calls can hang or crash
-natively, so three processes share the work:
+`python -m engine.gpus` prints one `engine.contract.devices.Snapshot` per line. Since calls of NVML and CUDA may hang or
+crash, three processes share the work:
 
-    watchdog (`__main__`, `watch`)            reads the processor, prints snapshots, always responds
-    reader   (`reader`, the modules of `nvml`)  calls NVML; killed and restarted when it stops responding
-    order    (`cuda_order`)                     asks CUDA once for its order of the GPUs, then exits
+watchdog (`__main__`, `watch`)              reads the processor, prints snapshots, and always responds
+reader   (`reader`, the modules of `nvml`)  calls NVML; is killed and restarted when it stops responding
+order    (`cuda_order`)                     asks CUDA once for its order of the GPUs, then exits
 
-`quantities` holds the names, units and texts that graphs, tables and exports share.
+`quantities` defines names, units and texts for graphs, tables and exports.
 
-Nothing here imports torch or Qt, and the watchdog never loads NVML.
+No module imports torch or Qt, and the watchdog never loads NVML.
 """

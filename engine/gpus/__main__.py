@@ -1,7 +1,7 @@
-"""Sampler process: `python -m engine.gpus` prints a snapshot of all devices per interval, one JSON line each.
+"""Sampler process: `python -m engine.gpus` prints a snapshot of all devices at regular intervals, as lines of JSON.
 
 With --listen, each line of standard input is an `engine.contract.devices.SnapshotRequest` that names the visible
-panels, and only their quantities are read.
+panels. Only quantities for these panels are read.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from engine.gpus.quantities import readings
 from engine.gpus.watch import NvmlWatch, Timeouts
 
 FIRST_SNAPSHOT_S = 0.12
-"""Seconds until the first snapshot, since the processor's load needs two readings of its clocks."""
+"""Seconds until the first snapshot: measuring the processor's load takes two readings."""
 POLL_INTERVAL_S = 0.5
-"""Seconds between checks of the parent and the reader while waiting for the next snapshot."""
+"""Seconds between checks of the parent and the reader."""
 FIRST_READING_WITH_RATES = 2
-"""Number of the first reading that has rates."""
+"""Number of the first reading that contains rates."""
 SINGLE_SNAPSHOT_TIMEOUT_S = 40.0
 """Timeout for a single snapshot, in seconds."""
 
 
 class Sampler:
-    """Sampler that produces snapshots until the parent exits. `close` stops its child processes.
+    """Sampler that takes snapshots until the parent exits; `close` stops its child processes.
 
-    With `basics`, only utilization, memory, power and temperature of the GPUs and their process ids are read.
+    With `basics`, it reads only utilization, memory, power and temperature of GPUs, and ids of processes on them.
     """
 
     def __init__(self, interval_s: float, timeouts: Timeouts | None = None, *, basics: bool = False) -> None:
@@ -59,13 +59,14 @@ class Sampler:
         self._changed.set()
 
     def snapshots(self, parent: Parent) -> Iterator[Snapshot]:
-        """Yield one snapshot immediately, one for each of NVML's first two answers, then one per interval.
+        """Yield snapshots until `parent` exits.
 
-        The generator ends when `parent` exits. A new request is answered immediately. If NVML answers, its reading is
-        directly followed by a snapshot, so that values are fresh.
+        The first one comes immediately, one more comes after each of NVML's first two answers, and then one per
+        interval. A new request is answered immediately. If NVML responds, a snapshot directly follows its reading, so
+        that values are fresh.
         """
         due = time.monotonic() + FIRST_SNAPSHOT_S
-        early = float("inf")  # from when on a new reading brings the next snapshot
+        early = float("inf")  # time from which a new reading leads to a snapshot at once
         sent_readings = 0
         request = self._request
         while parent.alive():
@@ -82,7 +83,7 @@ class Sampler:
                 self._poll_children(due)
 
     def once(self, parent: Parent) -> Snapshot:
-        """Return one snapshot as soon as NVML and CUDA have answered or timed out."""
+        """Return a snapshot as soon as NVML and CUDA have answered or timed out."""
         start = time.monotonic()
         while parent.alive():
             waited_s = time.monotonic() - start
@@ -112,7 +113,7 @@ class Sampler:
         self._order.close()
 
     def _poll_children(self, until: float) -> None:
-        """Poll the child processes as soon as one reports a change, or at the latest at `until`."""
+        """Poll the child processes when one of them reports a change, or at the latest at time `until`."""
         self._changed.wait(max(0.0, min(POLL_INTERVAL_S, until - time.monotonic())))
         self._changed.clear()
         self._watch.request(self._request)
@@ -140,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if history is not None:
                 history.add(snapshot.time, readings(snapshot))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # avoids an error from the flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # avoids an error when Python flushes at exit
     except KeyboardInterrupt:
         return 130
     finally:

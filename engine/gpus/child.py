@@ -1,4 +1,4 @@
-"""Child process that runs a Python module and exchanges lines with it, even if the child hangs forever."""
+"""Child process that runs a Python module and exchanges lines with this process, which never waits for it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MAX_LINES = 1000
 
 
 class LineChild:
-    """Child process `python -m module *arguments` whose output lines are collected by a thread.
+    """Child process `python -m module *arguments`, whose output lines a thread collects.
 
-    `changed` is set when a line has arrived or the child has exited. No method waits for the child, since SIGKILL doesn't end
-    a process that is stuck in a driver call.
+    `changed` is set when a line has arrived or the child has exited. No method waits for the child, since SIGKILL can't
+    stop a process that is stuck in a driver call.
     """
 
     def __init__(self, module: str, *arguments: str, changed: threading.Event) -> None:
@@ -44,7 +44,7 @@ class LineChild:
         return lines
 
     def send(self, line: bytes) -> None:
-        """Write a line to the child's standard input; do nothing if it has exited or its pipe is full."""
+        """Send a line to the child; do nothing if it has exited or its pipe is full."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line)

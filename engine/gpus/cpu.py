@@ -1,4 +1,4 @@
-"""Processor and memory of the host, through psutil."""
+"""State of the host's processor and memory, read with psutil."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import psutil
 from engine.contract.devices import Cpu
 
 TEMPERATURE_INTERVAL_S = 5.0
-"""Seconds between temperature readings, which read dozens of files on a large machine and change slowly."""
+"""Seconds between temperature readings, since they read dozens of files on large machines and change slowly."""
 
 MIN_LOAD_INTERVAL_S = 0.1
-"""Shortest interval, in seconds, for measuring a load, since the kernel counts processor time in ticks of 10 ms."""
+"""Minimum interval for measuring load in seconds, since the kernel counts processor time in ticks of 10 ms."""
 
 SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal")
-"""Linux drivers of processor temperature sensors, most common first."""
+"""Linux drivers for processor temperature sensors, most common first."""
 
 
 class CpuReader:
-    """Reader of the processor's load since the previous reading; the first reading measures since construction."""
+    """Reader of the processor's state, with the load since the previous reading, or since construction."""
 
     def __init__(self) -> None:
         self._name = cpu_name()
@@ -51,7 +51,7 @@ class CpuReader:
 
 
 def cpu_name() -> str:
-    """Return the vendor's name of the processor, or its architecture."""
+    """Return the processor's name from its vendor, or its architecture."""
     try:
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -63,7 +63,7 @@ def cpu_name() -> str:
 
 
 def _temperature_c() -> float | None:
-    """Return the highest temperature of the processor's sensors; None if there is none."""
+    """Return the highest temperature that the processor's sensors report, or None without sensors."""
     read = getattr(psutil, "sensors_temperatures", None)  # Linux and FreeBSD only
     try:
         sensors = read() if read else {}

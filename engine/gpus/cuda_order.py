@@ -1,7 +1,7 @@
 """CUDA's order of the GPUs: `python -m engine.gpus.cuda_order` prints their UUIDs as a JSON list.
 
-CUDA's default order is "fastest first", which NVML doesn't report. Therefore libcuda is called, in a separate process
-that creates no context and exits directly afterwards. It prints null if libcuda is missing or fails.
+CUDA orders GPUs by speed by default, which NVML does not report. Therefore a separate process calls libcuda, without
+creating a context, and exits directly afterwards. It prints null if libcuda is missing or fails.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILTERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
 class CudaOrder:
-    """Lookup of each GPU's CUDA index by UUID, once per set of GPUs, without blocking."""
+    """Non-blocking lookup of the GPUs' CUDA indices, which asks CUDA once per set of GPUs."""
 
     def __init__(self, changed: threading.Event, deadline_s: float = DEADLINE_S) -> None:
         self._changed = changed
@@ -39,11 +39,11 @@ class CudaOrder:
 
     @property
     def pending(self) -> bool:
-        """True while CUDA's answer is outstanding."""
+        """True while CUDA's answer is pending."""
         return self._child is not None
 
     def poll(self, gpus: Iterable[Gpu]) -> None:
-        """Read the answer if it has arrived; query CUDA if `gpus` contains a UUID that was not in an earlier query."""
+        """Read the answer if it has arrived, and ask CUDA again if `gpus` contains a UUID for the first time."""
         uuids = frozenset(gpu.uuid for gpu in gpus if not gpu.lost)
         if self._child is not None:
             self._read(self._child)
@@ -53,11 +53,11 @@ class CudaOrder:
             self._child = LineChild("engine.gpus.cuda_order", changed=self._changed)
 
     def with_cuda_index(self, gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-        """Return `gpus` with their CUDA index, or None for those that CUDA didn't list."""
+        """Return `gpus` with their CUDA indices, which are None for GPUs that CUDA has not listed."""
         return tuple(msgspec.structs.replace(gpu, cuda_index=self._index.get(gpu.uuid)) for gpu in gpus)
 
     def close(self) -> None:
-        """Kill the process if it hasn't answered."""
+        """Kill the process if it has not answered."""
         if self._child is not None:
             self._child.kill()
             self._child = None
@@ -74,10 +74,10 @@ class CudaOrder:
 
 
 def ask_cuda() -> list[str] | None:
-    """Return the UUIDs ("GPU-…") of CUDA's devices in its order; None if CUDA doesn't work.
+    """Return the UUIDs ("GPU-…") of CUDA's devices in its order; None if CUDA does not work.
 
-    Source: CUDA driver API, cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetUuid_v2. With MIG the last one returns the
-    UUID of an instance, which differs from that of the GPU.
+    Source: CUDA driver API, cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetUuid_v2. For a GPU with MIG, the last
+    function returns the UUID of an instance instead.
     """
     try:
         cuda = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
@@ -91,7 +91,7 @@ def ask_cuda() -> list[str] | None:
 
 
 def _uuid(cuda: ctypes.CDLL, get_uuid: Callable[..., int], ordinal: int) -> str:
-    """Return the UUID of one device, or "" if CUDA fails for it, so that the others keep their index."""
+    """Return the UUID of one device, or "" if CUDA reports an error for it."""
     device = ctypes.c_int()
     raw = (ctypes.c_ubyte * 16)()
     if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or get_uuid(ctypes.byref(raw), device):

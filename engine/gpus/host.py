@@ -1,4 +1,4 @@
-"""Processes of this host, through psutil."""
+"""Processes on this host, read with psutil."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Answer = TypeVar("Answer")
 
 PROC_PID_INIT_INO = 0xEFFFFFFC  # include/linux/proc_ns.h: the host's pid namespace
 MIN_LOAD_INTERVAL_S = 0.5
-"""Shortest interval, in seconds, for measuring a load, since the kernel counts processor time in ticks of 10 ms."""
+"""Minimum interval for measuring load in seconds, since the kernel counts processor time in ticks of 10 ms."""
 FORGET_AFTER_S = 60.0
 MAX_COMMAND_LENGTH = 300
 
 
 class HostProcess(NamedTuple):
-    """Facts about a process; None or empty if this user may not read them or the process has ended.
+    """Facts about a process; None or empty if this user may not read them or the process has exited.
 
-    `cpu_percent` is a percentage of one core since the previous reading, None at the first. `started` is in seconds since
-    the epoch. `ancestors` are pids, the parent first.
+    `cpu_percent` is the load since the previous reading in percent of one core, or None in the first reading. `started`
+    is in seconds since the epoch. `ancestors` are process ids, starting with the parent.
     """
 
     user: str | None = None
@@ -51,16 +51,16 @@ class _Reading:
 
 
 class HostProcesses:
-    """Reader of facts about processes: constant facts are read once, usage at each reading."""
+    """Reader of facts about processes, which reads constant facts only once."""
 
     def __init__(self) -> None:
         self._foreign = foreign_pids()
         self._readings: dict[int, _Reading] = {}
 
     def read(self, pid: int) -> HostProcess:
-        """Return the facts about `pid`, at most half a second old.
+        """Return the facts about `pid`, which are at most half a second old.
 
-        They are reused because one process may use eight GPUs.
+        Facts are reused for a short time, since one process may use eight GPUs.
         """
         if self._foreign:
             return UNKNOWN
@@ -78,7 +78,7 @@ class HostProcesses:
 
 
 def foreign_pids() -> bool:
-    """Return True if NVML's pids are those of another namespace, as in a container."""
+    """Return True if NVML's process ids belong to another namespace, as in a container."""
     if sys.platform != "linux":
         return False
     try:
@@ -88,9 +88,9 @@ def foreign_pids() -> bool:
 
 
 def _read(pid: int, before: _Reading, now: float) -> _Reading:
-    """Read `pid` at `now`.
+    """Read the facts about `pid` at time `now`.
 
-    A pid can be reused, so processes are equal only if their start times agree.
+    If the start time differs from that in `before`, the pid has been reused, and constant facts are read again.
     """
     try:
         process = psutil.Process(pid)
@@ -126,7 +126,7 @@ def _ancestors(process: psutil.Process) -> tuple[int, ...]:
 
 
 def _one_line(arguments: list[str]) -> str:
-    """Join a command line into one line of at most `MAX_COMMAND_LENGTH`; arguments may be whole scripts."""
+    """Join command-line arguments, which may be long scripts, into one line of at most `MAX_COMMAND_LENGTH`."""
     line = " ".join(" ".join(arguments).split())
     return line if len(line) <= MAX_COMMAND_LENGTH else f"{line[: MAX_COMMAND_LENGTH - 1]}…"
 

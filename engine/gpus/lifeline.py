@@ -1,4 +1,4 @@
-"""Exit of the sampler's processes together with their parent."""
+"""Detection of the parent's exit, so that the sampler's processes exit, too."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from engine.system import linux
 class Parent:
     """Parent of this process.
 
-    On Linux the kernel also signals this process when its parent exits, so that it exits even while blocked on a full
-    pipe. The kernel also sends the signal if only the parent *thread* that started this process exits, so the handler
-    checks that the parent process has exited. Create this object once, on the main thread.
+    On Linux, the kernel also signals this process when its parent exits, so that it exits even while it is blocked by a
+    full pipe. Since the kernel sends that signal even if only the parent's *thread* that has started this process
+    exits, the handler checks the parent process. Create this object once, on the main thread.
     """
 
     def __init__(self) -> None:
@@ -41,9 +41,9 @@ class Parent:
 
 
 def end_with_parent(on_line: Callable[[bytes], None] | None = None) -> None:
-    """Exit this process as soon as the parent exits or closes the pipe to standard input.
+    """Make this process exit as soon as the parent exits or closes the pipe to standard input.
 
-    This is for children of the watchdog, which are started from its main thread with a pipe as standard input.
+    It is meant for children of the watchdog, which are started from its main thread with a pipe as standard input.
     `on_line` is called with each line from the pipe, on a separate thread.
     """
     if sys.platform == "linux":  # SIGKILL exists on POSIX only
@@ -52,7 +52,7 @@ def end_with_parent(on_line: Callable[[bytes], None] | None = None) -> None:
 
 
 def read_lines(on_line: Callable[[bytes], None]) -> None:
-    """Call `on_line` with each line of standard input until it ends."""
+    """Call `on_line` with each line of standard input until it is closed."""
     rest = b""
     while data := os.read(0, 4096):
         *lines, rest = (rest + data).split(b"\n")

@@ -1,4 +1,4 @@
-"""Quantities and errors of a GPU: the lists behind graphs, tables, exports and alerts."""
+"""Quantities and errors of a GPU, as used in graphs, tables, exports and alerts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Quantity:
-    """One measurable quantity of a GPU.
+    """Measurable quantity of a GPU.
 
-    Values are in the basic unit (bytes, watts, …). `scale` converts them to `unit`, which is written with `digits`
-    decimals. `meaning` explains the number to users. `source` is the path of an attribute of `Gpu`, by default the id.
-    `limit` is the path of the upper end of its range, or a number.
+    Values are in the basic unit (bytes, watts, …). `scale` converts them to `unit`, with `digits` decimals. `meaning`
+    explains the quantity to users. `source` is the path of an attribute of `Gpu`, by default the id. `limit` is a
+    number, or the path of the attribute with the maximum.
     """
 
     id: str
@@ -40,12 +40,12 @@ class Quantity:
         return value
 
     def highest(self, gpu: Gpu) -> float | None:
-        """Return the upper end of the range; None if it is unknown."""
+        """Return the maximum of the range, or None if it is unknown."""
         limit: float | None = getattr(gpu, self.limit) if isinstance(self.limit, str) else self.limit
         return None if limit == math.inf else limit
 
     def write(self, value: float | None) -> str:
-        """Format `value`, given in the basic unit: "41.2 GiB"; a dash if unknown."""
+        """Format `value`, which is in the basic unit: "41.2 GiB"; a dash if unknown."""
         return "–" if value is None or math.isnan(value) else f"{value * self.scale:,.{self.digits}f} {self.unit}"
 
 
@@ -109,9 +109,9 @@ BY_ID = {quantity.id: quantity for quantity in QUANTITIES}
 
 
 def readings(snapshot: Snapshot) -> dict[str, dict[str, float | None]]:
-    """Return the values of all devices of a snapshot by UUID or "cpu" and quantity; a lost GPU has none.
+    """Return the values of all devices in a snapshot by UUID (or "cpu") and quantity; lost GPUs have none.
 
-    A processor's load is its utilization.
+    The utilization of a processor is its load.
     """
     cpu = snapshot.cpu
     of_cpu = {
@@ -136,7 +136,7 @@ THROTTLE_TEXTS = {
     "power_brake": "slowed by the power supply",
     "display_setting": "limited by a display's clock setting",
 }
-"""Explanations of the values of `Gpu.throttled`."""
+"""Explanations of throttle reasons in `Gpu.throttled`."""
 ALARMING = ("hardware_slowdown", "thermal", "hardware_thermal", "power_brake")
 """Throttle reasons that indicate a defect rather than normal operation."""
 
@@ -166,16 +166,16 @@ XID_WORDS = {
     143: "the GPU could not be initialized",
     154: "the driver says that the GPU must be reset or the machine restarted",
 }
-"""Common Xids, errors that NVIDIA's driver reports for a GPU, by number.
+"""Explanations of common Xids (errors that NVIDIA's driver reports for a GPU), by number.
 
-Source of the numbers and causes: NVIDIA's catalog, docs.nvidia.com/deploy/xid-errors.
+Source: NVIDIA's catalog, docs.nvidia.com/deploy/xid-errors.
 """
 
 PROGRAM_XIDS = (13, 31, 43, 45)
-"""Xids that are usually caused by a program's bug; all others indicate hardware, driver or cooling."""
+"""Xids that are usually caused by bugs in programs; all others are caused by hardware, driver or cooling."""
 
 
 def xid_words(number: int) -> str:
-    """Return the explanation of an Xid ("Xid 79: the GPU has fallen off the bus"), or only the number if it is rare."""
+    """Explain an Xid ("Xid 79: the GPU has fallen off the bus"), or return only its number if it is rare."""
     words = XID_WORDS.get(number)
     return f"Xid {number}: {words}" if words else f"Xid {number}"

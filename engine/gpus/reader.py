@@ -1,11 +1,11 @@
 """Process that calls NVML.
 
-`python -m engine.gpus.reader INTERVAL REDISCOVER [--only-basics] [--some-lost]` prints one `Reading` per INTERVAL
-seconds. Each line of standard input is a `SnapshotRequest`, which applies from then on.
+`python -m engine.gpus.reader INTERVAL REDISCOVER [--only-basics] [--some-lost]` prints one `Reading` every INTERVAL
+seconds. Each line of standard input is a `SnapshotRequest` for the following readings.
 
-It exits after a message when NVML can't be used, and when a GPU has been lost for REDISCOVER seconds, since only a new
-process can find it again; the watchdog starts one. With --some-lost, a GPU was lost before the process began, and NVML
-may no longer list it.
+It exits after a message if NVML can't be used. It also exits if a GPU has been lost for REDISCOVER seconds, since only
+a new process, which the watchdog starts, can find the GPU again. With --some-lost, a GPU was lost before the process
+started, and NVML may no longer list it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from engine.gpus.nvml.driver_files import denied_files
 from engine.gpus.nvml.nvml_reader import NvmlReader, NvmlUnavailable
 
 SECOND_READING_S = 0.25
-"""Seconds until the second reading, which is early because rates need two."""
+"""Seconds until the second reading, which comes early because rates need two readings."""
 
 
 class Requests:
-    """Latest request of the watchdog; `changed` is set when a new one arrives."""
+    """Latest request from the watchdog; `changed` is set when a new one arrives."""
 
     def __init__(self) -> None:
         self.current = SnapshotRequest()
@@ -41,7 +41,7 @@ class Requests:
 
 
 def main() -> int:
-    """Read until NVML fails or the watchdog exits. Every failure is reported as a `Reading`."""
+    """Print readings until NVML fails or the watchdog exits; every failure is reported as a `Reading`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the watchdog handles Ctrl+C
     requests = Requests()
     end_with_parent(requests.on_line)

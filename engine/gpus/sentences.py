@@ -1,4 +1,4 @@
-"""Texts about NVML's state, each with its remedy."""
+"""Texts about the state of NVML, with remedies."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def no_library(*, driver_loaded: bool, in_container: bool) -> str:
 
 
 def no_driver(*, driver_loaded: bool, in_container: bool) -> str:
-    """Return the text for a library that can't reach the driver, which in a container may still be loaded."""
+    """Return the text for an NVML library without a driver; in a container, the driver may still be loaded."""
     return NO_GPUS_IN_CONTAINER if driver_loaded and in_container else NO_DRIVER
 
 
 def no_permission(denied_files: Sequence[str]) -> str:
-    """Return the text for missing permissions, with the files that are known to cause it."""
+    """Return the text for missing permissions, with the files that cause it if known."""
     if not denied_files:
         return NO_PERMISSION
     return (
@@ -64,7 +64,7 @@ def no_permission(denied_files: Sequence[str]) -> str:
 
 
 def not_answering(silent_s: float) -> Nvml:
-    """Return the state after `silent_s` seconds without an answer."""
+    """Return the state for a reader that has been silent for `silent_s` seconds."""
     return Nvml(
         "not_answering",
         f"NVML is not answering (for {silent_s:.0f} s): the values shown are the last known ones, and "
@@ -73,7 +73,7 @@ def not_answering(silent_s: float) -> Nvml:
 
 
 def crashed(cause: str) -> Nvml:
-    """Return the state after a crash of the reader; `cause` is a text such as "SIGABRT"."""
+    """Return the state for a reader that has crashed; `cause` is a text such as "SIGABRT"."""
     return Nvml(
         "error",
         f"NVML crashed ({cause}): the values shown are the last known ones, and Footplate keeps trying; "
@@ -82,5 +82,5 @@ def crashed(cause: str) -> Nvml:
 
 
 def failed(detail: str) -> tuple[NvmlStatus, str]:
-    """Return status and text of any other NVML error; `detail` is NVML's own message."""
+    """Return status and text for any other NVML error; `detail` is NVML's own message."""
     return "error", f"NVML reported an error ({detail}): Footplate keeps trying; if this lasts, run nvidia-smi."

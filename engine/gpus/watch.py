@@ -22,27 +22,25 @@ class Timeouts:
     """Timeouts for NVML, in seconds."""
 
     silent_s: float = 5.0
-    """Time without an answer after which the user is notified, and a reader that has answered before is replaced."""
+    """Time without an answer before the user is notified, and a reader that has answered before is replaced."""
     first_s: float = 30.0
-    """Time without an answer after which a new reader is replaced; without persistence mode, each GPU takes a second or
-    two.
-    """
+    """Time without an answer before a new reader is replaced; waking GPUs takes a second or two each."""
     retry_s: float = 30.0
-    """Pause before the next attempt when NVML can't be used, for example without a loaded driver."""
+    """Pause between attempts while NVML can't be used, for example without a loaded driver."""
     rediscover_s: float = 60.0
-    """Time between searches for a lost GPU."""
+    """Interval between searches for a lost GPU."""
     back_off_s: float = 1.0
     """Pause after the first hang or crash; each further one doubles it."""
     stable_s: float = 60.0
-    """Time of regular answers after which earlier failures are forgotten."""
+    """Duration of regular answers after which earlier failures no longer count."""
 
 
 class NvmlWatch:
     """Latest state from NVML, robust against hangs and crashes of the process that calls it.
 
-    `nvml`, `gpus` and `topology` are the latest values; GPUs keep their rows once listed. `call_s` is the duration of NVML's
-    calls. `readings` counts the reader's messages. `has_status` becomes True with the first result, good or bad. With `basics`
-    the reader reads basic quantities only.
+    `nvml`, `gpus` and `topology` are the latest values; once listed, a GPU keeps its row. `call_s` is the time that
+    NVML's calls took. `readings` counts the reader's messages. `has_status` becomes True with the first result, even a
+    failure. With `basics`, the reader reads basic quantities only.
     """
 
     def __init__(
@@ -70,7 +68,7 @@ class NvmlWatch:
         self._silent_since: float | None = None
 
     def poll(self) -> None:
-        """Process the reader's messages, and start or replace it if necessary. Never blocks."""
+        """Process the reader's messages, and start or replace the reader if necessary; never block."""
         now = time.monotonic()
         if self._child is None:
             if self.has_status and self.nvml.status == "not_answering":
@@ -97,7 +95,7 @@ class NvmlWatch:
                 self._child.send(_encoded(request))
 
     def close(self) -> None:
-        """Kill the reader, without waiting for one that is stuck in a driver call."""
+        """Kill the reader without waiting, since it may be stuck in a driver call."""
         if self._child is not None:
             self._child.kill()
             self._child = None
@@ -120,7 +118,7 @@ class NvmlWatch:
         try:
             reading = msgspec.json.decode(line, type=Reading)
         except msgspec.DecodeError:
-            return  # the driver's library may print, too
+            return  # the driver's library may print lines of its own
         self.readings += 1
         self._last_line = self._silent_since = now
         self._answered = True
@@ -133,7 +131,7 @@ class NvmlWatch:
             self._failures = 0
 
     def _with_earlier_xids(self, gpu: Gpu) -> Gpu:
-        """Add the Xids of earlier readers, since each one knows only its own."""
+        """Add the Xids that earlier readers have reported, since each reader knows only those of its time."""
         earlier = self._earlier_xids.get(gpu.uuid)
         return msgspec.structs.replace(gpu, xids=(*earlier, *gpu.xids)[-MAX_XIDS:]) if earlier else gpu
 
@@ -143,7 +141,7 @@ class NvmlWatch:
         if cause is not None or not self._answered:
             self._set_status(sentences.crashed(cause or "it exited without reporting an error"))
             self._fail(now)
-        elif self.nvml.status == "ok":  # it exited to search for a lost GPU
+        elif self.nvml.status == "ok":  # the reader has exited so that a new one searches for a lost GPU
             self._start_at = now + self._timeouts.back_off_s
         else:
             self._start_at = now + self._timeouts.retry_s
@@ -159,13 +157,13 @@ class NvmlWatch:
         self._failures += 1
 
     def _killed_has_exited(self) -> bool:
-        """Return True if the killed reader has exited; a new one would block on the same driver call."""
+        """Return True if the killed reader has exited; before that, a new one would hang in the same driver call."""
         if self._killed is not None and self._killed.has_ended():
             self._killed = None
         return self._killed is None
 
     def _report_silence(self, now: float) -> None:
-        """Report the time since NVML's last answer to any reader."""
+        """Update the status with the time since NVML's last answer."""
         since = now if self._silent_since is None else self._silent_since
         self._set_status(sentences.not_answering(max(0.0, now - since - self._interval_s)))
 
@@ -177,8 +175,8 @@ class NvmlWatch:
 def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """Merge the GPUs `listed` now with those `known` before; missing ones become lost rows in their old position.
 
-    A MIG instance that is missing although its GPU is listed was removed, not lost. A GPU that a new reader finds lost
-    takes over its earlier row, if present is one.
+    If a MIG instance is missing although its GPU is listed, it was removed, not lost. If a new reader reports a GPU as
+    lost, the GPU's earlier row, if any, is kept.
     """
     now = time.time()
     known = tuple(gpu for gpu in known if not gpu.uuid.startswith(UNKNOWN_UUID))
@@ -198,7 +196,7 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
 
 
 def _with_earlier_rows(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
-    """Return the rows in `listed`, with the earlier row in place of a lost GPU without values."""
+    """Return the rows in `listed`, but with the earlier row for a lost GPU without values."""
     uuids = {gpu.uuid for gpu in listed}
     same = {gpu.uuid: gpu for gpu in known}
     missing = {gpu.nvml_index: gpu for gpu in known if gpu.uuid not in uuids and gpu.mig is None}

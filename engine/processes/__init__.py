@@ -1,1 +1,1 @@
-"""Child processes: the workers of a run or another task, their start, watchdog and shutdown, and helpers for them."""
+"""Child processes: workers of a run or of other work, their start, watchdog and shutdown, and helpers."""

@@ -1,4 +1,4 @@
-"""Failures of workers: their description, and the choice of the one that caused the others."""
+"""Descriptions of worker failures, and the choice of the failure that caused the others."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PEER_LOST = re.compile(
 )
 
 CERTAIN, LIKELY, FOLLOWING = 0, 1, 2
-"""Weights of failures: certainly the cause, probably the cause, or possibly a consequence of another failure."""
+"""Weights of failures: certainly the cause, probably the cause, or possibly a consequence of another one."""
 
 
 class Failure(NamedTuple):
-    """Failure of a rank with its weight; the failure with the lowest weight is the cause."""
+    """Failure of a rank with its weight; the cause is the failure with the lowest weight."""
 
     event: Failed
     weight: int
@@ -56,17 +56,18 @@ def log_tail(log: Path) -> str:
 
 
 def weight(event: Failed) -> int:
-    """Return the weight of a failure that a rank reports.
+    """Return the weight of a failure that a rank has reported.
 
-    A lost connection is mostly a consequence of another's death.
+    A lost connection is usually a consequence of the death of another rank.
     """
     return FOLLOWING if event.kind == "fault" and _PEER_LOST.search(event.cause) else LIKELY
 
 
 def weight_of_death(event: Failed, exit_code: int) -> int:
-    """Return the weight of a worker's death that it did not report.
+    """Return the weight of an unreported death of a worker.
 
-    A signal is the cause, except for SIGABRT, with which NCCL's watchdog ends a process when another rank is gone.
+    A signal counts as the cause, except for SIGABRT, with which NCCL's watchdog stops a process when another rank is
+    gone.
     """
     if exit_code < 0 and -exit_code != signal.SIGABRT:
         return CERTAIN
@@ -74,5 +75,5 @@ def weight_of_death(event: Failed, exit_code: int) -> int:
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that caused the others: the one with the lowest weight, or the earliest of these."""
+    """Return the failure that caused the others: the one with the lowest weight, or the earliest of several."""
     return min(failures, key=lambda failure: failure.weight)

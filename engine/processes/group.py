@@ -1,4 +1,4 @@
-"""Group of workers that are started, watched, and stopped together."""
+"""Group of workers that start and stop together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from engine.system import plugins
 from engine.system.private_network import PrivateNetwork
 
 SETTLE_S = 0.5
-"""Seconds to wait for the cause of a failure that may be a consequence of another."""
+"""Seconds to wait for the cause after a failure that may be a consequence."""
 LINGER_S = 10.0
 """Seconds for workers to exit after their last message."""
 PRIVATE = "The ranks are connected by a private network, which other users of this machine can't reach."
@@ -34,15 +34,15 @@ SHARED = "The ranks are connected by the machine's own loopback interface, since
 UVM_DEVICE = "/dev/nvidia-uvm"
 _TICK_S = 0.05
 _NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine", "lost_gpu")
-"""Kinds of failure after which the other ranks can't continue, since they wait for the failed one."""
+"""Kinds of failure after which other ranks can't save their state, since they wait for the failed rank."""
 
 
 class Group:
-    """Workers of one attempt. The group passes their events to `on_event`, and stops all of them when one fails.
+    """Workers of one attempt, which are all stopped when one of them fails; `on_event` is called with their events.
 
     Args:
-        following_s: Seconds to wait for the cause if all failures may be consequences of another one.
-        in_doubt: Returns True while the cause may still follow after that.
+        following_s: Seconds to wait for the cause if all known failures may be consequences.
+        in_doubt: Returns True if the cause may still arrive after that time.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Group:
     ) -> None:
         self.workers: list[Worker] = []
         self.failure: Failed | None = None
-        """Cause of the group's failure, which is reported once."""
+        """Failure that caused the others; it is reported once."""
         self.holds_unsaved_state = False
         """True if the final state could not be written to disk."""
         self._on_event = on_event
@@ -71,7 +71,7 @@ class Group:
         self._all_silent_at: float | None = None
 
     def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:
-        """Start a worker for each of `specs`, which runs `function`; see `WorkerProcess`."""
+        """Start a worker for each of `specs` that runs `function`; see `WorkerProcess`."""
         network = self._open_network(specs, fork=fork)
         for spec in specs:
             self._add(WorkerProcess(spec, function, fork=fork, network=network))
@@ -80,7 +80,7 @@ class Group:
         self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
 
     def _open_network(self, specs: Sequence[WorkerSpec], *, fork: bool) -> PrivateNetwork | None:
-        """Return the network for ranks that connect to each other, and log whether it is private."""
+        """Return a private network for ranks that connect to each other, if possible, and log if it is private."""
         if sys.platform != "linux" or len(specs) < 2 or specs[0].rendezvous in ("", BY_ENVIRONMENT):
             return None
         network = None
@@ -94,7 +94,7 @@ class Group:
         return network
 
     def adopt(self, workers: Sequence[Worker]) -> None:
-        """Add workers that were started elsewhere, by rank."""
+        """Add workers that were started elsewhere, in the order of their ranks."""
         for worker in workers:
             self._add(worker)
         self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
@@ -107,13 +107,13 @@ class Group:
 
     @property
     def is_ending(self) -> bool:
-        """True if the group needs frequent polling, since exits don't wake the selector."""
+        """True if the group must be polled often, because exits of workers don't wake the selector."""
         is_any_done = any(worker.done is not None or worker.channel is None for worker in self.workers)
         return is_any_done or self._shutdown is not None or bool(self._failures)
 
     @property
     def is_gone(self) -> bool:
-        """True if no worker is left and all messages have been passed on."""
+        """True if all workers have exited and all their messages have been processed."""
         if self._failures and self.failure is None:
             return False
         if not self.workers:
@@ -136,7 +136,7 @@ class Group:
 
     @property
     def best(self) -> WorkerDone | None:
-        """Last message of the worker that knows the best metrics, or None."""
+        """Last message of the worker that reports the best metrics, or None."""
         return next((worker.done for worker in self.workers if worker.done is not None and worker.done.best), None)
 
     @property
@@ -146,7 +146,7 @@ class Group:
 
     @property
     def stuck(self) -> set[int]:
-        """Ranks that survived SIGKILL without having finished, for example in a call of the GPU driver."""
+        """Ranks that survived SIGKILL before they had finished, for example in a call of the GPU driver."""
         stuck = self._shutdown.stuck if self._shutdown is not None else set()
         return {worker.rank for worker in self.workers if worker.rank in stuck and worker.done is None}
 
@@ -161,22 +161,22 @@ class Group:
             worker.send(command)
 
     def stop(self, message: Stop | Pause) -> None:
-        """Stop in an orderly way: finish the current step and save the state."""
+        """Ask the workers to finish their current step and save their state."""
         if self._shutdown is None:
             self._shutdown = Shutdown(self.workers, STOP_S, message)
 
     def save_elsewhere(self, command: SaveElsewhere) -> None:
-        """Send the command, and give a group that is stopping time for it."""
+        """Send the command to the workers; if they are stopping, give them more time for it."""
         self.send(command)
         self.extend()
 
     def extend(self) -> None:
-        """Give a group that is stopping more time, unless `escalate` was called."""
+        """Give stopping workers more time, unless `escalate` was called."""
         if self._shutdown is not None:
             self._shutdown.extend(STOP_S)
 
     def escalate(self) -> None:
-        """Stop waiting for an orderly end."""
+        """Stop workers by force that have not exited yet."""
         if self._shutdown is not None:
             self._shutdown.escalate()
             self._shutdown.step()
@@ -193,11 +193,11 @@ class Group:
             self._on_event(LogLine(text=event.cause, level="error", rank=event.rank))
 
     def watch(self) -> None:
-        """Handle exits, hangs and failures; call often, until `is_gone`."""
+        """Handle exits, hangs and failures of workers; call this often until `is_gone`."""
         for worker in self.workers:
             if worker.poll() is None:
                 continue
-            while worker.channel is not None:  # messages from before its death
+            while worker.channel is not None:  # read the messages that it sent before its exit
                 self._receive(worker)
             if (worker.done is None or worker.exit_code != 0) and not worker.because_of_another:
                 self._on_death(worker)
@@ -211,7 +211,7 @@ class Group:
             self._shutdown.step()
 
     def _is_settled(self) -> bool:
-        """Return True once the cause is among the known failures."""
+        """Return True once the cause is certain to be among the known failures."""
         seconds = time.monotonic() - self._failures[0][0]
         if min(failure.weight for _, failure in self._failures) < failures.FOLLOWING:
             return seconds > SETTLE_S
@@ -227,7 +227,7 @@ class Group:
             self._on_event(event)
 
     def _stopped_pid(self, rank: int) -> int | None:
-        """Return the pid of a worker that a signal has stopped, or None; a stop by a debugger doesn't count."""
+        """Return the pid of a worker that a signal has suspended, or None; suspension by a debugger does not count."""
         pid = self.workers[rank].pid
         if not pid:
             return None
@@ -244,7 +244,7 @@ class Group:
             self.fail(event, failures.weight_of_death(event, worker.exit_code))
 
     def _report_cause(self) -> None:
-        """Report the cause, log its consequences, and stop the other workers."""
+        """Report the cause, log the other failures, and stop the remaining workers."""
         root = failures.root_cause([failure for _, failure in self._failures])
         self.failure = root.event
         self._on_event(root.event)
@@ -259,7 +259,7 @@ class Group:
             self._shutdown = Shutdown(self.workers, FAILED_S, Stop())
 
     def _kill_lingering(self) -> None:
-        """Stop workers that have finished but don't exit, for example because of a library's thread."""
+        """Stop workers that have finished but do not exit, for example because of a library's thread."""
         if self._shutdown is not None or not self.workers or any(w.channel is not None for w in self.workers):
             return
         now = time.monotonic()
@@ -301,7 +301,7 @@ class Group:
 
 
 def shared_network_reason(specs: Sequence[WorkerSpec], *, fork: bool) -> str:
-    """Return why the ranks that start here must stay in the machine's network, "" if they need it for nothing."""
+    """Return the reason why local ranks must use the machine's network, or "" if a private one suffices."""
     job = specs[0].job
     if len(specs) < specs[0].world_size:
         return "other processes have started other ranks"
@@ -317,7 +317,7 @@ def shared_network_reason(specs: Sequence[WorkerSpec], *, fork: bool) -> str:
 
 
 def can_start_cuda() -> bool:
-    """Return True if CUDA can start without nvidia-modprobe, a setuid program, which has no power in user namespaces."""
+    """Return True if CUDA can start without nvidia-modprobe, a setuid program that has no effect in user namespaces."""
     try:
         os.close(os.open(UVM_DEVICE, os.O_RDWR))
     except OSError:
@@ -328,12 +328,12 @@ def can_start_cuda() -> bool:
 def run_workers(
     specs: Sequence[WorkerSpec], function: str, on_event: Callable[[AnyEvent], object], *, seconds: float = math.inf
 ) -> Failed | None:
-    """Run `function` (see `WorkerProcess`) for each of `specs` to the end, and return the failure if there is one.
+    """Run `function` (see `WorkerProcess`) for each of `specs`, and return the failure, if any.
 
-    Any exception, such as KeyboardInterrupt, kills the workers.
+    Exceptions, such as KeyboardInterrupt, kill the workers.
 
     Raises:
-        TimeoutError: The workers take longer than `seconds`.
+        TimeoutError: The workers have not finished within `seconds`.
     """
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:

@@ -1,4 +1,4 @@
-"""Slow imports, done once in a parent process so that workers forked from it have the modules immediately."""
+"""Slow imports in a parent process, so that forked workers have these modules immediately."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ LIGHT = ("torch", "torchvision", "engine.training.worker")
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.pipelining")
 """Additional modules for several workers; DistributedDataParallel imports torch._dynamo, which takes over a second."""
 SOME = ("timm", "segmentation_models_pytorch")
-"""Modules for the models of some jobs; they take over half a second, for which a waiting parent has time."""
+"""Modules that some models need; importing them takes over half a second, which a waiting parent can spare."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def modules_for(world_size: int) -> tuple[str, ...]:
-    """Return the modules that `world_size` workers need."""
+    """Return the modules that are needed by `world_size` workers."""
     return LIGHT + DISTRIBUTED if world_size > 1 else LIGHT
 
 
 def import_all(names: Sequence[str]) -> None:
-    """Import modules without leaving a thread behind, so that the process can fork."""
+    """Import modules without starting a lasting thread, so that the process can still fork."""
     compile_cache.use_private_folders()
     # Loading numpy starts the threads of OpenBLAS, unless the environment limits them to one.
     before = os.environ.get(_BLAS_THREADS)
@@ -40,13 +40,13 @@ def import_all(names: Sequence[str]) -> None:
         os.environ.pop(_BLAS_THREADS)
         if before is not None:
             os.environ[_BLAS_THREADS] = before
-    # Modules live as long as the process: frozen, their pages stay shared after a fork.
+    # Modules are never freed. If the garbage collector ignores them, their pages stay shared after a fork.
     gc.collect()
     gc.freeze()
 
 
 class ImportThread:
-    """Thread that imports modules. When it ends, `done` becomes readable and `fault` holds the problem."""
+    """Thread that imports modules; at its end, `done` becomes readable, and `fault` is set if an import has failed."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.done, self._end = socket.socketpair()
@@ -56,7 +56,7 @@ class ImportThread:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the thread, after which the process may fork."""
+        """Wait for the thread; afterwards, the process may fork."""
         self._thread.join()
         self.done.close()
         self._end.close()

@@ -1,4 +1,4 @@
-"""Child process that prints JSON objects, one per line, read in the loop of a selector."""
+"""Child process that prints lines of JSON, which are read in a selector's loop."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
 
 STOP_S = 2.0
-"""Seconds within which the child must exit after SIGTERM."""
+"""Seconds for the child to exit after SIGTERM."""
 KILL_S = 2.0
-"""Seconds to wait after SIGKILL, which a process stuck in a driver call survives."""
+"""Seconds to wait after SIGKILL, since a process that is stuck in a driver call survives it."""
 _CHUNK_BYTES = 1 << 16
 
 
@@ -26,9 +26,9 @@ class LineChild:
     """Child process ``python -m`` with `arguments`.
 
     Args:
-        on_line: Callback for each line; may raise msgspec.DecodeError.
-        on_end: Callback for the end of the output, with a problem if it is invalid, else "".
-        quiet: Discard the child's stderr.
+        on_line: Called with each line; may raise msgspec.DecodeError.
+        on_end: Called at the end of the output, with "" or the error that made a line invalid.
+        quiet: True to discard the child's standard error.
 
     Raises:
         OSError: The process can't be started.
@@ -101,7 +101,7 @@ class LineChild:
 
 
 def _forward(pipe: IO[bytes], target: socket.socket) -> None:
-    """Copy lines from a pipe to a socket in a thread, since selectors on Windows accept only sockets."""
+    """Copy lines from a pipe to a socket in a thread, because selectors on Windows accept only sockets."""
 
     def forward() -> None:
         with target, pipe:

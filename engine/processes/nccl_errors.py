@@ -1,4 +1,4 @@
-"""Errors of NCCL and of machines with several GPUs: their meaning, and if a restart can help.
+"""Errors of NCCL and of machines with several GPUs, with their meanings, and whether a restart can help.
 
 Sources: the texts of NCCL's warnings, which torch adds after "Last error:", and NVIDIA's NCCL and fabric manager
 documentation (Troubleshooting).
@@ -14,10 +14,10 @@ class NcclError(NamedTuple):
     """Meaning of an error.
 
     Attributes:
-        pattern: Pattern for a part of the error's text.
+        pattern: Pattern that matches a part of the error's text.
         meaning: Cause and remedy, in full sentences.
         can_pass: True if a restart may help.
-        only_nccl: True if the text has this meaning only in an error of NCCL.
+        only_nccl: True if the pattern applies only to errors of NCCL.
     """
 
     pattern: re.Pattern[str]
@@ -94,24 +94,24 @@ ERRORS = (
         can_pass=True,
     ),
 )
-"""Known errors; the first one that matches is used."""
+"""Known errors, of which the first match counts."""
 
 _LAST = re.compile(r"Last error:\s*(.+)", re.IGNORECASE | re.DOTALL)
 
 
 def known_error(text: str) -> NcclError | None:
-    """Return the meaning of an error with this text; None if it is unknown."""
+    """Find the meaning of an error by its text; return None if it is unknown."""
     is_nccl = is_nccl_error(text)
     return next((each for each in ERRORS if (is_nccl or not each.only_nccl) and each.pattern.search(text)), None)
 
 
 def is_nccl_error(text: str) -> bool:
-    """Return True for an error raised by NCCL or by torch's watchdog for it."""
+    """Return True if the error was raised by NCCL, or by torch's watchdog for NCCL."""
     return "nccl" in text.lower()
 
 
 def last_error(text: str) -> str:
-    """Return NCCL's description of an error, which torch puts at the end of its text, or else the first line."""
+    """Return NCCL's description at the end of an error's text, or else the first line."""
     found = _LAST.search(text)
     lines = (found[1] if found and found[1].strip() else text).strip().splitlines()
     return lines[0].strip() if lines else "no further details"

@@ -1,4 +1,4 @@
-"""Child process that carries out the order on its standard input (see `engine.contract.messages`)."""
+"""Child process that executes the order on its standard input (see `engine.contract.messages`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CarryOut = Callable[[Any, Callable[[Any], None]], object]
 
 
 class OrderError(Exception):
-    """Error: an order can't be carried out. `problems` state reasons and remedies."""
+    """Error for an order that can't be executed; `problems` has the reasons and remedies."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(" ".join(map(str, problems)))
@@ -32,24 +32,24 @@ class OrderError(Exception):
 
 
 def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
-    """Read the order, print the messages and the result of `carry_out(order, send)` as JSON lines, and exit.
+    """Read the order, print messages and the result of `carry_out(order, send)` as JSON lines, and exit.
 
     Ctrl+C, SIGTERM and the exit of the parent raise KeyboardInterrupt in `carry_out`, but only once, so that its
-    cleanup is not interrupted. After that, or when nobody reads the output any more, the process exits immediately.
+    cleanup is not interrupted. After that, and when the output is closed, the process exits immediately.
 
     Args:
         name: Name of the process in ps.
         order: Type of the order.
-        carry_out: Function of the order and of a function that sends a message. Raises OrderError.
+        carry_out: Executes an order; its second argument is a function that sends a message. May raise OrderError.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     linux.signal_at_parents_death(signal.SIGTERM)
     if not _has_reader(1):
-        os._exit(INTERRUPTED)  # the parent has ended during the imports
+        os._exit(INTERRUPTED)  # the parent has exited during the imports
     linux.name_process(name)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a model file prints is no answer
+    os.dup2(2, 1)  # keep output of model files out of the answers
 
     def send(message: Any) -> None:
         answers.write(msgspec.json.encode(message) + b"\n")
@@ -58,12 +58,12 @@ def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
     try:
         send(_answer(order, carry_out, send))
     except (KeyboardInterrupt, BrokenPipeError):
-        os._exit(INTERRUPTED)  # at once: neither waits for threads nor flushes into a closed pipe
+        os._exit(INTERRUPTED)  # do not wait for threads or flush into a closed pipe
     exit_now(0)
 
 
 def _has_reader(fd: int) -> bool:
-    """Return False for a pipe that nobody reads any more, as far as the system tells."""
+    """Return False if the reading end of a pipe has been closed, as far as the system can tell."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()

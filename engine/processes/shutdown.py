@@ -1,4 +1,4 @@
-"""Shutdown of workers: a message, then SIGTERM to the process group, then SIGKILL, each with a deadline."""
+"""Shutdown of workers: first a message, then SIGTERM, then SIGKILL, each with a time limit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from engine.contract.protocol import Pause, Stop
 from engine.processes.worker_process import Worker
 
 STOP_S = 120.0
-"""Seconds to finish the current step and save the last state after the user stops the run."""
+"""Seconds for a worker to finish its step and save its state after the user has stopped the run."""
 FAILED_S = 2.0
-"""Seconds for an orderly end after another rank's failure; a rank that waits in a collective can't react."""
+"""Seconds for an orderly exit after the failure of another rank; ranks that wait in a collective can't react."""
 TERM_S = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 KILL_S = 30.0
-"""Seconds after SIGKILL until a worker is given up, since a process stuck in a driver call survives it."""
+"""Seconds after SIGKILL until a worker counts as stuck, since a process in a driver call survives SIGKILL."""
 
 
 class Stage(IntEnum):
@@ -30,11 +30,11 @@ class Stage(IntEnum):
 
 
 class Shutdown:
-    """Shutdown of `workers`; call `step` often until all have ended.
+    """Shutdown of `workers`; call `step` often until all have exited.
 
-    Without a `message`, the workers have nothing left to do and are killed immediately. SIGKILL may interrupt the
-    writing of a checkpoint, in which case the previous one remains. `forced` are the ranks that got a signal, `stuck`
-    those that survived SIGKILL.
+    Without a `message`, workers have nothing to save and are killed immediately. If SIGKILL interrupts the writing of a
+    checkpoint, the previous checkpoint remains. `forced` has the ranks that received a signal, and `stuck` those that
+    survived SIGKILL.
     """
 
     def __init__(self, workers: Sequence[Worker], orderly_s: float, message: Stop | Pause | None) -> None:
@@ -49,17 +49,17 @@ class Shutdown:
                 worker.send(message)
 
     def escalate(self, within_s: float = 0.0) -> None:
-        """Shorten the time for an orderly end."""
+        """Reduce the time for an orderly exit to `within_s` from now."""
         if self._stage is Stage.MESSAGE:
             self._deadline = min(self._deadline, time.monotonic() + within_s)
 
     def extend(self, by_s: float) -> None:
-        """Allow an orderly end at least `by_s` from now."""
+        """Extend the time for an orderly exit to at least `by_s` from now."""
         if self._stage is Stage.MESSAGE:
             self._deadline = max(self._deadline, time.monotonic() + by_s)
 
     def step(self) -> None:
-        """Start the next stage if its time has come."""
+        """Start the next stage if it is due."""
         alive = [worker for worker in self._workers if worker.poll() is None]
         now = time.monotonic()
         if not alive or now < self._deadline:
@@ -76,7 +76,7 @@ class Shutdown:
 
 
 def kill_all(workers: Sequence[Worker]) -> None:
-    """Kill all workers and wait for their exit, at most `KILL_S`."""
+    """Kill all workers and wait up to `KILL_S` for their exit."""
     for worker in workers:
         worker.kill(hard=True)
     deadline = time.monotonic() + KILL_S
@@ -88,7 +88,7 @@ def kill_all(workers: Sequence[Worker]) -> None:
 
 
 def give_up(worker: Worker) -> None:
-    """Treat a worker that survives SIGKILL as exited."""
+    """Treat a worker that has survived SIGKILL as exited."""
     if worker.exit_code is None:
         print(f"Rank {worker.rank} (pid {worker.pid}) survived SIGKILL and is left behind.", flush=True)
         worker.exit_code = -getattr(signal, "SIGKILL", 9)

@@ -1,4 +1,4 @@
-"""Detection of ranks that hang, from their messages and their silence."""
+"""Detection of hanging ranks, based on their messages and their silence."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from engine.contract.events import Failed, Warned
 from engine.contract.worker import Heartbeat, ThreadState
 
 GAP_S = 2.0
-"""Seconds between two checks above which the supervisor itself was delayed, which isn't the ranks' fault."""
+"""Seconds between two checks from which on the supervisor itself counts as delayed, which is not the ranks' fault."""
 STEADY_S = 3.0
-"""Longest interval between two messages of a rank that is alive."""
+"""Maximum interval between messages of a rank that responds."""
 PATIENCE = 10.0
-"""Factor on the limits for a rank that reads images, prepares or saves, since a slow disk isn't a failure.
+"""Factor on the limits for ranks that read images, prepare or save, since a slow disk is not a failure.
 
-It also applies to a rank that nobody waits for.
+It also applies to a rank for which no other rank waits.
 """
 
 
@@ -23,12 +23,12 @@ It also applies to a rank that nobody waits for.
 class Limits:
     """Seconds after which a rank counts as hanging.
 
-    - `silent`: no message while other ranks send some.
-    - `silent_preparing`: the same before training, when imports and user code may hold the interpreter.
-    - `silent_warning`: no message from any rank.
-    - `stopped`: stopped by a signal.
-    - `stuck`: no progress although all ranks are alive, or `stuck_steps` times the longest step if that is longer.
-    - `first_step`: the same before a step was timed, and before a worker's first message.
+    - `silent`: without a message, while other ranks send some.
+    - `silent_preparing`: the same before the training, when imports and user code may block the interpreter.
+    - `silent_warning`: without a message from any rank.
+    - `stopped`: suspended by a signal.
+    - `stuck`: without progress although all ranks respond; or `stuck_steps` times the longest step, if that is longer.
+    - `first_step`: the same before a step has been timed, and before the first message of a worker.
     """
 
     silent: float = 10.0
@@ -45,7 +45,7 @@ LIMITS = Limits()
 
 @dataclass(slots=True)
 class _Rank:
-    """Times of a rank's last message and of the first one after the last silence, and since when it was stopped."""
+    """State of a rank: times of its last message, the first message after a silence, and its suspension."""
 
     last_message_at: float
     steady_since: float
@@ -55,29 +55,29 @@ class _Rank:
     stopped_at: float | None = None
 
     def seconds(self, now: float) -> float:
-        """Return the seconds since its current activity began."""
+        """Return the seconds since the rank's current activity began."""
         return self.heartbeat.seconds + now - self.heartbeat_at if self.heartbeat is not None else 0.0
 
     @property
     def standing(self) -> ThreadState:
-        """State determined from its stack, or derived from its activity if no stack was inspected."""
+        """State of the rank's main thread according to its stack or, if that was not inspected, its activity."""
         assert self.heartbeat is not None
         by_activity: dict[str, ThreadState] = {"data": "reading", "agree": "waiting"}
         return self.heartbeat.thread_state or by_activity.get(self.heartbeat.activity, "")
 
     @property
     def description(self) -> str:
-        """Activity and location, to follow the rank's name."""
+        """Activity and code location, worded to follow the rank's name."""
         assert self.heartbeat is not None
         location = f", in {self.heartbeat.location}" if self.heartbeat.location else ""
         return f"has been {_activity(self.heartbeat)}{location}"
 
 
 class HangWatch:
-    """Watchdog over the ranks of one run.
+    """Watchdog for the ranks of one run.
 
-    Times are measured by a monotonic clock that pauses while the machine sleeps. `stopped_pid` returns the pid of a
-    rank's process if a signal has stopped it.
+    Times come from a monotonic clock that pauses while the machine sleeps. `stopped_pid` returns the pid of a rank's
+    process if a signal has suspended it.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class HangWatch:
         self._ranks.pop(rank, None)
 
     def check(self, now: float) -> Failed | Warned | None:
-        """Return a failure if a rank hangs, or a warning; call about once a second."""
+        """Return a failure if a rank hangs, a warning if it may hang, else None; call this about once a second."""
         gap = now - self._checked_at
         self._checked_at = now
         if gap > GAP_S:
@@ -146,7 +146,7 @@ class HangWatch:
         return None
 
     def _check_stopped(self, rank: int, pid: int, now: float) -> Failed | Warned | None:
-        """Check a rank that a signal has stopped: warn immediately, fail after the limit."""
+        """Check a rank that a signal has suspended: warn immediately, and fail after the time limit."""
         state = self._ranks[rank]
         if state.stopped_at is None:
             state.stopped_at = now
@@ -190,13 +190,13 @@ class HangWatch:
         return f"When last heard from, {' and '.join(texts)}."
 
     def _check_progress(self, now: float) -> Failed | Warned | None:
-        """Check for ranks that are alive without progress; the one that doesn't wait for others is the cause."""
+        """Check if the ranks respond but make no progress; the cause is then a rank that does not wait for others."""
         heartbeats = [
             state.heartbeat
             for state in self._ranks.values()
             if state.heartbeat is not None and now - state.last_message_at < STEADY_S
         ]
-        # A missing rank has closed its channel and is about to end, or is silent, which is checked apart.
+        # A missing rank has closed its channel and is exiting, or is silent, which `_check_silence` handles.
         if len(heartbeats) < self._world_size:
             return None
         seconds = min(state.seconds(now) for state in self._ranks.values())
@@ -216,10 +216,10 @@ class HangWatch:
     ) -> float:
         """Return the seconds without progress after which the run fails."""
         if self._world_size == 1:
-            # It waits for nobody but its GPU; everything else is its own slow code, data or disk.
+            # A single rank waits only for its GPU; everything else is slow code, data or disk.
             return PATIENCE * warning_limit if waiting else float("inf")
         if any(heartbeat.activity in ("", "save") for heartbeat in heartbeats):
-            # A download or a disk may be slow, but ranks that all wait, wait for each other.
+            # A download or a disk may be slow. If all ranks wait, however, they wait for each other.
             limit = max(warning_limit, self._limits.first_step)
             return PATIENCE * limit if busy else limit
         if busy and (not waiting or all(self._ranks[rank].standing == "reading" for rank in busy)):
@@ -275,7 +275,7 @@ class HangWatch:
 
 
 def _activity(heartbeat: Heartbeat) -> str:
-    """Describe an activity, to follow "was"."""
+    """Describe an activity, worded to follow "has been"."""
     match heartbeat.activity:
         case "":
             return "preparing the training"

@@ -1,4 +1,4 @@
-"""Process of one worker: forked on Linux, a new interpreter elsewhere."""
+"""Process of one worker: forked on Linux, or a new interpreter on other systems."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from engine.system import compile_cache, linux, paths, stdio
 from engine.system.private_network import PrivateNetwork
 
 WORKER = "engine.training.worker:run"
-"""Function that a worker runs, as MODULE:NAME; its arguments are (WorkerSpec, socket), and it returns an exit code."""
+"""Function for workers to run, as MODULE:NAME; it is called with (WorkerSpec, socket) and returns an exit code."""
 
 FRAME_LIMIT = MAX_FRAME_BYTES - 256
-"""Longest message from a worker in bytes; its number and time are added before it becomes a frame."""
+"""Maximum size of a worker's message in bytes, since number and time are added before it becomes a frame."""
 
 THREADS_S = 1.0
-"""Seconds to wait for native threads to end; if some remain, the process doesn't fork."""
+"""Seconds to wait for the exit of native threads; if some remain, the process does not fork."""
 
 _CHUNK = 1 << 18
 
@@ -44,10 +44,10 @@ FromWorker = AnyEvent | Heartbeat | WorkerDone
 
 
 class Worker(Protocol):
-    """Interface of a worker on any machine, as its group uses it.
+    """Interface of workers for their group, on this machine or another.
 
-    `pid` is 0 for other machines. `channel` is None after the last message. If a worker exited `because_of_another`, it
-    is not the cause of a failure.
+    `pid` is 0 on other machines. `channel` is None after the last message. If a worker has exited `because_of_another`,
+    it is not the cause of a failure.
     """
 
     rank: int
@@ -60,7 +60,7 @@ class Worker(Protocol):
     @property
     def channel(self) -> object | None: ...
     def listen(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
-        """Call `on_readable` whenever there is something to `receive`."""
+        """Make the selector call `on_readable` whenever `receive` has messages."""
 
     def poll(self) -> int | None: ...
     def receive(self) -> list[FromWorker]: ...
@@ -70,7 +70,7 @@ class Worker(Protocol):
 
 
 class WorkerProcess:
-    """Worker on this machine. `channel` is this end of the socket pair: non-blocking, and None once closed."""
+    """Worker on this machine; `channel` is this end of the non-blocking socket pair, or None once closed."""
 
     because_of_another = False
 
@@ -99,7 +99,7 @@ class WorkerProcess:
         selector.register(self.channel, selectors.EVENT_READ, lambda _mask: on_readable())
 
     def poll(self) -> int | None:
-        """Return the exit code, or the negative number of the signal that ended the process; None while it is alive."""
+        """Return the exit code, or the negative number of a fatal signal; None while the process is running."""
         if self.exit_code is None and _has_exited(self.pid):
             if self._popen is not None:
                 self.exit_code = self._popen.poll()
@@ -110,7 +110,7 @@ class WorkerProcess:
         return self.exit_code
 
     def receive(self) -> list[FromWorker]:
-        """Return the messages that have arrived; close the channel when it ends.
+        """Return the messages that have arrived, and close the channel at its end.
 
         Raises:
             FrameError, msgspec.DecodeError: A message is invalid.
@@ -126,13 +126,13 @@ class WorkerProcess:
         if not data:
             self.close()
             return []
-        self._flush()  # heartbeats make this regular
+        self._flush()  # called regularly, because heartbeats arrive
         return [FROM_WORKER.decode(line) for line in self._frames.feed(data)]
 
     def send(self, message: Command) -> None:
-        """Send without blocking; the part of a message that the socket doesn't accept is sent later.
+        """Send a command without blocking; parts that the socket does not accept are sent later.
 
-        Messages to a worker that reads nothing are lost; it gets a signal later.
+        A command for a worker that never reads is lost; the worker is signaled later.
         """
         if len(self._unsent) > MAX_FRAME_BYTES:
             print(f"Rank {self.rank} reads no messages; dropped {message}.", flush=True)
@@ -162,7 +162,7 @@ class WorkerProcess:
         try:
             os.killpg(self.pid, signal.SIGKILL if hard else signal.SIGTERM)
         except ProcessLookupError:
-            return  # it has just ended; poll() reports that
+            return  # the process has just exited; poll() reports that
 
     def close(self) -> None:
         if self.channel is not None:
@@ -175,7 +175,7 @@ class WorkerProcess:
 def _has_exited(pid: int) -> bool:
     """Return True if a worker has exited, and kill the rest of its process group.
 
-    The worker isn't reaped yet, so that no other process can have its pid.
+    The worker is not reaped here, so that its pid can't be reused.
     """
     if not hasattr(os, "waitid"):  # Windows, and macOS before Python 3.13
         return True
@@ -184,14 +184,14 @@ def _has_exited(pid: int) -> bool:
             return False
         os.killpg(pid, signal.SIGKILL)
     except (ChildProcessError, ProcessLookupError, PermissionError):
-        pass  # not our child; or on macOS, a group with nothing but the dead leader
+        pass  # not a child of this process; or on macOS, a group whose only member is dead
     return True
 
 
 def can_fork() -> bool:
-    """Return True on Linux in a process with one thread; macOS's frameworks don't survive a fork.
+    """Return True on Linux if the process has a single thread; macOS's frameworks do not survive a fork.
 
-    Waits for threads that Python has joined but that may still hold locks.
+    It waits for threads that Python has joined but that may still hold locks.
     """
     if sys.platform != "linux" or threading.active_count() > 1:
         return False
@@ -205,7 +205,7 @@ def can_fork() -> bool:
 
 
 def worker_environment(spec: WorkerSpec) -> dict[str, str]:
-    """Return the variables that must be set before torch uses a device."""
+    """Return the environment variables that must be set before torch uses a device."""
     gpus = [device for device in spec.local_devices if is_gpu(device)]
     return {
         "CUDA_VISIBLE_DEVICES": ",".join(gpus),
@@ -215,7 +215,7 @@ def worker_environment(spec: WorkerSpec) -> dict[str, str]:
 
 
 def run_worker(spec: WorkerSpec, worker: str, channel: socket.socket) -> int:
-    """Run the worker's function in this process, and log an exception that it didn't report."""
+    """Run the worker's function in this process, and log any exception that it has not reported."""
     linux.name_process(f"footplate-w{spec.rank}")
     try:
         module, _, name = worker.partition(":")
@@ -240,9 +240,9 @@ def _fork(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path, netw
         finally:
             os._exit(code)
     try:
-        os.setpgid(pid, pid)  # also in the child, so that both can rely on it
+        os.setpgid(pid, pid)  # the child does the same, so that both can rely on it
     except OSError:
-        return pid  # the child has already done more
+        return pid  # the child has set its group and continued
     return pid
 
 
@@ -257,7 +257,7 @@ def _forked(
 ) -> int:
     linux.die_with_parent(parent)
     os.setpgid(0, 0)
-    faulthandler.disable()  # its dump would push the last lines out of the log's tail
+    faulthandler.disable()  # its dump would hide the last lines of the log
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -271,18 +271,15 @@ def _forked(
 
 
 def _enter(network: PrivateNetwork) -> None:
-    """Enter the network after choosing the caches, whose owners are unknown in it."""
+    """Enter the network; choose cache folders before, because inside the network the owners of files are unknown."""
     os.environ["FOOTPLATE_CACHE"] = str(paths.cache_folder())
-    with suppress(OSError):  # the worker finds the same problem, and reports it
+    with suppress(OSError):  # the worker meets the same problem and reports it
         compile_cache.use_private_folders()
     network.enter()
 
 
 def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> subprocess.Popen[bytes]:
-    """Start a new interpreter.
-
-    It inherits the channel, or on Windows receives it through stdin, as created by `socket.share`.
-    """
+    """Start the worker in a new interpreter."""
     windows = sys.platform == "win32"
     with open(log, "ab", opener=paths.open_private) as output:
         popen = subprocess.Popen(

@@ -1,1 +1,1 @@
-"""Modules that are independent of training: paths, files, locks, text, and Linux features."""
+"""Helpers that are independent of training: paths, files, locks, text, and Linux features."""

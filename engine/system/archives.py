@@ -1,4 +1,4 @@
-"""Check of torch's archives before they are unpacked: a few compressed megabytes may need any amount of memory."""
+"""Check of torch's archives before loading: a few compressed megabytes may unpack to any amount of memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _ZIP_START = b"PK\x03\x04"
 
 
 class PackedArchiveError(ValueError):
-    """Error: the members of an archive need more memory than the file has bytes, which torch.save never causes."""
+    """Error for an archive whose members need more memory than the file has bytes, unlike those of torch.save."""
 
 
 def refuse_packed(stream: IO[bytes]) -> None:
-    """Check that the members of a zip archive are stored uncompressed, and rewind the stream.
+    """Check that all members of a zip archive are stored uncompressed, and rewind the stream.
 
-    A file that is no zip archive is accepted. Raises PackedArchiveError, RuntimeError for a damaged archive, and
+    Files that are not zip archives are accepted. Raises PackedArchiveError, RuntimeError for a damaged archive, and
     OSError.
     """
     length = stream.seek(0, os.SEEK_END)

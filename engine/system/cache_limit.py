@@ -12,7 +12,7 @@ from engine.system.files import read_file
 LIMIT_VARIABLE = "FOOTPLATE_CACHE_LIMIT_GIB"
 GIB = 1 << 30
 DEFAULT_LIMIT_BYTES = 64 * GIB
-"""Default limit in bytes: half of ImageNet at 256 px and three channels, but at most a tenth of the disk."""
+"""Default limit in bytes: half of ImageNet at 256 px with three channels, but at most a tenth of the disk."""
 
 
 def images_folder() -> Path:
@@ -21,12 +21,12 @@ def images_folder() -> Path:
 
 
 def limit_file() -> Path:
-    """Return the file with the user's limit in bytes."""
+    """Return the path of the file with the user's limit in bytes."""
     return images_folder() / "limit"
 
 
 def limit_bytes() -> int:
-    """Return the limit in bytes: LIMIT_VARIABLE, or else the user's limit, or else the default.
+    """Return the limit in bytes from LIMIT_VARIABLE, or else from the user's file, or else the default.
 
     Raises:
         ValueError: The variable is not a number.

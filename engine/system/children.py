@@ -1,6 +1,7 @@
-"""Output of child processes and of other machines, limited in length and time.
+"""Execution of commands with limits on the length and time of their output.
 
-All such output is captured here, since a compromised machine may send endless output or none at all.
+All output of child processes and other machines is captured here, since a compromised machine may send endless output,
+or never answer.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ if sys.platform != "win32":
     import resource
 
 MAX_OUTPUT_BYTES = 64 << 20
-"""Limit on the output of a command in bytes: the list of a hundred thousand runs has 50 MB."""
+"""Maximum output of a command in bytes; a list of a hundred thousand runs has 50 MB."""
 
 _CHUNK_BYTES = 1 << 16
 _JOIN_S = 5.0
-"""Seconds for reading the rest of the pipes, which a process started by a killed command may keep open."""
+"""Seconds for reading the rest of a killed command's output, since its child processes may keep the pipes open."""
 
 
-class OutputTooLong(OSError):  # noqa: N818 - said of the output
-    """Error: a command has printed more than its limit."""
+class OutputTooLong(OSError):  # noqa: N818 - describes the output
+    """Error for a command that has printed more than its limit."""
 
 
 def run_child(
@@ -62,7 +63,7 @@ def run_child(
 
 
 def limit_written_files(at_most: int) -> None:
-    """Let this process write no file beyond `at_most` bytes; longer writes fail. A `preexec_fn` for ssh."""
+    """Make this process fail to write to files beyond `at_most` bytes; used as a `preexec_fn` for ssh."""
     if sys.platform != "win32":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (at_most, at_most))
@@ -70,7 +71,7 @@ def limit_written_files(at_most: int) -> None:
 
 @contextmanager
 def killed_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> Iterator[None]:
-    """Kill a process that runs for longer than `timeout_s` inside the block, and raise subprocess.TimeoutExpired."""
+    """Kill the process if the block takes longer than `timeout_s`, and raise subprocess.TimeoutExpired."""
     if timeout_s is None:
         yield
         return
@@ -92,7 +93,7 @@ def killed_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> I
 
 
 class _Collector(threading.Thread):
-    """Reader of a process's output stream, which kills the process if there are more than `at_most` bytes."""
+    """Thread that reads an output stream of a process, and kills the process after more than `at_most` bytes."""
 
     def __init__(self, process: subprocess.Popen[bytes], stream: IO[bytes], at_most: int) -> None:
         super().__init__(name="output", daemon=True)

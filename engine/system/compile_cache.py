@@ -1,7 +1,7 @@
-"""Caches of compiled code, in folders that no other user can write to.
+"""Caches for compiled code, in folders to which no other user can write.
 
-By default, torch.compile uses the temporary folder that all users share, under a name that anybody can create first,
-and runs the code that it finds there.
+By default, torch.compile runs code from a folder in the shared temporary folder, under a name that any user can create
+first.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 from engine.system import paths
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "QUACK_CACHE_DIR": "quack"}
-"""Folders by environment variable: those of torch.compile, Triton, and the QuACK kernels that torch includes."""
+"""Folder names by environment variable: for torch.compile, Triton, and the QuACK kernels that torch includes."""
 
 
 def use_private_folders() -> str:
     """Set the caches of this process and its children to folders in Footplate's cache; return a warning or "".
 
-    Call it before importing torch, which chooses its folder then, and call `torch_compat.keep_compiled_in` afterwards.
+    Call it before importing torch, which then chooses its folder, and call `torch_compat.keep_compiled_in` afterwards.
     If other users can write to the cache, a private folder next to the runs' sockets is used, and the warning says so.
 
     Raises:
-        OSError: There is no private folder at all.
+        OSError: There is no private folder.
     """
     folders, warning = _choose(paths.cache_folder())
     os.environ.update(folders)
@@ -32,7 +32,7 @@ def use_private_folders() -> str:
 
 @lru_cache
 def _choose(cache: Path) -> tuple[dict[str, str], str]:
-    """Return the folders by environment variable, and a warning if they aren't in the cache."""
+    """Return the folders by environment variable, and a warning if they are outside the cache."""
     try:
         return _folders(cache), ""
     except OSError as error:

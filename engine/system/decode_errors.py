@@ -1,8 +1,8 @@
-"""Errors when damaged or hostile bytes are decoded."""
+"""Exceptions from decoding damaged or malicious bytes."""
 
 from __future__ import annotations
 
 import msgspec
 
 NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""All errors that msgspec's decoders raise; for invalid UTF-8, it is Python's error."""
+"""All exceptions of msgspec's decoders; invalid UTF-8 raises Python's own exception."""

@@ -1,4 +1,4 @@
-"""File locks, which the kernel releases however a process ends.
+"""File locks, which the kernel releases when a process ends in any way.
 
 Linux and macOS use flock(2): a forked child shares its parent's lock until it closes the file or exits. Windows uses
 `msvcrt.locking` on a byte far beyond the content, which has not been tested.
@@ -20,7 +20,7 @@ else:
     import fcntl
 
 LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
-"""Errors when locking on a file system without locks (NFS without its lock service, some FUSE file systems)."""
+"""Error numbers of locking on file systems without locks (NFS without its lock service, some FUSE file systems)."""
 
 _TAKEN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -34,7 +34,7 @@ def open_file(path: Path, flags: int = 0) -> int:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock the file and return True; False if another process has locked it. Raises OSError (see `LOCKS_UNSUPPORTED`)."""
+    """Try to lock the file; return False if another process has locked it. Raises OSError (see `LOCKS_UNSUPPORTED`)."""
     try:
         if sys.platform == "win32":
             os.lseek(descriptor, _BYTE, os.SEEK_SET)
@@ -61,7 +61,7 @@ def unlock(descriptor: int) -> None:
 
 
 def is_same_file(descriptor: int, path: Path) -> bool:
-    """Return True if `path` is the open file."""
+    """Return True if `path` refers to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except OSError:
@@ -70,7 +70,7 @@ def is_same_file(descriptor: int, path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold the lock of a file, created if missing. Raises OSError, or TimeoutError after `timeout_s`."""
+    """Lock a file, created if missing, inside the context. Raises OSError, or TimeoutError after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while (descriptor := _taken(path)) is None:
         if time.monotonic() > deadline:
@@ -83,9 +83,9 @@ def locked(path: Path, timeout_s: float) -> Iterator[None]:
 
 
 def _taken(path: Path) -> int | None:
-    """Return the descriptor of the locked file at `path`.
+    """Lock the file at `path` and return its descriptor.
 
-    Returns None if another process holds it, or it was removed meanwhile.
+    Returns None if another process has locked it, or if it was removed in the meantime.
     """
     descriptor = open_file(path, os.O_CREAT)
     try:

@@ -1,7 +1,7 @@
-"""Reading of settings, run folders and results with limits, since they may come from anybody.
+"""Reading of settings, run folders and results with size limits, since they may come from other people.
 
-All such files are read here: a file that is not regular, or is longer than expected, raises OSError. Files of datasets
-are opened by `engine.system.regular_files`, whose errors name the remedy.
+All such files are read here: a file that is not regular, or longer than expected, raises OSError. For files of
+datasets, use `engine.system.regular_files`, whose errors include a remedy.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import IO
 from engine.system.regular_files import UnusableFile, open_descriptor
 
 MAX_BYTES = 16 << 20
-"""Limit on the size of settings, jobs, notes and other records, in bytes."""
+"""Maximum size of settings, jobs, notes and other records in bytes."""
 MAX_RESULT_BYTES = 1 << 30
-"""Limit on the size of results of models and trials, in bytes."""
+"""Maximum size of results of models and trials in bytes."""
 MAX_LINE_BYTES = 1 << 20
-"""Limit on the length of a line in a log, in bytes."""
+"""Maximum length of a log line in bytes."""
 MAX_DAMAGED_BYTES = 1 << 24
-"""Limit on the length of a damaged line in a log, which is skipped, in bytes."""
+"""Maximum length of a damaged log line in bytes; longer ones end the log."""
 
 
 def open_file(path: Path | str) -> BufferedReader:
-    """Open a regular file, which may grow. Raises OSError."""
+    """Open a regular file, which may still grow. Raises OSError."""
     return open(path, "rb", opener=_open_descriptor)
 
 
 def read_file(path: Path | str, at_most: int = MAX_BYTES) -> bytes:
-    """Read a regular file. Raises OSError, even if it is only longer than `at_most` bytes."""
+    """Read a regular file. Raises OSError, also if it is longer than `at_most` bytes."""
     with open_file(path) as stream:
         length = os.fstat(stream.fileno()).st_size
         if length > at_most:
@@ -47,7 +47,7 @@ def read_end(path: Path | str, at_most: int) -> bytes:
 
 
 def complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield lines with their line breaks, up to a torn last line or one longer than `MAX_DAMAGED_BYTES`.
+    """Yield lines with their line breaks, until an incomplete last line or one longer than `MAX_DAMAGED_BYTES`.
 
     A line longer than `MAX_LINE_BYTES`, which only damage can cause, is yielded in parts.
     """

@@ -1,4 +1,4 @@
-"""Texts for bytes, durations, counts and exit codes, the same in the window, the terminal and messages."""
+"""Formatting of sizes, durations, counts and exit codes, as used in the window, the terminal and messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def percent(fraction: float) -> str:
 
 
 def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:
-    """Join names as "a, b and c" with `word` before the last; more than `most` names end with "and 3 more"."""
+    """Join names as "a, b and c", with `word` before the last; beyond `most` names, end with "and 3 more"."""
     all_names = list(names)
     if most is not None and len(all_names) > most:
         all_names[most:] = [f"{len(all_names) - most:,} more"]
@@ -55,19 +55,19 @@ def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> 
 
 
 def in_short(names: Sequence[str]) -> str:
-    """Join up to two names ("a and b"), or the first and the number of the others ("a and 2 more")."""
+    """Join one or two names ("a and b"), or the first name and the number of others ("a and 2 more")."""
     if len(names) > _NAMED:
         return f"{names[0]} and {len(names) - 1} more"
     return " and ".join(names)
 
 
 def exit_words(exit_code: int) -> str:
-    """Describe a return code: "was killed by SIGKILL (signal 9)" or "exited with code 3"."""
+    """Describe the exit of a process: "was killed by SIGKILL (signal 9)" or "exited with code 3"."""
     return f"was killed by {_signal_words(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
 
 
 def _signal_words(number: int) -> str:
-    """Name a signal ("SIGKILL (signal 9)") and its likely cause."""
+    """Return the name of a signal ("SIGKILL (signal 9)") and its likely cause."""
     try:
         name = signal.Signals(number).name
     except ValueError:

@@ -13,19 +13,19 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
 def name_process(name: str) -> None:
-    """Name this process in ps and top, in at most 15 bytes. Only on Linux."""
+    """Set the name of this process in ps and top, of at most 15 bytes. Only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def signal_at_parents_death(number: int) -> None:
-    """Ask the kernel to send a signal to this process when the thread that forked it exits. Only on Linux."""
+    """Ask the kernel to signal this process when the thread that has forked it exits. Only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel to kill this process when the thread that forked it exits; exit now if it has exited already."""
+    """Ask the kernel to kill this process when the thread that has forked it exits; exit if that has happened."""
     if sys.platform == "linux":
         signal_at_parents_death(signal.SIGKILL)
         if os.getppid() != parent_pid:
@@ -33,20 +33,20 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Make malloc keep freed memory for the next allocations. Does nothing without glibc.
+    """Make malloc keep freed memory for later allocations; do nothing without glibc.
 
-    By default, glibc returns the memory of the activations to the system after every training step, which then provides
-    it again page by page, zeroed.
+    By default, glibc returns the memory of activations to the system after every training step. The system would then
+    zero it and hand it out again page by page.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(_M_MMAP_MAX, 0)  # no block is too large for the heap
+        mallopt(_M_MMAP_MAX, 0)  # allocate all blocks on the heap, however large
         mallopt(_M_TRIM_THRESHOLD, 1 << 30)
         mallopt(_M_TOP_PAD, 64 << 20)
 
 
 def waited_for_core_s() -> float:
-    """Return the seconds during which the calling thread was ready to run but had no core; 0 on other systems."""
+    """Return how many seconds the calling thread was ready to run but had no core; 0 on other systems."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as stream:
             return int(stream.read().split()[1]) / 1e9
@@ -55,15 +55,15 @@ def waited_for_core_s() -> float:
 
 
 def thread_count() -> int:
-    """Count the threads of this process, including those of native libraries."""
+    """Return the number of threads of this process, including those of native libraries."""
     return len(os.listdir("/proc/self/task"))
 
 
 def release_inherited_files(keep: set[int]) -> None:
-    """Release all inherited files of a forked child except `keep` and the standard three.
+    """Release all inherited files in a forked child, except `keep` and the standard streams.
 
-    Their descriptors are redirected to /dev/null, because Python objects of the parent may still close them, and must
-    not close a file of the child.
+    The file descriptors are redirected to /dev/null instead of closed: Python objects of the parent may still close
+    them, and must not close a file of the child.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):

@@ -1,8 +1,8 @@
-"""Protection of this process's loopback connections from other users of the machine (Linux only).
+"""Protection of this process's loopback connections against other users of the machine (Linux only).
 
-gloo does not authenticate peers: any process that connects first takes a rank's place, and its listeners accept
-connections until no descriptor is left. Therefore each peer's user is determined before data is exchanged, and
-afterwards the listeners accept nobody.
+gloo does not authenticate peers: any process that connects first takes the place of a rank, and listening sockets
+accept connections until there are no more file descriptors. Therefore the user of each peer is determined before data
+is exchanged, and listening sockets reject connections afterwards.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 _ESTABLISHED, _LISTENING = "01", "0A"
-"""Codes of the states of connections in /proc/net/tcp (proc(5))."""
+"""Codes of connection states in /proc/net/tcp (proc(5))."""
 _SO_ATTACH_FILTER = 26
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
-"""Program for socket(7)'s SO_ATTACH_FILTER that returns 0, so that no packet passes and nobody can connect."""
+"""Program for socket(7)'s SO_ATTACH_FILTER that returns 0: it drops all packets, so that connecting fails."""
 
 
 class ForeignPeerError(PermissionError):
-    """Error: another user of the machine has connected to this process."""
+    """Error for a connection from another user of the machine."""
 
 
 class _Row(NamedTuple):
-    """Row of /proc/net/tcp, with addresses as in the file."""
+    """Row of /proc/net/tcp, with addresses in the format of the file."""
 
     local: str
     remote: str
@@ -40,7 +40,7 @@ class _Row(NamedTuple):
 
 @contextmanager
 def same_user_only() -> Iterator[None]:
-    """Check the peers of all connections made inside the block, and close its listeners to others afterwards.
+    """Check the peers of all connections made in the block, and make its listening sockets reject others afterwards.
 
     Raises:
         ForeignPeerError: A peer belongs to another user.
@@ -63,12 +63,12 @@ def same_user_only() -> Iterator[None]:
             )
     for row in opened:
         if row.state == _LISTENING:
-            with suppress(PermissionError):  # hardened kernels leave socket filters to root
+            with suppress(PermissionError):  # hardened kernels allow socket filters only for root
                 refuse_connections(descriptors[row.inode])
 
 
 def refuse_connections(listener: int) -> None:
-    """Make a listening socket refuse new connections; existing ones remain, and its owner notices nothing."""
+    """Make a listening socket refuse new connections; its owner does not notice, and existing connections remain."""
     program = ctypes.create_string_buffer(_DROP_ALL)
     filter_ = struct.pack("HP", 1, ctypes.addressof(program))
     with socket.socket(fileno=os.dup(listener)) as duplicate:
@@ -87,7 +87,7 @@ def _socket_descriptors() -> dict[int, int]:
 
 
 def _rows() -> list[_Row]:
-    """Return all TCP sockets of the machine."""
+    """Return all TCP sockets on the machine."""
     found = []
     for file in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")):
         with suppress(OSError):

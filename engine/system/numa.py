@@ -1,7 +1,7 @@
-"""CPUs near each GPU, on machines with several NUMA nodes.
+"""CPUs near each GPU on machines with several NUMA nodes.
 
-A process that computes on another node than its GPU's reads and fills its pinned memory through the link between the
-processors. The kernel tells in sysfs which node a PCI device belongs to (Documentation/ABI/testing/sysfs-bus-pci).
+A process on another node than its GPU accesses its pinned memory through the link between the processors, which is
+slower. sysfs shows the node of each PCI device (Documentation/ABI/testing/sysfs-bus-pci).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 
 SYSFS = Path("/sys")
 ENOUGH = 0.9
-"""Fraction of an equal share of all CPUs that a rank must keep to be bound."""
+"""Minimum number of CPUs for binding a rank, as a fraction of an equal share of all CPUs."""
 
 
 def near_cpus(bus_id: str, sysfs: Path = SYSFS) -> frozenset[int]:
-    """Return the CPUs of the NUMA node of a PCI device ("0000:3b:00.0"); empty if it belongs to none, or nothing is known."""
+    """Return the CPUs of a PCI device's NUMA node ("0000:3b:00.0"); empty if it has none or it is unknown."""
     folder = sysfs / "bus/pci/devices" / bus_id.lower()
     try:
         if int((folder / "numa_node").read_text()) < 0:
@@ -26,7 +26,7 @@ def near_cpus(bus_id: str, sysfs: Path = SYSFS) -> frozenset[int]:
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """Parse CPUs as the kernel lists them: "0-15,32-47". Raises ValueError."""
+    """Parse a list of CPUs in the kernel's format: "0-15,32-47". Raises ValueError."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -35,15 +35,15 @@ def parse_cpus(text: str) -> frozenset[int]:
 
 
 def bound_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path = SYSFS) -> frozenset[int]:
-    """Return the CPUs for binding one of this machine's ranks; empty if it should stay unbound.
+    """Return the CPUs to which a rank on this machine should be bound; empty if it should stay unbound.
 
-    These are the `allowed` CPUs of its GPU's node, which it shares with the ranks of other GPUs there. A rank stays unbound
-    if it would have clearly fewer CPUs than an equal share of all: reading images may need the other node's CPUs more than
-    memory nearby.
+    These are the `allowed` CPUs of its GPU's node, which it shares with the ranks of other GPUs there. A rank stays
+    unbound if binding leaves it with clearly fewer CPUs than an equal share of all: reading images may gain more from
+    the other node's CPUs than from near memory.
 
     Args:
-        rank: Number of the rank among those of this machine.
-        bus_ids: PCI bus ids of the GPUs of all ranks of this machine.
+        rank: Index of the rank among those on this machine.
+        bus_ids: PCI bus ids of the GPUs of all ranks on this machine.
         allowed: CPUs that this process may use.
         sysfs: Folder of sysfs.
     """

@@ -1,4 +1,4 @@
-"""Folders of Footplate, and writing of private files atomically."""
+"""Footplate's folders, and atomic writing of private files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from engine.system.files import read_file
 
 PACKAGES = Path(__file__).resolve().parents[2]
-"""Folder that contains the package `engine`: working directory of child interpreters, which import it from there."""
+"""Folder that contains the package `engine`; child interpreters use it as working directory to import it."""
 FOLDERS = "folders.toml"
 _OTHERS, _OTHERS_WRITE = 0o077, 0o022
-"""Mode bits that give other users access, and those that allow them to change a folder's content."""
+"""Mode bits that grant other users any access, and those that let them change the content of a folder."""
 
 
 def home() -> Path:
@@ -35,7 +35,7 @@ def home() -> Path:
 def chosen_folders() -> dict[str, str]:
     """Return the folders that the user has set in `folders.toml`, by purpose ("runs" and "cache").
 
-    A file that can't be read, or that others could write, is ignored.
+    A file that can't be read, or to which others could write, is ignored.
     """
     file = home() / FOLDERS
     try:
@@ -59,7 +59,7 @@ def choose_folder(purpose: str, path: str) -> None:
 def cache_folder() -> Path:
     """Return the folder for files that can be recreated.
 
-    This is FOOTPLATE_CACHE, or else the user's choice, or else a folder in FOOTPLATE_HOME if that is set, or else the
+    It is FOOTPLATE_CACHE, or else the user's choice, or else a folder in FOOTPLATE_HOME if that is set, or else the
     platform's cache folder.
     """
     chosen = os.environ.get("FOOTPLATE_CACHE") or chosen_folders().get("cache")
@@ -75,7 +75,7 @@ def cache_folder() -> Path:
 
 
 def runs_folder() -> Path:
-    """Return the folder that contains the run folders: in the home, unless the user has set another one."""
+    """Return the folder with all run folders: in the home, unless the user has set another one."""
     chosen = chosen_folders().get("runs")
     return Path(chosen).expanduser().absolute() if chosen else home() / "runs"
 
@@ -83,7 +83,7 @@ def runs_folder() -> Path:
 def make_home() -> Path:
     """Return Footplate's home folder, created if missing.
 
-    Other users may read a folder that the user has created and set, but not change it.
+    If the user has created the folder, other users may read it, but not change it.
 
     Raises:
         PermissionError: It belongs to another user.
@@ -97,9 +97,7 @@ def make_home() -> Path:
 
 
 def private_folder(folder: Path) -> Path:
-    """Return `folder`, created if missing with its parents, and accessible only to its user.
-
-    The umask does not matter.
+    """Return `folder`, created if missing with its parents, and accessible only to this user regardless of the umask.
 
     Raises:
         PermissionError: It belongs to another user.
@@ -111,7 +109,7 @@ def private_folder(folder: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Create `folder` and its missing parents, private to the user whatever the umask is. Raises OSError."""
+    """Create `folder` and its missing parents, accessible only to this user regardless of the umask. Raises OSError."""
     missing = [ancestor for ancestor in (folder, *folder.parents) if not ancestor.exists()]
     for ancestor in reversed(missing):
         ancestor.mkdir(mode=0o700, exist_ok=True)
@@ -120,10 +118,10 @@ def make_folder(folder: Path) -> None:
 def trusted_folder(folder: Path) -> Path:
     """Return `folder`, resolved and created if missing, after checking that no other user can change or replace it.
 
-    Code and the user's consent are read from such folders. A group that may write to a parent folder is trusted.
+    Code and the user's consent are read from such folders. A group with write access to a parent folder is trusted.
 
     Raises:
-        PermissionError: Another user can change the folder that the text names.
+        PermissionError: Another user can change the folder named in the text.
         OSError: It can't be created.
     """
     make_folder(folder)
@@ -135,7 +133,7 @@ def trusted_folder(folder: Path) -> Path:
         info = ancestor.lstat()
         if info.st_uid not in trusted:
             raise PermissionError(f"{ancestor} belongs to another user, who could change its contents")
-        sticky = info.st_mode & stat.S_ISVTX  # where others may add files, and change none of its user's
+        sticky = info.st_mode & stat.S_ISVTX  # others may add files, but not change existing ones
         written_by_others = _OTHERS_WRITE if ancestor == real else 0 if sticky else stat.S_IWOTH
         if not stat.S_ISLNK(info.st_mode) and info.st_mode & written_by_others:
             raise PermissionError(
@@ -145,18 +143,18 @@ def trusted_folder(folder: Path) -> Path:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file as an `opener` of `open`: new files are private whatever the umask is, and links are not followed.
+    """Open a file, as an `opener` for `open`: new files are private whatever the umask, and links are not followed.
 
-    A folder from elsewhere may contain a link to any file of the user, or a FIFO that nobody reads, which is an error
-    instead of a wait. Raises OSError.
+    Folders from other people may contain a link to any file of the user, or a FIFO without a reader; both raise
+    OSError.
     """
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o600)
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Write a private file atomically: afterwards `path` has its old content or all of `data`. Raises OSError.
+    """Write a private file atomically: `path` has either its old content or all of `data`. Raises OSError.
 
-    With `sync`, the content is on the disk before the file is replaced.
+    With `sync`, the content is flushed to the disk before the file is replaced.
     """
     descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -173,7 +171,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def full_disk_cause(error: BaseException) -> str:
-    """Explain that a disk has no space or no inodes left for a file, with the remedy; return "" for any other error."""
+    """Explain that a disk has no space or inodes left for a file, with the remedy; return "" for other errors."""
     if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return ""
     file = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
@@ -185,7 +183,7 @@ def full_disk_cause(error: BaseException) -> str:
 
 
 def is_only_writable_by_user(file: Path) -> bool:
-    """Return True if only the user or root can have written a file, as far as the system shows. Raises OSError."""
+    """Return True if only this user or root can have written the file, as far as is known. Raises OSError."""
     if not hasattr(os, "getuid"):
         return True
     info = file.stat()
@@ -193,12 +191,12 @@ def is_only_writable_by_user(file: Path) -> bool:
 
 
 def runtime_folder() -> Path:
-    """Return a folder of mode 0700 for sockets, created if missing, with a short path if possible.
+    """Return a folder with mode 0700 for sockets, created if missing, with a short path if possible.
 
-    A folder that another user has taken is skipped.
+    Folders that belong to other users are skipped.
 
     Raises:
-        PermissionError: All candidates are taken.
+        PermissionError: All candidates belong to other users.
     """
     for folder in _runtime_folders():
         with suppress(OSError):
@@ -212,7 +210,7 @@ def runtime_folder() -> Path:
 
 
 def _runtime_folders() -> Iterator[Path]:
-    """Yield candidates in the user's runtime folder, whose variable may be unset, and in the temporary folder."""
+    """Yield candidates in the user's runtime folder, if its variable is set, and in the temporary folder."""
     owner = os.getuid() if hasattr(os, "getuid") else os.getlogin()
     for base in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{owner}"):
         if base and os.path.isdir(base) and os.access(base, os.W_OK):
@@ -221,7 +219,7 @@ def _runtime_folders() -> Iterator[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return True for a folder, not a link, that belongs to the user, after removing other users' access."""
+    """Return True for a folder (not a link) of this user, after removing other users' access."""
     if not hasattr(os, "getuid"):
         return True
     info = folder.lstat()
@@ -233,7 +231,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _close(folder: Path, bits: int) -> None:
-    """Remove mode `bits` of other users from a folder of the user, if its file system has users."""
+    """Remove mode `bits` from a folder of this user, if its file system supports users."""
     if not hasattr(os, "getuid"):
         return
     info = folder.stat()

@@ -1,4 +1,4 @@
-"""Conversion of external text for screens and spreadsheets, since file names and files may contain anything."""
+"""Conversion of external text, which may contain anything, for screens and spreadsheets."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 from msgspec import structs
 
 MOST_SHOWN = 1000
-"""Maximum number of displayed characters; the layout of a label with 10,000 takes 0.1 s, with 1,000 it takes 0.01 s."""
+"""Maximum number of displayed characters: laying out a label takes 0.01 s for 1,000 and 0.1 s for 10,000."""
 
 _OBEYED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Pattern for characters that control a terminal.
+"""Pattern for characters that control a terminal or the layout.
 
-These are C0 and C1 controls (ECMA-48) except the tab, line and paragraph separators, direction changes (UAX #9:
+They are C0 and C1 controls (ECMA-48) except the tab, separators of lines and paragraphs, direction changes (UAX #9:
 embeddings, overrides, isolates), and lone surrogates.
 """
 MOST_LINES = 10
-"""Maximum number of displayed lines; a label with several hundred takes 0.1 s as well."""
+"""Maximum number of displayed lines; laying out a label with several hundred lines takes 0.1 s."""
 
 
 def escaped(text: str) -> str:
@@ -29,14 +29,14 @@ def escaped(text: str) -> str:
 
 
 def encodable(text: str) -> str:
-    r"""Return `text` with ``\udcff`` for each byte that is not UTF-8, which neither JSON nor Qt can carry (PEP 383)."""
+    r"""Replace each byte that is not UTF-8 by ``\udcff``, since neither JSON nor Qt can represent it (PEP 383)."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def shortened(text: str, at_most: int = MOST_SHOWN) -> str:
-    """Replace the middle of a text of more than `at_most` characters by …, because the end of a path tells most.
+    """Replace the middle of a text with more than `at_most` characters by …, since the end of a path matters most.
 
-    More than `MOST_LINES` lines are joined with ↵.
+    If there are more than `MOST_LINES` lines, they are joined with ↵.
     """
     lines = text.splitlines()
     if len(lines) > MOST_LINES:
@@ -48,7 +48,7 @@ def shortened(text: str, at_most: int = MOST_SHOWN) -> str:
 
 
 def shorten_texts(message: Any) -> Any:
-    """Return a message with all of its texts, also nested ones, shortened by `shortened`."""
+    """Apply `shortened` to all texts in a message, including nested ones, and return the result."""
     match message:
         case str():
             return shortened(message)
@@ -64,13 +64,14 @@ def shorten_texts(message: Any) -> Any:
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""First characters of cells that spreadsheets interpret as formulas:
-https://owasp.org/www-community/attacks/CSV_Injection.
+"""First characters of cells that spreadsheets would interpret as formulas.
+
+Source: https://owasp.org/www-community/attacks/CSV_Injection.
 """
 
 
 class CsvWriter:
-    """Writer of RFC 4180 rows; with tabs as `delimiter`, rows can be pasted into a spreadsheet."""
+    """Writer of RFC 4180 rows; with tabs as `delimiter`, rows can be pasted into spreadsheets."""
 
     def __init__(self, stream: TextIO, *, delimiter: str = ",", line_end: str = "\r\n") -> None:
         self._writer = csv.writer(stream, delimiter=delimiter, lineterminator=line_end)
@@ -84,7 +85,7 @@ class CsvWriter:
 
 
 def _inert(cell: object) -> object:
-    """Return a text that looks like a formula with an apostrophe before it.
+    """Put an apostrophe before a text that looks like a formula.
 
     Numbers, also as text, are returned unchanged.
     """

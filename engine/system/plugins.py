@@ -1,7 +1,7 @@
-"""Plug-ins: extensions of Footplate, declared by entry points of installed packages.
+"""Plug-ins: extensions of Footplate that installed packages declare as entry points.
 
-A package is trusted like Footplate itself. Its code is loaded when an id that is not built in is requested from a
-registry, and never by `fingerprint`, which windows and supervisors call.
+Packages are trusted like Footplate itself. A plug-in is imported when an id that is not built in is requested from a
+registry, but never by `fingerprint`, which windows and supervisors call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class LeftOut(NamedTuple):
-    """Plug-in that can't be used: the entry point `name` of a `package`, and the `reason`."""
+    """Plug-in that can't be used: entry point `name` in `package`, and the `reason`."""
 
     group: Group
     package: str
@@ -36,18 +36,18 @@ class LeftOut(NamedTuple):
 
 
 class Unusable(Exception):  # noqa: N818 - it describes the plug-in
-    """Error: the object of an entry point is unsuitable for its group, for the reason in the text."""
+    """Error for an entry point whose object does not suit its group; its text gives the reason."""
 
 
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
-    """Return a hash of the names, versions and entry points of packages with plug-ins, or "" without any.
+    """Return a hash of the names, versions and entry points of all packages with plug-ins, or "" if there are none.
 
     It reads a few files and imports nothing.
     """
     found = []
     for folder in dict.fromkeys(sys.path):
-        with suppress(OSError):  # no folder, but an archive or nothing
+        with suppress(OSError):  # the entry is not a folder
             for name in os.listdir(folder or "."):
                 if name.endswith((".dist-info", ".egg-info")):
                     found += _entry_points_of(os.path.join(folder, name))
@@ -64,10 +64,10 @@ def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Registry of built-in objects (`own`) and those of the entry points in `group`, by id.
+    """Registry of built-in objects (`own`) and plug-ins (entry points in `group`), by id.
 
     A plug-in is loaded when it is first requested. `accept(name, loaded)` returns the object to register, or raises
-    Unusable. Ids in `taken`, which is called only if there are plug-ins, are reserved.
+    Unusable. `taken` returns reserved ids; it is called only if there are plug-ins.
 
     Attributes:
         own: Built-in objects.
@@ -107,20 +107,20 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def packages(self) -> dict[str, str]:
-        """Package of each plug-in by id, including those that can't be used."""
+        """Package of each plug-in by id, including plug-ins that can't be used."""
         return {name: _package(point) for name, point in self._points.items()}
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Remove a plug-in, for `reason`."""
+        """Exclude a plug-in and record the `reason`."""
         self._known.pop(name, None)
         self._refuse(self._points[name], reason)
 
     @cached_property
     def _points(self) -> dict[str, EntryPoint]:
-        """Entry points whose names are not taken."""
+        """Entry points by name, without those whose names are taken."""
         if not fingerprint():
             return {}
-        from importlib.metadata import entry_points  # takes longer to import than all that windows need of this
+        from importlib.metadata import entry_points  # slow to import, and windows do not need it
 
         found: dict[str, EntryPoint] = {}
         taken = self._taken()
@@ -135,7 +135,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def _unloaded(self) -> dict[str, EntryPoint]:
-        """Entry points that have not been requested."""
+        """Entry points that have not been requested, by name."""
         return dict(self._points)
 
     def _load(self, point: EntryPoint) -> None:
@@ -143,14 +143,14 @@ class Registry(Mapping[str, T], Generic[T]):
             self._known[point.name] = self._accept(point.name, point.load())
         except Unusable as error:
             self._refuse(point, str(error))
-        except (Exception, SystemExit) as error:  # what is imported may fail in any way
+        except (Exception, SystemExit) as error:  # a plug-in may fail in any way
             text = str(error).strip().partition("\n")[0]
             self._refuse(point, f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
     def _refuse(self, point: EntryPoint, reason: str) -> None:
         left_out = LeftOut(self._group, _package(point), point.name, reason)
         self.left_out.append(left_out)
-        print(left_out, file=sys.stderr, flush=True)  # which is a worker's log
+        print(left_out, file=sys.stderr, flush=True)  # stderr is a worker's log
 
 
 def _package(point: EntryPoint) -> str:

@@ -1,4 +1,4 @@
-"""Network namespaces: loopback interfaces that other users of the machine can't reach (Linux only)."""
+"""Network namespaces with a loopback interface that other users of the machine can't reach (Linux only)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NAMESPACES = {"user": _CLONE_NEWUSER, "net": _CLONE_NEWNET}
 
 
 class PrivateNetwork:
-    """Network with nothing but a loopback interface, for the processes that enter it.
+    """Network that consists of a single loopback interface, for the processes that enter it.
 
-    Root creates only a network namespace. Other users need a user namespace to own it, in which their ids stay the same
-    and the ids of everybody else, including root, appear as "nobody". Both exist until `close` and the end of the last
-    process in them. Opening it forks, so the process must not have other threads.
+    Root creates only a network namespace. Other users also need a user namespace that owns it; in there, their own ids
+    stay the same, and the ids of everybody else, including root, appear as "nobody". Both exist until `close` is called
+    and the last process in them has exited. Creating them forks, so the process must not have other threads.
 
     Raises:
-        OSError: The system doesn't have or allow such namespaces.
+        OSError: The system does not support or allow such namespaces.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class PrivateNetwork:
             raise OSError(number, os.strerror(number))
 
     def enter(self) -> None:
-        """Move this process, a forked one with a single thread, into the network. Raises OSError."""
+        """Move this forked, single-threaded process into the network. Raises OSError."""
         for kind, descriptor in zip(self._kinds, self.descriptors, strict=True):
             _check(_libc().setns(descriptor, _NAMESPACES[kind]))
             os.close(descriptor)
@@ -56,7 +56,7 @@ class PrivateNetwork:
             _drop_capabilities()
 
     def close(self) -> None:
-        """Release the namespaces in this process, which opened them."""
+        """Release the namespaces in the process that has created them."""
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors = []
@@ -64,12 +64,12 @@ class PrivateNetwork:
 
 
 def _create(kinds: tuple[str, ...], channel: socket.socket) -> None:
-    """Create the namespaces in a forked child, send their descriptors or an error number, and exit."""
+    """Create the namespaces in a forked child, send back their file descriptors or an error number, and exit."""
     try:
         user, group = os.geteuid(), os.getegid()
         _check(_libc().unshare(sum(_NAMESPACES[kind] for kind in kinds)))
         if "user" in kinds:
-            Path("/proc/self/setgroups").write_text("deny")  # the kernel's condition for mapping the group
+            Path("/proc/self/setgroups").write_text("deny")  # the kernel requires this before it maps the group
             Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
             Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
         _start_loopback()
@@ -88,7 +88,7 @@ def _start_loopback() -> None:
 
 
 def _drop_capabilities() -> None:
-    """Give up the capabilities that come with a user namespace: no worker administers a network."""
+    """Drop the capabilities that come with a user namespace, because no worker administers a network."""
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITY_VERSION_3, 0))
     _check(_libc().capset(header, ctypes.create_string_buffer(24)))
 

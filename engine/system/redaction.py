@@ -1,4 +1,4 @@
-"""Redaction of names, paths, hosts and addresses, so that a text can be shown to others."""
+"""Redaction of names, paths, hosts and addresses in texts that others may read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from engine.system import paths
 _SYSTEM = ("/dev", "/proc", "/sys")
 """Folders whose paths reveal nothing about the user."""
 _MARK = r"<(?!python>|source>)[\w-]+>"
-"""Pattern of a redacted secret; after the mark of a folder, the rest of its path follows."""
+"""Pattern of a replacement such as <home>, which may be followed by the rest of a path."""
 _QUOTED = re.compile(rf"""(["'“‘])((?:~|[A-Za-z]:|{_MARK}|file:/?)?[\\/][^"'”’\n]*)(["'”’])""")
 _PATH = re.compile(
-    rf"(?<![\w/.<>-])(?:~|[A-Za-z]:|{_MARK})?[\\/](?!\s)(?:[^\s\"'<>|:,;()\[\]{{}}]|{_MARK})+"  # to the first space
+    rf"(?<![\w/.<>-])(?:~|[A-Za-z]:|{_MARK})?[\\/](?!\s)(?:[^\s\"'<>|:,;()\[\]{{}}]|{_MARK})+"  # up to the first space
     rf"(?:(?: [^\s\"'<>|:,;/()]+){{1,4}}/[^\s\"'<>|:,;()]*|(?: [^\s\"'<>|:,;/()]+){{0,3}} ?[^\s\"'<>|:,;/()]*\.\w{{2,5}}\b)*"
 )
 """Pattern for an unquoted path in a sentence, including spaces in its folders and in a file name with an extension."""
@@ -49,23 +49,23 @@ _PATTERNS = (
 class Redactor:
     """Redactor that removes names, paths and addresses from texts.
 
-    The parts of paths inside packages of Footplate and Python are kept, because tracebacks need them.
+    Parts of paths inside the packages of Footplate and Python are kept, because tracebacks need them.
     """
 
     def __init__(self, secrets: Iterable[tuple[str, str]] = ()) -> None:
-        """Store `secrets`, texts with their replacements; the longest are replaced first."""
+        """Store `secrets`, pairs of a text and its replacement; longer texts are replaced first."""
         pairs = [*_of_the_machine(), *secrets]
         spelt = {form: mark for text, mark in pairs if text.strip() for form in _forms(text)}
         self._marks = {form.lower(): mark for form, mark in spelt.items()}
         longest_first = sorted(self._marks, key=len, reverse=True)
-        # Between letters or digits it is another word.
+        # Next to letters or digits, it would be a part of another word.
         self._secret = re.compile(
             r"(?<![^\W_])(?:" + "|".join(map(re.escape, longest_first)) + r")(?![^\W_])", re.IGNORECASE
         )
         self._code = [(re.compile(re.escape(folder) + r"(?=[/\\])"), mark) for folder, mark in _code_folders()]
 
     def text(self, text: str) -> str:
-        """Return `text` without anything private."""
+        """Return `text` without private parts."""
         for pattern, mark in self._code:
             text = pattern.sub(mark, text)
         text = self._secret.sub(lambda found: self._marks[found[0].lower()], text)
@@ -82,7 +82,7 @@ def _path_mark(path: str) -> str:
 
 
 def _of_the_machine() -> Iterable[tuple[str, str]]:
-    """Yield the names of the user and the machine, and Footplate's folders."""
+    """Yield the names of the user and the machine, and Footplate's folders, with their replacements."""
     for folder in (paths.home(), paths.cache_folder(), paths.runs_folder()):
         yield from ((str(folder), "<footplate>"), (os.path.realpath(folder), "<footplate>"))
     home = str(Path.home())
@@ -111,5 +111,5 @@ def _code_folders() -> list[tuple[str, str]]:
 
 
 def _forms(text: str) -> set[str]:
-    """Return the spellings of a text in a log: plain, escaped as in JSON or Python, and as in a link."""
+    """Return the forms in which a text may appear in a log: plain, escaped as in JSON or Python, and URL-encoded."""
     return {text, json.dumps(text)[1:-1], repr(text)[1:-1], ascii(text)[1:-1], quote(text)} - {"", "."}

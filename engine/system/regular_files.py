@@ -1,4 +1,4 @@
-"""Opening of regular files only, since opening a FIFO may block forever and a device may have no end."""
+"""Opening of regular files only, since opening a FIFO may block forever and reading a device may never end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _MOST_PATH_BYTES = 1 << 13
 
 
 class LastOpened:
-    """Record of the file that this process or a forked one opened last, for the case that a decoder kills the process.
+    """Record of the file that this process or a forked child has last opened, in case a decoder crashes the process.
 
-    Nothing is recorded before `share` is called.
+    Nothing is recorded until `share` is called.
     """
 
     def __init__(self) -> None:
         self._shared: mmap.mmap | None = None
 
     def share(self) -> None:
-        """Start recording in this process and those that it forks."""
+        """Start recording in this process and in those that it forks from now on."""
         self._shared = mmap.mmap(-1, _MOST_PATH_BYTES)
 
     def note(self, path: str | os.PathLike[str]) -> None:
@@ -35,7 +35,7 @@ class LastOpened:
             self._shared[: len(written)] = written
 
     def path(self) -> str:
-        """Return the path of the file, or "" if no file has been opened."""
+        """Return the path of the last opened file, or ""."""
         return os.fsdecode(self._shared[:].partition(b"\0")[0]) if self._shared is not None else ""
 
 
@@ -43,10 +43,10 @@ LAST_OPENED = LastOpened()
 
 
 class UnusableFile(ValueError):  # noqa: N818 - it describes the file
-    """Error: the file at `path` must not be read.
+    """Error for a file at `path` that must not be read.
 
-    `words` is the reason, which follows the file's name ("is a FIFO, not a regular file"); the error text begins with
-    "it".
+    `words` is the reason, worded to follow the file's name ("is a FIFO, not a regular file"). The error's text starts
+    with "it" instead of the name.
     """
 
     def __init__(self, path: str | os.PathLike[str], words: str, remedy: str = REPLACE) -> None:
@@ -59,15 +59,15 @@ class UnusableFile(ValueError):  # noqa: N818 - it describes the file
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """Open the regular file at `path`. Raises UnusableFile, OSError.
 
-    The opened file itself is checked, so that nobody can replace it between check and use.
+    The check uses the opened file itself, so that nobody can replace it between check and use.
     """
     return open(path, "rb", opener=open_descriptor)
 
 
 def read_regular(path: str | os.PathLike[str], at_most: int) -> bytes:
-    """Read a file up to the size that it reports.
+    """Read a regular file up to the size that it reports.
 
-    Raises OSError, or UnusableFile, also for more than `at_most` bytes.
+    Raises OSError, or UnusableFile, also if it has more than `at_most` bytes.
     """
     with open(path, "rb", buffering=0, opener=open_descriptor) as stream:
         length = os.fstat(stream.fileno()).st_size
@@ -77,23 +77,23 @@ def read_regular(path: str | os.PathLike[str], at_most: int) -> bytes:
 
 
 def kind_of(mode: int) -> str:
-    """Return a name for the kind of a file that is not regular, given its mode."""
+    """Name the kind of a file that is not regular, given its mode."""
     return _KINDS.get(stat.S_IFMT(mode), "a file of an unknown kind")
 
 
 def open_descriptor(path: str | os.PathLike[str], flags: int = _READ, *, may_grow: bool = False) -> int:
-    """Open a regular file or a folder as a descriptor. Raises UnusableFile, OSError.
+    """Open a regular file or a folder, and return its file descriptor. Raises UnusableFile, OSError.
 
-    A file that reports size 0 reads as empty: one in /proc or /sys may be endless, or block (proc(5): kmsg, pagemap).
-    With `may_grow`, the caller reads what is added to it, and has limits for such files.
+    A file that reports size 0 reads as empty, since files in /proc and /sys may be endless or block (proc(5): kmsg,
+    pagemap). With `may_grow`, such files are opened, too; the caller must limit how much it reads.
     """
     LAST_OPENED.note(path)
     try:
         descriptor = os.open(path, flags | _NONBLOCK)
     except OSError as error:
-        if error.errno == ENXIO:  # sockets, and devices that nothing serves
+        if error.errno == ENXIO:  # a socket, or a device without a driver
             raise UnusableFile(path, f"is {kind_of(os.stat(path).st_mode)}, not a regular file") from None
-        if error.errno == EAGAIN:  # fcntl(2), “Leases”: opening it in the usual way would wait for up to 45 s
+        if error.errno == EAGAIN:  # fcntl(2), “Leases”: opening it normally would wait for up to 45 s
             raise UnusableFile(path, "is in use by another program", "Wait for that program, or close it.") from None
         raise
     info = os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""SLURM's commands, run here or through ssh, and Footplate's own command on another node of a job."""
+"""Execution of SLURM's commands, directly or through ssh, and of Footplate on another node of a SLURM job."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 ANSWER_S = 30.0
 _SSH_FAILED, _NOT_FOUND = 255, 127
 _SRUN = ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none")
-"""Beginning of a command that starts a step in parallel to others of its job, with all its resources on a node."""
+"""Start of a command line that runs a step in parallel to others of its job, with all its resources on a node."""
 
 
-class SlurmFailed(Exception):  # noqa: N818  (it says what happened)
-    """Error: a SLURM command failed, for the reason in the text, in sentences."""
+class SlurmFailed(Exception):  # noqa: N818 - describes the event
+    """Error for a failed SLURM command; its text gives the reason in sentences."""
 
 
 def run_slurm(host: str, *command: str) -> str:
-    """Run a SLURM command on `host` through ssh, or on this machine if that is "", and return its output.
+    """Run a SLURM command on `host` through ssh, or locally if `host` is "", and return its output.
 
     Raises:
-        SlurmFailed: The command failed or did not answer.
+        SlurmFailed: The command has failed or has not answered.
     """
     try:
         done = run_child(
@@ -49,14 +49,14 @@ def run_slurm(host: str, *command: str) -> str:
 
 
 def _in_sentences(errors: str) -> str:
-    """Convert error lines ("sbatch: error: …") to sentences."""
+    """Convert lines of errors ("sbatch: error: …") to sentences."""
     lines = [line.rpartition("error: ")[2].strip().rstrip(".") for line in errors.splitlines() if line.strip()]
     return " ".join(f"{line}." for line in dict.fromkeys(lines))
 
 
 def srun_command(node: str, arguments: Sequence[str]) -> list[str]:
-    """Return the command that runs `footplate` with `arguments` on a node of this process's job.
+    """Return a command line that runs `footplate` with `arguments` on a node of this process's SLURM job.
 
-    The job's script may set FOOTPLATE to the command that starts Footplate there, for example in a container.
+    The job's script may set FOOTPLATE to another command that starts Footplate there, for example in a container.
     """
     return [*_SRUN, f"--nodelist={node}", *shlex.split(os.environ.get("FOOTPLATE") or "footplate"), *arguments]

@@ -1,4 +1,4 @@
-"""The user's ssh: valid host names, commands, and explanations of its errors."""
+"""Use of the user's ssh: valid host names, command lines, and explanations of errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_REASON = 500
 _NOT_FOUND = 127
 _USAGE = 2
 _SSH_FAILED = 255
-"""ssh's exit code for its own errors; all others are those of the remote command (ssh(1))."""
+"""Exit code of ssh for its own errors; other exit codes are those of the remote command (ssh(1))."""
 
 _KNOWN: tuple[tuple[str, str], ...] = (
     ("Could not resolve hostname", "can't be resolved. Check the spelling, or set its HostName in ~/.ssh/config."),
@@ -39,21 +39,21 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ("Connection reset", "reset the connection."),
     ("Broken pipe", "can no longer be reached: the connection was lost."),
 )  # fmt: skip
-"""Parts of ssh's last output lines, each with the end of a sentence that starts with the host's name."""
+"""Explanations of ssh's errors: part of its output, and the end of a sentence that starts with the host's name."""
 
 
 def english_environment() -> dict[str, str]:
-    """Return an environment in which ssh prints the messages that `ssh_exit_reason` knows."""
+    """Return an environment in which ssh prints English messages, as `ssh_exit_reason` expects."""
     return {**os.environ, "LC_ALL": "C"}
 
 
 def ssh_command(destination: str, command: Sequence[str]) -> list[str]:
-    """Return the command that runs `command` on another machine, quoted for its shell."""
+    """Return a command line that runs `command` on another machine, quoted for its shell."""
     return ["ssh", *SSH, "--", destination, *map(shlex.quote, command)]
 
 
 def host_name_problem(name: str) -> str:
-    """Return why a host can't be added under this name, or "" if it can.
+    """Return the reason why a host can't be added under this name, or "" if it can.
 
     The name is passed to ssh unchanged: a host, an address, or an entry of ~/.ssh/config, optionally after "user@".
     """
@@ -72,7 +72,7 @@ def host_name_problem(name: str) -> str:
 
 
 def ssh_exit_reason(name: str, code: int, output: str) -> str:
-    """Explain in a sentence why ssh to `name` ended, from its exit code and the end of its output."""
+    """Explain in a sentence why ssh to the host `name` has failed, given its exit code and the end of its output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1][:_LONGEST_REASON] if lines else ""
     if code == _SSH_FAILED:

@@ -1,4 +1,4 @@
-"""Standard streams that are written to a log file and raise no exceptions on a full disk."""
+"""Standard streams that go to a log file and never raise an exception, even on a full disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _ForgivingFile(io.FileIO):
-    """File that drops output that can't be written, because a print must never end a training."""
+    """File that discards output that can't be written, because printing must never stop a training."""
 
     def write(self, data: Buffer) -> int:
         try:
@@ -25,7 +25,7 @@ class _ForgivingFile(io.FileIO):
 
 
 def forgiving(fd: int) -> TextIO:
-    """Return a text stream on `fd` that ignores write errors and is flushed by line."""
+    """Return a text stream on the file descriptor `fd` that ignores write errors and is flushed after each line."""
     file = io.BufferedWriter(_ForgivingFile(fd, "w", closefd=False))
     return io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
@@ -36,7 +36,7 @@ def make_forgiving() -> None:
 
 
 def redirect(log: Path) -> None:
-    """Redirect the output of a forked child to the end of `log`, and close its input."""
+    """Append the output of a forked child to `log`, and close its input."""
     null = os.open(os.devnull, os.O_RDWR)
     try:
         output = paths.open_private(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)

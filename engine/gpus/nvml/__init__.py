@@ -1,6 +1,6 @@
-"""Reading of all quantities that NVML reports, in the process that may hang with it.
+"""Reading of all quantities that NVML reports, in a process of its own because NVML may hang.
 
-`nvml_reader` holds all GPUs and schedules their readings, `device` is one GPU from discovery to loss, `queries` reads
-its quantities while it is awake. `fields`, `traffic`, `activity`, `xids`, `mig`, `processes` and `topology` read parts of
-them. All go through `calls`, which remembers unsupported quantities.
+`nvml_reader` reads all GPUs and schedules their readings, `device` handles a GPU from discovery to loss, and `queries`
+reads its quantities while it is awake. `fields`, `traffic`, `activity`, `xids`, `mig`, `processes` and `topology` each
+read some of them. All use `calls`, which remembers unsupported quantities.
 """

@@ -1,4 +1,4 @@
-"""Activity of multiprocessors and tensor cores, through GPM: Hopper and later, Linux only.
+"""Activity of multiprocessors and tensor cores, measured with GPM (Hopper and later, Linux only).
 
 Source: section "NVML GPM" of nvml.h. Metrics are averages between two samples, at least 100 ms apart.
 """
@@ -13,11 +13,11 @@ from engine.gpus.nvml.calls import DeviceCalls, percent
 SM_UTIL = 2
 ANY_TENSOR_UTIL = 5
 REFRESH_S = 0.12
-"""Seconds between samples, slightly above nvml.h's limit since a refused call isn't repeated."""
+"""Seconds between samples, slightly above the limit in nvml.h, since a rejected call is not repeated."""
 
 
 class SmActivity(NamedTuple):
-    """Activity in percent; None if unknown."""
+    """Activity in percent, or None if unknown."""
 
     sm: float | None = None
     tensor: float | None = None
@@ -35,7 +35,7 @@ class Activity:
         self._latest = SmActivity()
 
     def read(self) -> SmActivity:
-        """Return the activity since the previous reading, unknown at the first. Raises `GpuLost`."""
+        """Return the activity since the previous reading; it is unknown in the first one. Raises `GpuLost`."""
         now = time.monotonic()
         if not self._is_supported() or (self._sampled_at is not None and now - self._sampled_at < REFRESH_S):
             return self._latest

@@ -1,7 +1,7 @@
 """Calls to NVML for one GPU or MIG instance.
 
-Unsupported quantities are requested only once; errors about the entire GPU are raised. Source of the error codes:
-`nvmlReturn_t` in nvml.h.
+Unsupported quantities are requested only once. Errors that concern the entire GPU raise exceptions. Source of the error
+codes: `nvmlReturn_t` in nvml.h.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, TypeVar
 Answer = TypeVar("Answer")
 
 
-class GpuLost(Exception):  # noqa: N818  a state of the machine rather than a fault of ours
-    """Raised when a GPU has fallen off the bus or needs a reset."""
+class GpuLost(Exception):  # noqa: N818 - describes the machine
+    """Error for a GPU that has fallen off the bus or needs a reset."""
 
 
 class Stopwatch:
-    """Stopwatch that sums the duration of NVML's calls, in seconds, since `spent_s` was set to 0."""
+    """Stopwatch that adds up the duration of NVML's calls in `spent_s`, which the caller resets."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0
 
     def time(self, call: Callable[[], Answer]) -> Answer:
-        """Return the result of `call`, and add its duration to the sum."""
+        """Call `call`, add its duration to the sum, and return its result."""
         start = time.perf_counter()
         try:
             return call()
@@ -35,10 +35,10 @@ class Stopwatch:
 
 
 class DeviceCalls:
-    """Caller of NVML for the device `handle`.
+    """Caller of NVML functions for the device `handle`.
 
-    An unsupported quantity is requested once, and is None afterwards. `answers` and `failures` count successful calls
-    and temporary failures.
+    After a first request, an unsupported quantity is always None. `answers` counts successful calls, and `failures`
+    temporary errors.
     """
 
     def __init__(self, nvml: ModuleType, handle: Any, stopwatch: Stopwatch) -> None:
@@ -50,10 +50,10 @@ class DeviceCalls:
         self._unsupported: set[object] = set()
 
     def __call__(self, quantity: object, call: Callable[[], Answer]) -> Answer | None:
-        """Return the result of `call`; None if the device doesn't support `quantity` or the call fails for now.
+        """Return the result of `call`; None if the device does not support `quantity`, or after a temporary error.
 
         Raises:
-            GpuLost: The GPU doesn't respond.
+            GpuLost: The GPU does not respond.
             NVMLError: NVML itself is unavailable.
         """
         if quantity in self._unsupported:
@@ -61,7 +61,7 @@ class DeviceCalls:
         nvml = self.nvml
         try:
             answer = self._stopwatch.time(call)
-        except (nvml.NVMLLibraryMismatchError, AttributeError):  # the former is no NVMLError
+        except (nvml.NVMLLibraryMismatchError, AttributeError):  # NVMLLibraryMismatchError is not an NVMLError
             self._unsupported.add(quantity)
             return None
         except nvml.NVMLError as error:
@@ -78,21 +78,21 @@ class DeviceCalls:
         return answer
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call NVML's `function` for this device; return None if it isn't supported or fails temporarily."""
+        """Call NVML's `function` for this device; return None if it is unsupported or fails temporarily."""
         return self((function, *arguments), lambda: getattr(self.nvml, function)(self.handle, *arguments))
 
     def lacks(self, quantity: object) -> bool:
-        """Return True if the device is known not to support a quantity: `(function, *arguments)` for `call`."""
+        """Return True if the device does not support a quantity, which is `(function, *arguments)` for `call`."""
         return quantity in self._unsupported
 
 
 def lost_codes(nvml: ModuleType) -> tuple[int, ...]:
-    """Return the error codes of a lost GPU. 28 is NVML_ERROR_GPU_NOT_FOUND, which older pynvml lacks."""
+    """Return the error codes of a lost GPU; 28 is NVML_ERROR_GPU_NOT_FOUND, which is missing in older pynvml."""
     return (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_NOT_FOUND, 28)
 
 
 def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
-    """Return the error codes that are permanent. 25 is ARGUMENT_VERSION_MISMATCH, 26 DEPRECATED."""
+    """Return the error codes of permanent failures; 25 is ARGUMENT_VERSION_MISMATCH, 26 DEPRECATED."""
     return (
         nvml.NVML_ERROR_NOT_SUPPORTED,
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -104,12 +104,12 @@ def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
 
 
 def text(value: str | bytes) -> str:
-    """Decode a string from NVML, which old modules return as bytes."""
+    """Convert a string from NVML, which is bytes in old versions of pynvml."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def within(value: float | None, lowest: float, highest: float) -> float | None:
-    """Return `value`, or None if it is implausible, as some drivers briefly report."""
+    """Return `value` if it is in the plausible range, else None; some drivers briefly report other values."""
     return float(value) if value is not None and lowest <= value <= highest else None
 
 
@@ -119,5 +119,5 @@ def percent(value: float | None) -> float | None:
 
 
 def address(handle: Any) -> int | None:
-    """Return the address a handle points to, which is equal for handles of the same device."""
+    """Return the address that a handle points to; handles of the same device have equal addresses."""
     return ctypes.cast(handle, ctypes.c_void_p).value

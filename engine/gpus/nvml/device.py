@@ -1,4 +1,4 @@
-"""GPU from discovery to loss, including times of sleep."""
+"""GPU from its discovery to its loss, including phases of sleep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.gpus.nvml.xids import Xids
 
 
 class Tools(NamedTuple):
-    """Objects shared by all GPUs of a reader. `host` and `xids` are None if not needed."""
+    """Objects that all GPUs of a reader share; `host` and `xids` are None if not needed."""
 
     nvml: ModuleType
     stopwatch: Stopwatch
@@ -30,14 +30,14 @@ class Tools(NamedTuple):
 
 
 class Device:
-    """GPU, given by its NVML index.
+    """GPU with an NVML index.
 
-    A GPU that is `known` to sleep is opened when it wakes; one that is known to be lost is never opened. `gpu` and
-    `instances` are the latest rows of the GPU and of its MIG instances.
+    If the GPU was asleep when it was found (`known`), it is opened when it wakes; if it was lost, it is never opened.
+    `gpu` and `instances` are the latest rows of the GPU and of its MIG instances.
 
     Raises:
-        GpuLost: The GPU doesn't respond and isn't `known`.
-        NVMLError: The GPU can't be used and isn't `known`.
+        GpuLost: The GPU does not respond and is not `known`.
+        NVMLError: The GPU can't be used and is not `known`.
     """
 
     def __init__(self, tools: Tools, index: int, known: Gpu | None = None) -> None:
@@ -57,28 +57,28 @@ class Device:
 
     @property
     def responding(self) -> bool:
-        """True if it is neither lost nor asleep."""
+        """True if the GPU is neither lost nor asleep."""
         return self._open_gpu is not None and not self.gpu.lost and not self.gpu.asleep
 
     @property
     def handle(self) -> Any:
-        """NVML's handle of a responding GPU."""
+        """NVML's handle for a responding GPU."""
         return None if self._open_gpu is None else self._open_gpu.calls.handle
 
     @property
     def traffic(self) -> PcieTraffic | None:
-        """PCIe measurement of the GPU; None if it isn't read at the moment."""
+        """PCIe measurement for the GPU; None if it is currently not read."""
         if self._open_gpu is None or not self.responding or self._is_skipped:
             return None
         return self._open_gpu.quantities.traffic
 
     @property
     def rows(self) -> tuple[Gpu, ...]:
-        """Rows of the GPU and its instances; empty while it sleeps and its UUID is unknown."""
+        """Rows of the GPU and its instances; empty for a sleeping GPU with an unknown UUID."""
         return (self.gpu, *self.instances) if self.gpu.uuid else ()
 
     def update_sleep(self, request: ReadRequest) -> None:
-        """Check for sleep, and skip the next reading if the GPU may fall asleep. Call it before reading."""
+        """Update whether the GPU sleeps, and skip the next reading if it may fall asleep; call this before reading."""
         self._is_skipped = self._should_skip(request)
         self._has_skipped |= self._is_skipped
         if self.gpu.lost or driver_files.asleep(self.gpu.pci_bus_id) == self.gpu.asleep:
@@ -91,7 +91,7 @@ class Device:
         self.instances = ()
 
     def read(self, request: ReadRequest) -> None:
-        """Update the rows. Raises NVMLError only if all of NVML has failed."""
+        """Update the rows. Raises NVMLError only if NVML has failed as a whole."""
         if self.gpu.lost or self.gpu.asleep or self._is_skipped:
             return  # a stale handle can crash the driver's library
         if self._has_skipped:
@@ -110,14 +110,14 @@ class Device:
             )
 
     def _should_skip(self, request: ReadRequest) -> bool:
-        """Return True if an idle GPU may fall asleep and nothing new has been requested."""
+        """Return True if an idle GPU may fall asleep and no new quantity is requested."""
         if not self._may_sleep or self._last_request is None or request.visible != self._last_request.visible:
             return False
         idle = self.gpu.utilization_percent == 0 and not self.gpu.processes
         return idle and time.monotonic() - self._last_request_at < driver_files.IDLE_PAUSE_S
 
     def _open(self) -> _OpenGpu:
-        """Open a GPU that has woken. Raises `GpuLost` if it can't be used."""
+        """Open a GPU that has woken up. Raises `GpuLost` if it can't be used."""
         bus_id = self.gpu.pci_bus_id or ""
         try:
             return _OpenGpu(self._tools, self._index, lambda nvml: nvml.nvmlDeviceGetHandleByPciBusId(bus_id))
@@ -126,7 +126,7 @@ class Device:
 
 
 class _OpenGpu:
-    """Opened GPU. `find` returns its handle."""
+    """GPU that has been opened; `find` returns its handle."""
 
     def __init__(self, tools: Tools, index: int, find: Callable[[ModuleType], Any]) -> None:
         nvml = tools.nvml

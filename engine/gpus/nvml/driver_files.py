@@ -1,6 +1,6 @@
-"""Files of the driver about the installation, and about GPUs that must not or can't be queried.
+"""Files of the driver with facts about the installation, and about GPUs that are asleep or lost.
 
-Linux suspends GPUs of laptops: any query wakes them, and frequent queries keep them awake. Lost GPUs don't respond at
+Linux suspends GPUs of laptops: a query wakes them, and frequent queries keep them awake. Lost GPUs don't respond at
 all.
 """
 
@@ -17,9 +17,9 @@ SYSFS_PCI = Path("/sys/bus/pci/devices")
 DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
 """Folder with one folder per GPU, named by PCI bus id; reading their files doesn't wake the GPU."""
 UNKNOWN_UUID = "GPU-lost-"
-"""Prefix of the substitute id of a lost GPU whose UUID is unknown, followed by its NVML index."""
+"""Prefix of the substitute for the unknown UUID of a lost GPU; its NVML index follows."""
 IDLE_PAUSE_S = 10.0
-"""Seconds without queries for an idle GPU that may fall asleep, which takes a few seconds."""
+"""Seconds without queries after which an idle GPU may fall asleep, which takes a few seconds."""
 
 
 def asleep(pci_bus_id: str | None) -> bool:
@@ -34,7 +34,7 @@ def asleep(pci_bus_id: str | None) -> bool:
 
 
 def may_sleep(pci_bus_id: str | None) -> bool:
-    """Return True if the driver suspends this GPU when idle: "Runtime D3" in the driver's README, laptops only."""
+    """Return True if the driver suspends this GPU while idle, as in laptops ("Runtime D3" in the driver's README)."""
     if pci_bus_id is None or os.name == "nt":
         return False
     try:
@@ -48,17 +48,17 @@ def may_sleep(pci_bus_id: str | None) -> bool:
 
 
 def sleeping_gpus(count: int) -> dict[int, Gpu]:
-    """Return the sleeping GPUs by NVML index, from the driver's files.
+    """Return the sleeping GPUs by NVML index, as described in the driver's files.
 
-    NVML lists GPUs in the order of their bus ids. A GPU that has been asleep since the driver was loaded has no UUID: "". The
-    result is empty if the driver doesn't list exactly `count` GPUs.
+    NVML orders GPUs by bus id. The UUID of a GPU that has been asleep since the driver was loaded is "". The result is
+    empty if the driver does not list exactly `count` GPUs.
     """
     folders = _folders(count)
     return {index: _known(index, folder, asleep=True) for index, folder in enumerate(folders) if asleep(folder.name)}
 
 
 def lost(index: int, count: int) -> Gpu:
-    """Return the row of an unreachable GPU with the facts in the driver's files; `count` is NVML's number of GPUs."""
+    """Return a row for an unreachable GPU with facts from the driver's files; `count` is NVML's number of GPUs."""
     folders = _folders(count)
     known = _known(index, folders[index], lost=True) if folders else None
     if known is not None and known.uuid:
@@ -68,7 +68,7 @@ def lost(index: int, count: int) -> Gpu:
 
 
 def _folders(count: int) -> list[Path]:
-    """Return the driver's folders in NVML's order, or [] if it doesn't list exactly `count` GPUs."""
+    """Return the driver's folders in NVML's order, or [] if there are not exactly `count` of them."""
     try:
         folders = sorted(DRIVER_GPUS.iterdir())
     except OSError:
@@ -77,7 +77,7 @@ def _folders(count: int) -> list[Path]:
 
 
 def _linux_name(pci_bus_id: str) -> str:
-    """Convert NVML's PCI domain of eight digits to Linux' four."""
+    """Convert a PCI bus id of NVML, whose domain has eight digits, to Linux' format with four digits."""
     domain, _, rest = pci_bus_id.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 
@@ -100,12 +100,12 @@ def _known(index: int, folder: Path, *, asleep: bool = False, lost: bool = False
 
 
 KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
-"""File written by the driver's kernel module, which is therefore visible in containers, too."""
+"""File of the driver's kernel module, which is visible in containers, too."""
 CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
 """Files that Docker and Podman create in containers."""
 DEVICES = Path("/dev")
 _DEVICE_FILE = re.compile(r"nvidia(\d+|ctl|-uvm)")
-"""Pattern for device files of GPUs, of the driver's control, and of unified memory, which only CUDA needs."""
+"""Pattern for device files of GPUs, the driver's control, and unified memory, which only CUDA needs."""
 
 
 def driver_loaded() -> bool:
@@ -119,6 +119,6 @@ def in_container() -> bool:
 
 
 def denied_files() -> tuple[str, ...]:
-    """Return the driver's device files that this user can't read and write, as CUDA requires."""
+    """Return the driver's device files that this user can't open for reading and writing, as CUDA must."""
     files = sorted(file for file in DEVICES.glob("nvidia*") if _DEVICE_FILE.fullmatch(file.name))
     return tuple(str(file) for file in files if not os.access(file, os.R_OK | os.W_OK))

@@ -1,4 +1,4 @@
-"""Field values, of which NVML returns several per call, and the rates of counters.
+"""Field values, which NVML reads several at a time, and rates of counters.
 
 Source of the numbers, scopes and units: `NVML_FI_DEV_*` in nvml.h.
 """
@@ -11,21 +11,21 @@ from typing import Any
 from engine.gpus.nvml.calls import DeviceCalls, lost_codes, unsupported_codes
 
 Field = tuple[int, int]
-"""Number of a field, and its scope: the NVLink, or 0."""
+"""Number and scope of a field; the scope is the index of an NVLink, or 0."""
 
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of the union `nvmlValue_t`, in the order of `nvmlValueType_t`."""
 
 
 class Fields:
-    """Group of fields of a GPU. An unsupported field is requested only once, since that may take a millisecond."""
+    """Group of fields of a GPU; unsupported ones are requested only once, since that may take a millisecond."""
 
     def __init__(self, ask: DeviceCalls, fields: Iterable[Field]) -> None:
         self._ask = ask
         self._fields = list(fields)
 
     def __bool__(self) -> bool:
-        """Return True if at least one field may be supported."""
+        """Return True if at least one field is or may be supported."""
         return bool(self._fields) and not self._ask.lacks("fields")
 
     def read(self) -> dict[Field, float]:
@@ -35,7 +35,7 @@ class Fields:
         return self._ask("fields", lambda: self._read(self._ask.handle)) or {}
 
     def _read(self, handle: Any) -> dict[Field, float]:
-        """Read the fields; raise the error of a field if none could be read, so that the call counts as failed."""
+        """Read the fields; if none could be read, raise the error of one, so that the call counts as failed."""
         nvml = self._ask.nvml
         values: dict[Field, float] = {}
         failed = 0
@@ -59,7 +59,7 @@ class Fields:
 
 
 class Rates:
-    """Rates of counters between two readings, in their unit per second."""
+    """Rates of counters per second, between two readings each."""
 
     def __init__(self) -> None:
         self._before: dict[object, tuple[float, float]] = {}
@@ -69,7 +69,7 @@ class Rates:
         self._before.clear()
 
     def of(self, counter: object, value: float | None, at: float) -> float | None:
-        """Return the rate until `at` (monotonic seconds); None at first and after the counter was reset."""
+        """Return the rate of `counter` up to time `at` (monotonic); None in the first reading and after a reset."""
         if value is None:
             self._before.pop(counter, None)
             return None

@@ -1,7 +1,7 @@
-"""MIG: instances into which a GPU is divided, and which are used like GPUs.
+"""MIG instances: partitions of a GPU that are used like GPUs.
 
-Utilization, power and temperatures are those of the GPU. An instance has its own memory and processes and, through GPM,
-its own activity of multiprocessors.
+Utilization, power and temperatures are those of the entire GPU. An instance has its own memory and processes and, with
+GPM, its own multiprocessor activity.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.gpus.nvml.queries import ReadRequest, Values, identity, memory
 
 
 class MigInstances:
-    """MIG instances of a GPU. `parent` holds the GPU's constant values.
+    """MIG instances of a GPU, whose constant values are in `parent`.
 
     The list of instances is read in the slow lane.
     """
@@ -31,7 +31,7 @@ class MigInstances:
         self.enabled: bool | None = None
 
     def read(self, request: ReadRequest) -> tuple[Gpu, ...]:
-        """Read a row for each instance. Raises `GpuLost`."""
+        """Read all instances and return a row for each. Raises `GpuLost`."""
         if request.slow_due:
             mode = self._ask.call("nvmlDeviceGetMigMode")
             self.enabled = None if mode is None else bool(mode[0])
@@ -40,12 +40,12 @@ class MigInstances:
         for key, instance in list(self._instances.items()):
             try:
                 rows.append(instance.read(request))
-            except GpuLost:  # the instance is gone; a lost GPU would have been noticed before
+            except GpuLost:  # the instance was destroyed; a lost GPU would have been detected before
                 del self._instances[key]
         return tuple(rows)
 
     def _list_instances(self) -> dict[tuple[int | None, str], _Instance]:
-        """Return the current instances. If an instance is destroyed, another one may get its handle."""
+        """Return the current instances by handle and UUID, as a new instance may get the handle of a destroyed one."""
         count = self._ask.call("nvmlDeviceGetMaxMigDeviceCount") or 0
         found = {}
         for number in range(count):
@@ -59,7 +59,7 @@ class MigInstances:
         return found
 
     def _handle(self, number: int) -> Any:
-        """Return the handle of instance `number`; None if there is none, which NVML reports as a missing GPU."""
+        """Return the handle of instance `number`; None if there is none, which NVML reports like a missing GPU."""
         nvml = self._ask.nvml
         try:
             return nvml.nvmlDeviceGetMigDeviceHandleByIndex(self._ask.handle, number)
@@ -83,7 +83,7 @@ class MigInstances:
 
 
 class _Instance:
-    """MIG instance; `values` holds its constant values."""
+    """MIG instance with its constant `values`."""
 
     def __init__(self, ask: DeviceCalls, values: Values, processes: ProcessTable, activity: Activity) -> None:
         self._ask = ask

@@ -1,6 +1,6 @@
-"""All GPUs of this host, through NVIDIA's Python module `pynvml`.
+"""Reader of all GPUs on this host, which uses NVIDIA's Python module `pynvml`.
 
-Use it in a separate process: any call may hang or crash the process. Source: NVML API reference and nvml.h.
+Use it in a separate process, because any call may hang or crash. Sources: NVML API reference and nvml.h.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from engine.gpus.nvml.traffic import measure
 from engine.gpus.nvml.xids import Xids
 
 LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
-"""Seconds between readings of slow quantities: process lists take milliseconds, fans and error counters 0.1 ms."""
+"""Seconds between readings in each lane: listing processes takes milliseconds, fans and error counters take 0.1 ms."""
 MAX_EARLY_S = 0.1
-"""Seconds that a lane may be read early in order to share a reading."""
+"""Maximum seconds by which a lane is read early, together with another one."""
 
 
-class NvmlUnavailable(Exception):  # noqa: N818  a state of the machine rather than a fault of ours
-    """Raised when NVML can't be used; `status` and `message` are for the user."""
+class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine
+    """Error for an unusable NVML; `status` and `message` are shown to the user."""
 
     def __init__(self, status: NvmlStatus, message: str) -> None:
         super().__init__(message)
@@ -35,9 +35,9 @@ class NvmlUnavailable(Exception):  # noqa: N818  a state of the machine rather t
 
 
 class NvmlReader:
-    """Reader of all GPUs of this host; with `basics`, of only their identity, utilization and process ids.
+    """Reader of all GPUs on this host; with `basics`, only of their identity, basic quantities and process ids.
 
-    `topology` describes the links between responding GPUs. `call_s` is the duration of NVML's calls in the last
+    `topology` describes the links between responding GPUs. `call_s` is the time that NVML's calls took in the last
     reading.
 
     Raises:
@@ -69,11 +69,14 @@ class NvmlReader:
 
     @property
     def any_asleep(self) -> bool:
-        """True if a GPU is asleep, listed or not."""
+        """True if any GPU is asleep, even if NVML does not list it."""
         return any(device.gpu.asleep for device in self._devices)
 
     def read(self, request: SnapshotRequest) -> tuple[Gpu, ...]:
-        """Read every GPU, each followed by its MIG instances; lost ones keep their last values."""
+        """Read all GPUs, and return their rows, each followed by those of its MIG instances.
+
+        Lost GPUs keep their last values.
+        """
         self._stopwatch.spent_s = 0.0
         due = self._due_request(request)
         try:
@@ -93,7 +96,7 @@ class NvmlReader:
         return tuple(row for device in self._devices for row in device.rows)
 
     def _due_request(self, request: SnapshotRequest) -> ReadRequest:
-        """Return the part of `request` that is due. A new request is due immediately."""
+        """Return the part of `request` that is due now; a new request is due immediately."""
         now = time.monotonic()
         if request != self._request:
             self._request = request
@@ -126,7 +129,7 @@ class NvmlReader:
             return None
 
     def _cuda_version(self) -> str | None:
-        """Return the CUDA version as "13.2", from NVML's 13020."""
+        """Return the CUDA version in the form "13.2", which NVML reports as 13020."""
         try:
             version = int(self._nvml.nvmlSystemGetCudaDriverVersion_v2())
         except self._nvml.NVMLError:
@@ -134,7 +137,7 @@ class NvmlReader:
         return f"{version // 1000}.{version % 1000 // 10}" if version > 0 else None
 
     def _find_devices(self) -> list[Device]:
-        """Return the usable GPUs, and those that are already lost and have no UUID."""
+        """Return the usable GPUs, and those that were lost before and have no UUID."""
         host = None if self._basics else HostProcesses()
         tools = Tools(self._nvml, self._stopwatch, host, self._xids)
         devices = []
@@ -169,9 +172,9 @@ def load_pynvml() -> ModuleType:
 
 
 def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
-    """Return the exception for an NVMLError that concerns the entire library.
+    """Convert an NVMLError that concerns the entire library.
 
-    NVMLErrors aren't hashable, so codes are the keys.
+    The codes are the keys of the table, because an NVMLError is not hashable.
     """
     code = getattr(error, "value", -1)
     where = {"driver_loaded": driver_loaded(), "in_container": in_container()}

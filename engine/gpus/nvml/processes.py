@@ -17,20 +17,20 @@ LISTS: tuple[tuple[str, ProcessKind], ...] = (
     ("nvmlDeviceGetGraphicsRunningProcesses", "graphics"),
 )
 VERSIONS = ("_v3", "_v2")
-"""Suffixes of NVML's functions that list processes, newest first; drivers before R510 have only the second."""
+"""Suffixes of NVML's functions for listing processes, newest first; drivers before R510 have only the second."""
 NO_PIDS = (0, 0xFFFFFFFF)
 NO_INSTANCE = 0xFFFFFFFF
 MAX_INSTANCES = 64
-"""Upper bound of MIG instances of a GPU."""
+"""Maximum plausible number of MIG instances on a GPU."""
 STALE_S = 5.0
-"""Minimum age in seconds of ignored samples, since the driver returns its full buffer at first."""
+"""Age in seconds from which samples are ignored, since the driver first returns its entire buffer."""
 
 
 class ProcessTable:
-    """Processes of a GPU or MIG instance.
+    """Processes on a GPU or MIG instance.
 
-    `host` resolves pids; without it, only pids, kinds and GPU memory are reported. With MIG, SM utilization is unknown, and
-    processes in an instance are listed only there.
+    `host` looks up facts by process id; without it, only ids, kinds and GPU memory are reported. With MIG, SM
+    utilization is unknown, and processes in an instance are listed only there.
     """
 
     def __init__(self, ask: DeviceCalls, host: HostProcesses | None, *, mig: bool = False) -> None:
@@ -40,9 +40,9 @@ class ProcessTable:
         self._sm_utilization = SmUtilization(ask.nvml, ask.handle) if host is not None and not mig else None
 
     def table(self, memory_total_bytes: int | None) -> tuple[GpuProcess, ...] | None:
-        """Return one row per pid in ascending order; None if NVML doesn't list processes.
+        """Return one row per process in ascending order of ids; None if NVML does not list processes.
 
-        Memory is None if the driver doesn't report it (Windows' WDDM), or reports more than the GPU has.
+        Memory is None if the driver does not report it (Windows' WDDM), or reports more than the GPU has.
         """
         lists = [(kind, infos) for name, kind in LISTS if (infos := self._list(name)) is not None]
         if not lists:
@@ -85,7 +85,7 @@ class ProcessTable:
         )
 
     def _list(self, name: str) -> Sequence[Any] | None:
-        """Return one of NVML's lists of processes, from the newest version of its function with a plausible answer.
+        """Return a list of processes from NVML, using the newest version of its function with a plausible answer.
 
         Drivers 535.43 to 535.86 fill longer structs than version 3 specifies (gpustat#161); version 2 has never
         changed.
@@ -100,7 +100,7 @@ class ProcessTable:
 
 
 class SmUtilization:
-    """SM utilization of each process since the previous reading."""
+    """Reader of the SM utilization of each process since the previous reading."""
 
     def __init__(self, nvml: ModuleType, handle: Any) -> None:
         self._nvml = nvml
@@ -108,7 +108,7 @@ class SmUtilization:
         self._newest_us = 0
 
     def read(self) -> dict[int, float | None]:
-        """Return percentages by pid; None for implausible values (nvtop#110: 37,100 %).
+        """Return percentages by process id; None for implausible values (nvtop#110: 37,100 %).
 
         Idle processes are missing.
         """
@@ -131,7 +131,7 @@ class SmUtilization:
 
 
 def is_plausible(infos: Iterable[Any]) -> bool:
-    """Return True if the pids and MIG instances in a list are possible; they are not if structs don't match."""
+    """Return True if all process ids and MIG instances are plausible, which they are not if struct versions differ."""
     return all(
         info.pid not in NO_PIDS and (info.gpuInstanceId == NO_INSTANCE or info.gpuInstanceId < MAX_INSTANCES)
         for info in infos

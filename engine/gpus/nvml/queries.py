@@ -1,8 +1,8 @@
-"""Quantities of an awake GPU, in lanes by how often they are read.
+"""Reading of all quantities of an awake GPU, grouped into lanes by how often they are read.
 
-At each reading: utilization, memory, power, temperature, throttling; with details also clocks, energy, memory
-temperature and traffic. Every few seconds: limits, compute mode and error counters; with details also fan, video engines
-and the PCIe link. Once a minute: active NVLinks. Once: names, thresholds, maxima.
+Each reading: utilization, memory, power, temperature, throttling; with details, also clocks, energy, memory temperature
+and traffic. Every few seconds: limits, compute mode and error counters; with details, also fan, video engines and the
+PCIe link. Once a minute: active NVLinks. Once: names, thresholds, maxima.
 
 Numbers of enumerations are from nvml.h.
 """
@@ -52,12 +52,12 @@ MAX_C = 150.0
 MAX_W = 5000.0
 MAX_MHZ = 50_000.0
 MAX_FAN_PERCENT = 200.0
-"""Largest plausible fan speed in percent; nvml.h allows speeds over 100 %."""
+"""Maximum plausible fan speed in percent; nvml.h allows speeds over 100 %."""
 MAX_GENERATION, MAX_LANES = 9, 32
 
 
 class ReadRequest(NamedTuple):
-    """Quantities to read in this reading: the visible ones, and the lanes that are due."""
+    """Quantities to read now: the visible ones, and the lanes that are due."""
 
     processes: bool = True
     activity: bool = True
@@ -70,12 +70,12 @@ class ReadRequest(NamedTuple):
 
     @property
     def visible(self) -> tuple[bool, bool, bool]:
-        """Flags of the visible quantities."""
+        """Flags for groups of visible quantities."""
         return (self.processes, self.activity, self.details)
 
 
 class Quantities:
-    """Reader of the quantities of one GPU. `identity` holds its constant values; the caller measures `traffic`."""
+    """Reader of the quantities of one GPU; `identity` has its constant values, and the caller measures `traffic`."""
 
     def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, processes: ProcessTable, identity: Values) -> None:
         self._ask = ask
@@ -219,10 +219,10 @@ class Quantities:
         }
 
     def _thresholds(self) -> Values:
-        """Return temperature thresholds in degrees.
+        """Return temperature thresholds in degrees Celsius.
 
-        From Ada on, NVIDIA reports distances instead: from the current temperature, and from each threshold, to the temperature
-        at which clocks are lowered.
+        Since Ada, NVML instead reports how far the current temperature, and each threshold, is below the temperature at
+        which clocks are lowered.
         """
         ask = self._ask
         shutdown, slowdown, memory_max = (
@@ -240,13 +240,11 @@ class Quantities:
     def _temperature_c(self) -> float | None:
         celsius = self._ask.call("nvmlDeviceGetTemperature", TEMPERATURE_GPU)
         if celsius is None and self._ask.lacks(("nvmlDeviceGetTemperature", TEMPERATURE_GPU)):
-            celsius = self._ask.call(
-                "nvmlDeviceGetTemperatureV", TEMPERATURE_GPU
-            )  # NVIDIA announced the first one's end
+            celsius = self._ask.call("nvmlDeviceGetTemperatureV", TEMPERATURE_GPU)  # the first function is deprecated
         return within(celsius, -50, MAX_C)
 
     def _throttled(self) -> tuple[Throttle, ...] | None:
-        """Return the throttle reasons; drivers before R535 know only the function's older name."""
+        """Return the throttle reasons; drivers before R535 only have the function under its older name."""
         bits = self._ask.call("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:
             bits = self._ask.call("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -262,7 +260,7 @@ class Quantities:
 
 
 def memory(ask: DeviceCalls) -> Values:
-    """Return a device's memory values; version 1 of the call counts reserved memory as used, so version 2 is preferred.
+    """Return the memory values of a device, using version 2 of the call: version 1 counts reserved memory as used.
 
     Some chips have no memory of their own and report nothing or zero.
     """

@@ -1,4 +1,4 @@
-"""Links between the GPUs of this host, and their position relative to its processors.
+"""Links between the GPUs of this host, and their proximity to its processors.
 
 Source: nvml.h, and the use of the same calls in `nvidia-smi topo -m` and `nvidia-smi topo -p2p`.
 """
@@ -21,7 +21,7 @@ GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 """NVLink generations by `nvmlNvlinkVersion_t`: 3 is NVLink 2.2, 5 is 3.1."""
 WORD_BITS = 64
 CPU_WORDS = 128
-"""Number of 64-bit words for the 8,192 processors that Linux supports at most."""
+"""Number of 64-bit words for a set of 8,192 processors, the maximum on Linux."""
 NODE_WORDS = 16
 READ = 0
 """NVML_P2P_CAPS_INDEX_READ, which pynvml defines as a tuple by mistake."""
@@ -37,9 +37,9 @@ class Node:
 
 
 def read_topology(nvml: ModuleType, nodes: Sequence[Node]) -> Topology | None:
-    """Return all pairs of `nodes` and the affinity of each; None if NVML reports neither, as on Windows.
+    """Return the links between all pairs of `nodes`, and the affinity of each; None if NVML reports neither (Windows).
 
-    Makes a few dozen calls per GPU, so call it once per set of GPUs.
+    It makes a few dozen calls per GPU, so call it once per set of GPUs.
     """
     ordered = sorted(nodes, key=lambda node: node.index)
     links = {node.index: _Links(nvml, node) for node in ordered} if len(ordered) > 1 else {}
@@ -103,7 +103,7 @@ def _pair(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) ->
 
 
 def _nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> int:
-    """Return the number of direct links, or without any, the number of links that both have to a common switch."""
+    """Return the number of direct links, or without any, the number of links that both have to the same switch."""
     direct = links[one.index].direct_to(other)
     if direct:
         return direct
@@ -114,7 +114,7 @@ def _nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node)
 
 
 def _capable(nvml: ModuleType, capability: int, one: Node, other: Node) -> bool | None:
-    """Return True if both GPUs have `capability` for each other's memory; None if unknown."""
+    """Return True if both GPUs support `capability` on each other's memory; None if unknown."""
     both = [
         _try(nvml, lambda pair=pair: nvml.nvmlDeviceGetP2PStatus(pair[0].handle, pair[1].handle, capability))  # type: ignore[misc]
         for pair in ((one, other), (other, one))
@@ -132,7 +132,7 @@ def _affinity(nvml: ModuleType, node: Node) -> GpuAffinity:
 
 
 def bits(words: Iterable[int]) -> list[int]:
-    """Return the indices of the bits that are set in 64-bit words."""
+    """Return the indices of all set bits in 64-bit words."""
     return [
         affinity * WORD_BITS + bit for affinity, word in enumerate(words) for bit in range(WORD_BITS) if word >> bit & 1
     ]

@@ -1,9 +1,9 @@
 """Throughput of a GPU's PCIe and NVLink connections.
 
 `nvmlDeviceGetPcieThroughput` blocks for 20 ms per direction and GPU. Newer drivers have byte counters that are read in
-a fraction of a millisecond, but the known ones have 32 bits, which a link of 64 GB/s overflows in 67 ms. Therefore the
-counters of all GPUs are read twice, 20 ms apart. Once a counter exceeds 32 bits, the interval between two readings is
-used instead. Source of fields, units and "can be wrapped": nvml.h.
+a fraction of a millisecond, but current ones have only 32 bits, which overflow within 67 ms on a link of 64 GB/s.
+Therefore the counters of all GPUs are read twice, 20 ms apart. Once a counter exceeds 32 bits, the interval between two
+readings is used instead. Source of fields, units and "can be wrapped": nvml.h.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PCIE_SENT: Field = (197, 0)
 PCIE_RECEIVED: Field = (198, 0)
 WINDOW_S = 0.02
 MAX_WINDOW_S = 0.06
-"""Longest usable window in seconds, which a busy machine may exceed; in a longer one, 32 bits may overflow twice."""
+"""Maximum usable window in seconds; on a busy machine, it may become longer, and 32 bits may overflow twice."""
 BITS_32 = 1 << 32
 THROUGHPUT_SENT, THROUGHPUT_RECEIVED = 0, 1
 """Values of `nvmlPcieUtilCounter_t`."""
@@ -28,11 +28,11 @@ KIB = 1024
 NVLINK_5 = 5
 KIB_FIELDS = (138, 139)
 BYTE_FIELDS = (202, 204)
-"""Fields with sent and received data: in KiB up to NVLink 4, in bytes since NVLink 5."""
+"""Fields with the amount of sent and received data: in KiB up to NVLink 4, in bytes since NVLink 5."""
 
 
 class PcieTraffic:
-    """PCIe throughput of a GPU in bytes per second, headers included; None if unknown."""
+    """PCIe throughput of a GPU in bytes per second, including headers; None if unknown."""
 
     def __init__(self, ask: DeviceCalls) -> None:
         self._ask = ask
@@ -63,7 +63,7 @@ class PcieTraffic:
         self.sent_bytes_per_s = self.received_bytes_per_s = None
 
     def measure_by_driver(self) -> None:
-        """Let the driver measure for 40 ms unless there are counters."""
+        """Let the driver measure, which takes 40 ms, unless there are counters."""
         if self._counters:
             return
         sent = self._ask.call("nvmlDeviceGetPcieThroughput", THROUGHPUT_SENT)
@@ -72,7 +72,7 @@ class PcieTraffic:
         self.received_bytes_per_s = None if received is None else float(received * KIB)
 
     def _read(self) -> dict[Field, float]:
-        """Return the counters; empty for a lost GPU, which other readings detect."""
+        """Read the counters; return {} for a lost GPU, which other readings detect."""
         try:
             return self._counters.read()
         except GpuLost:
@@ -85,7 +85,7 @@ class PcieTraffic:
 
 
 def measure(links: Sequence[PcieTraffic]) -> None:
-    """Measure PCIe of several GPUs at the same time."""
+    """Measure the PCIe throughput of several GPUs at the same time."""
     started = [link for link in links if link.start()]
     if started:
         time.sleep(WINDOW_S)
@@ -101,14 +101,14 @@ def _rate(before: float | None, after: float | None, seconds: float, overflows: 
 
 
 class NvLinks:
-    """NVLinks of a GPU with their throughput."""
+    """NVLinks of a GPU and their throughput."""
 
     def __init__(self) -> None:
         self._links: tuple[NvLink, ...] = ()
         self._rates = Rates()
 
     def replace(self, links: tuple[NvLink, ...]) -> list[Field]:
-        """Set the links, and return the fields of their counters."""
+        """Set the links, and return the counter fields to read for them."""
         self._links = links
         return [(number, link.link) for link in links if link.active for number in _fields(link)]
 
@@ -117,7 +117,7 @@ class NvLinks:
         self._rates.reset()
 
     def with_rates(self, values: dict[Field, float], at: float) -> tuple[NvLink, ...]:
-        """Return the links with their throughput at `at` (monotonic seconds), from the values of their fields."""
+        """Return the links with their throughput at time `at` (monotonic), given the `values` of their fields."""
         return tuple(self._with_rates(link, values, at) for link in self._links)
 
     def _with_rates(self, link: NvLink, values: dict[Field, float], at: float) -> NvLink:

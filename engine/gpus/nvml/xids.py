@@ -1,4 +1,4 @@
-"""Xids: errors that the driver reports for a GPU, read from NVML's events without blocking."""
+"""Xids (errors that the driver reports for a GPU), read from NVML's events without blocking."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_EVENTS = 256
 
 
 class Xids:
-    """Latest `MAX_XIDS` Xids of every watched GPU."""
+    """Record of the latest `MAX_XIDS` Xids of each watched GPU."""
 
     def __init__(self, nvml: ModuleType, stopwatch: Stopwatch) -> None:
         self._nvml = nvml
@@ -27,7 +27,7 @@ class Xids:
         self._events: Any = None
 
     def watch(self, handle: Any, uuid: str) -> None:
-        """Watch a GPU from now on, if it reports events."""
+        """Start watching a GPU, if it reports events."""
         nvml = self._nvml
         try:
             if self._events is None:
@@ -38,7 +38,7 @@ class Xids:
         self._watched[address(handle)] = uuid
 
     def of(self, uuid: str) -> tuple[Xid, ...]:
-        """Return the Xids of a GPU, latest last."""
+        """Return the Xids of a GPU, oldest first."""
         return self._xids.get(uuid, ())
 
     def poll(self) -> None:

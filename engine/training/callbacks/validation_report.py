@@ -1,4 +1,4 @@
-"""Callback that reports the metrics over all `images` and per class, and a shortage of memory."""
+"""Callback that reports the metrics of a validation."""
 
 from __future__ import annotations
 
