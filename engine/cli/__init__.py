@@ -1,4 +1,4 @@
-"""Commands of the terminal; `main` runs ``footplate COMMAND …``."""
+"""Commands of the terminal. `main` runs ``footplate COMMAND …``."""
 
 from engine.cli.main import main
 

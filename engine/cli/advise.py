@@ -22,7 +22,7 @@ _NETWORK = re.compile(
     r"(?P<rate>\d+(\.\d+)?)\s*(?P<unit>[MG])bit(/s)?(,\s*(?P<latency>\d+(\.\d+)?)\s*(?P<small>us|ms))?", re.I
 )
 _CHOSEN_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"strategy"}
-"""Fields that the advisor chooses itself, so that problems with their values don't matter."""
+"""Fields that the advisor chooses itself. Problems with their values don't matter."""
 
 
 def add_advise(commands: Any) -> None:
@@ -65,7 +65,7 @@ def advise(options: argparse.Namespace) -> int:
 
 
 def _network(options: argparse.Namespace) -> tuple[Network | None, list[Problem]]:
-    """Return the network stated by the flags, and the problems with this command's own flags."""
+    """Return the network stated by the flags, and the problems with the flags of this command."""
     wrong = []
     if not options.seconds >= MIN_SECONDS:
         wrong.append(
@@ -90,7 +90,7 @@ def _network(options: argparse.Namespace) -> tuple[Network | None, list[Problem]
 
 
 def _lines(answer: Advice) -> list[str]:
-    """Return the answer as lines of text."""
+    """Format the answer as lines of text."""
     lines = table(_HEAD, [_row(row) for row in answer.table]) if answer.table else []
     lines += [answer.sentence, *answer.remedies, *answer.what_would_change]
     lines += [prediction.sentence for prediction in answer.machines]

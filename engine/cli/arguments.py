@@ -41,18 +41,18 @@ _OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file", "--option")
 
 
 _PATH_ENDINGS = {"dataset": "", "weights_file": "", "resume_from": "", "model": ".py", "recipe": ".toml"}
-"""Fields whose values are paths, and the extension that a value must have for that; "" for any."""
+"""Fields whose values may be paths. The value is a path if it has this extension; "" means any."""
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """Add DATASET and a flag for every other field; values are validated later, all at once."""
+    """Add DATASET and a flag for every other field. Values are validated later, all at once."""
     parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
     parser.add_argument("--detach", action="store_true", help="start the run, print its id and return")
     _add_fields(parser)
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for each field that may change when a run resumes; without the flag, the run's value is kept.
+    """Add a flag for each field that may change when a run resumes. Without the flag, the value of the run is kept.
 
     The flags of all other fields are hidden, and parsed only to explain why they can't change.
     """
@@ -68,19 +68,19 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
 
 
 def add_launcher(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a job to a command that passes it to another launcher."""
+    """Add the flags of a job to a command that passes the job to another launcher."""
     parser.set_defaults(json=False)
     _add_fields(parser)
 
 
 def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
-    """Add the flags of a job to a command that examines it; `json` is the help text of `--json`."""
+    """Add the flags of a job to a command that examines the job. `json` is the help text for `--json`."""
     parser.add_argument("--json", action="store_true", help=json)
     _add_fields(parser)
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the job that all trials of a search share; DATASET is a flag for this command."""
+    """Add the flags of the job that all trials in a search share. In this command, DATASET is a flag."""
     parser.add_argument("--dataset", metavar="FOLDER", help="the folder that holds the images")
     _add_job(parser)
 
@@ -118,7 +118,7 @@ def _add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defaults: bool) -> None:
-    """Add a flag for each field `names` to its group, with the default value in the help if `defaults`."""
+    """Add a flag for each field in `names` to its group. If `defaults` is True, the help shows the default value."""
     groups: dict[str, argparse._ArgumentGroup] = {
         name: parser.add_argument_group(title) for name, title in _TITLES.items()
     }
@@ -134,7 +134,7 @@ def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defa
 
 
 def _strategies_by_field() -> dict[str, tuple[str, ...]]:
-    """Return, for each field that not all strategies use, the ids of the strategies that use it."""
+    """Return the ids of the strategies that use a field, for each field that not all strategies use."""
     strategies = load_catalogue().strategies
     names = dict.fromkeys(name for strategy in strategies for name in strategy.fields)
     return {name: tuple(strategy.id for strategy in strategies if name in strategy.fields) for name in names}
@@ -172,12 +172,12 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
 
 
 def _flags_of_need(need: Need) -> str:
-    """Return the flags that satisfy a need, as text."""
+    """Describe the flags that satisfy a need."""
     return " or ".join(f"{FIELDS[name].flag} {', '.join(need.values)}".strip() for name in need.fields)
 
 
 def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values of the job file (or of `options.values`), overridden by the flags, and their problems.
+    """Return the values from the job file (or from `options.values`), overridden by the flags, and their problems.
 
     Devices are returned as typed.
     """
@@ -205,7 +205,7 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
-    """Add the values of `--option` to the options of the job file, and return the problems."""
+    """Add the values of `--option` to the options from the job file, and return the problems."""
     known = {field.name: field for _, field in load_catalogue().options()}
     pairs = [text.partition("=") for text in given]
     new = {name: _option_value(known.get(name), text) for name, sign, text in pairs if sign}
@@ -226,7 +226,7 @@ def _option_value(field: Field | None, text: str) -> Any:
 
 
 def trust(model: str, sha256: str) -> list[Problem]:
-    """Record that the user allows the model file with that `sha256` to run; return the problems."""
+    """Record that the user allows the model file with this hash to run, and return the problems."""
     try:
         agree(model, sha256)
     except OSError as error:
@@ -240,7 +240,7 @@ _CUDA = re.compile(r"(?<![^:])cuda:(?=\d+$)")
 
 
 def needs_gpus(values: dict[str, Any]) -> bool:
-    """Return True if a device is a GPU of this machine or a CUDA index, so that the devices must be listed."""
+    """Return True if a device is a GPU on this machine or a CUDA index, so that the devices must be listed."""
     devices = values.get("devices", ())
     return isinstance(devices, list | tuple) and any(
         not isinstance(device, str) or local_device(device).isdecimal() or (is_gpu(device) and not host_of(device))
@@ -251,10 +251,10 @@ def needs_gpus(values: dict[str, Any]) -> bool:
 def resolve_devices(
     values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = remote_snapshot
 ) -> list[Problem]:
-    """Replace CUDA indices in `values["devices"]` by UUIDs, and group the devices by machine.
+    """Replace CUDA indices in `values["devices"]` with UUIDs, and group the devices by machine.
 
-    Machines keep the order in which they are named first. `remote` returns the devices of another machine, or
-    raises OSError.
+    Machines stay in the order in which they are first named. `remote` returns the devices of another machine, or raises
+    OSError.
     """
     typed = [_CUDA.sub("", device) if isinstance(device, str) else device for device in values["devices"]]
     hosts = list(dict.fromkeys(host_of(device) for device in typed if isinstance(device, str)))
@@ -290,7 +290,7 @@ def _resolve_on_host(devices: list[str], host: str, machine: Snapshot, problems:
 
 
 def _unknown_problems(words: list[str]) -> list[Problem]:
-    """Return a problem for each unknown flag and stray word; a word after an unknown flag is taken for its value."""
+    """Return a problem for each unknown flag and stray word. A word after an unknown flag is considered its value."""
     return [
         _unknown_problem(word)
         for previous, word in zip(["", *words], words, strict=False)
@@ -310,9 +310,9 @@ def _unknown_problem(flag: str) -> Problem:
 
 
 def parse_value(field: Field, given: str | bool) -> Any:
-    """Convert a flag's text to the type of its field.
+    """Convert the text of a flag to the type of its field.
 
-    Text that doesn't fit is returned unchanged, for the validation.
+    Text that can't be converted is returned unchanged, for the validation.
     """
     if isinstance(given, bool) or field.kind in ("text", "choice"):
         return given

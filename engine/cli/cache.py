@@ -1,4 +1,4 @@
-"""``footplate cache``: contents, size limit and removal of cached images."""
+"""``footplate cache``: list, limit and remove cached images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def cache(options: argparse.Namespace) -> int:
-    """Change the limit or clear the cache if requested, and list its content."""
+    """Change the limit or clear the cache if requested, and list its contents."""
     try:
         if options.limit is not None:
             if not 0 <= options.limit < 1e6:

@@ -34,7 +34,7 @@ from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 Message = TypeVar("Message")
 _MAX_STDERR_BYTES = 1 << 16
 _ANSWER_S = 60.0
-"""Seconds within which another machine must list its devices."""
+"""Seconds that another machine has to list its devices."""
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
@@ -45,9 +45,9 @@ class ChildFailed(Exception):  # noqa: N818  (named after the event)
 def snapshot_lines(
     *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
 ) -> Generator[bytes]:
-    """Yield the sampler's output lines about this machine's devices, once or every `interval_s`.
+    """Yield the sampler's output lines about this machine's devices, once or every `interval_s` seconds.
 
-    `shown` limits the expensive readings in repeated snapshots; a single snapshot is complete.
+    `shown` limits the expensive readings in repeated snapshots. A single snapshot is complete.
 
     Raises:
         ChildFailed: The sampler exited without a snapshot, or before the generator was closed.
@@ -85,7 +85,7 @@ def snapshot() -> Snapshot:
 
 
 def remote_snapshot(name: str) -> Snapshot:
-    """Return the devices of another machine, read through ssh. Raises OSError with the reason if that fails."""
+    """Return the devices of another machine, read over ssh. Raises OSError with the reason if that fails."""
     known = host(name)
     if known is None:
         raise OSError(f"{name} is not among your hosts.")
@@ -100,7 +100,7 @@ def remote_snapshot(name: str) -> Snapshot:
 
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
-    """Inspect the job's dataset, and list `samples` of its samples with their annotations. Raises ChildFailed."""
+    """Inspect the dataset of a job, and list the given number of samples with their annotations. Raises ChildFailed."""
     arguments = (job.data.dataset, *inspector_options(job, load_catalogue(), samples))
     for message in _messages("engine.data", INSPECTION, *arguments):
         if isinstance(message, Done):
@@ -110,17 +110,17 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples
 
 
 def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None) -> Any:
-    """Carry out an order in a child process, show its progress, and return its answer.
+    """Execute an order in a child process, show its progress, and return its answer.
 
-    The first Ctrl+C stops an advisor's trials, and the answer contains their results; the second one stops everything.
+    The first Ctrl+C stops an advisor's trials, and the answer contains their results. The second one stops everything.
 
     Args:
         order: Order for the advisor, a finder, the planner (a `Job`), or inference.
-        is_quiet: True to show no progress.
-        refused: Exit code after a refusal; None for that of a bad request if it is about a field.
+        is_quiet: True to hide the progress.
+        refused: Exit code after a refusal, or None to use the code for a bad request if it is about a field.
 
     Raises:
-        CommandError: The child has refused the order, or exited without an answer, which was reported.
+        CommandError: The child has refused the order, or exited without an answer. This has been reported.
     """
     child = next(child for kind, child in _CHILDREN.items() if isinstance(order, kind))
     try:
@@ -152,7 +152,7 @@ def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None)
 
 
 class _Child(NamedTuple):
-    """Child process that carries out orders: its module, the decoder for its messages, and the problem if it fails."""
+    """Child process that executes orders: its module, the decoder for its messages, and the problem if it fails."""
 
     module: str
     decoder: msgspec.json.Decoder[Any]
@@ -176,9 +176,9 @@ def _messages(
     order: msgspec.Struct | None = None,
     answers_interrupt: bool = False,
 ) -> Generator[Message]:
-    """Yield the messages of a module that reads `order` from standard input; stop it when the generator is closed.
+    """Yield the messages from a module that reads `order` from standard input. Closing the generator stops the child.
 
-    With `answers_interrupt`, the first Ctrl+C only terminates the child, and its answer still arrives.
+    If `answers_interrupt` is True, the first Ctrl+C only terminates the child, and its answer still arrives.
 
     Raises:
         ChildFailed: The child exited before the generator was closed.
@@ -204,7 +204,7 @@ def _messages(
 
 @contextmanager
 def _terminate_on_interrupt(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Inside the block, let the first Ctrl+C only terminate the child."""
+    """Let the first Ctrl+C inside the block terminate only the child."""
 
     def end(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, previous)
@@ -221,9 +221,9 @@ def _terminate_on_interrupt(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def _child(
     module: str, *arguments: str, stdin: int = subprocess.DEVNULL
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """Start a module in a child process; yield the process and the file with its standard error.
+    """Start a module in a child process. Yields the process and a file that receives its standard error.
 
-    It is a file because an unread pipe would block a child that writes much.
+    A file is used because an unread pipe would block a child that writes much.
     """
     with (
         tempfile.TemporaryFile() as log,
@@ -239,7 +239,7 @@ def _child(
 
 
 def _last_error(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
-    """Wait for the child to exit; return the last line of its standard error, or its exit status."""
+    """Wait for the child to exit. Returns the last line of its standard error, or its exit status."""
     process.wait()
     log.seek(max(0, log.seek(0, os.SEEK_END) - _MAX_STDERR_BYTES))
     lines = log.read().decode(errors="replace").strip().splitlines()

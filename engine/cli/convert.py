@@ -1,4 +1,4 @@
-"""``footplate convert`` and ``handover``: files of a run's model for other programs."""
+"""``footplate convert`` and ``handover``: convert a run's model to files for other programs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 
 def convert(options: argparse.Namespace) -> int:
-    """Convert the model; print the files, their comparison with the model, and the next commands."""
+    """Convert the model, and print the files, their comparison with the model, and the next commands."""
     options.devices, options.batch_size = CPU, None
     values = inference.model_values(options)
     run = RunFolder(values["run"])
@@ -101,7 +101,7 @@ def _default_out(run: RunFolder, options: argparse.Namespace) -> Path:
 
 
 def _check(order: ConvertOrder, job: Job) -> None:
-    """Report the problems with an order that can't be carried out. Raises CommandError."""
+    """Report problems that prevent the conversion. Raises CommandError."""
     catalogue = load_catalogue()
     found = [each for to in order.to for each in conversion_problems(job, to, order.onnx, catalogue)]
     if found := errors([*found, *out_problems(order.out, packed=order.packed)]):

@@ -1,4 +1,4 @@
-"""``footplate desktop``: Footplate's entry among the desktop's applications."""
+"""``footplate desktop``: install or remove Footplate's entry in the list of desktop applications."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def desktop(options: argparse.Namespace) -> int:
 def start_command() -> list[str]:
     """Return the command that starts this Footplate.
 
-    It is the path by which the script was found, which remains valid after an upgrade with pipx or uv, or this Python
-    with `footplate.py` in a source tree.
+    It is the path at which the script was found, which remains valid after an upgrade with pipx or uv. In a source
+    tree, it is this Python with `footplate.py`.
     """
     script = Path(sys.argv[0]).absolute()
     if script.name == "footplate" and os.access(script, os.X_OK):
@@ -62,12 +62,12 @@ def start_command() -> list[str]:
 
 
 ICON_SIZES = (16, 22, 24, 32, 48, 64, 128, 256, 512)
-"""Sides of the icons in pixels; resources/desktop/icons has a file for each."""
+"""Sides of the icons in pixels. There is a file for each of them in resources/desktop/icons."""
 _UPDATE_S = 60.0
 
 
 def data_folder() -> Path:
-    """Return the user's data folder: XDG_DATA_HOME if it is absolute, else ~/.local/share."""
+    """Return the user's data folder: XDG_DATA_HOME if it is absolute, otherwise ~/.local/share."""
     chosen = Path(os.environ.get("XDG_DATA_HOME", ""))
     return chosen if chosen.is_absolute() else Path.home() / ".local/share"
 
@@ -75,7 +75,7 @@ def data_folder() -> Path:
 def desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
     """Return the content of all files to install below `folder`, by path.
 
-    `command` starts Footplate; its first word is the path of a program.
+    `command` starts Footplate. Its first word is the path of a program.
     """
     resources = files("resources").joinpath("desktop")
     hicolor = folder / "icons/hicolor"
@@ -104,7 +104,7 @@ def exec_line(command: Sequence[str]) -> str:
 
 
 def install(command: Sequence[str], folder: Path) -> list[Path]:
-    """Write the files and return their paths. Raises OSError, without leaving new files behind."""
+    """Write the files and return their paths. If this raises OSError, no new files are left behind."""
     contents = desktop_files(command, folder)
     new = [path for path in contents if not path.exists()]
     try:
@@ -141,7 +141,7 @@ def _remove_empty(inner: Path, outer: Path) -> None:
 
 
 def _refresh(folder: Path) -> None:
-    """Make the desktop reload the files if its tools are installed; otherwise it reloads them at the next login."""
+    """Make the desktop reload the files if its tools are installed. Otherwise, it reloads them at the next login."""
     for tool, subfolder in (("update-mime-database", "mime"), ("update-desktop-database", "applications")):
         program = shutil.which(tool)
         if program is not None and (folder / subfolder).is_dir():

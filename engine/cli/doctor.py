@@ -1,4 +1,4 @@
-"""``footplate doctor``: this machine's hardware and software, and reasons why something doesn't work."""
+"""``footplate doctor``: describe this machine's hardware and software, and reasons why something doesn't work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Print all findings, or write a report of them; return 0 if training works, on a GPU if there is one."""
+    """Print all findings, or write a report of them. Returns 0 if training works, on a GPU if there is one."""
     return diagnose() if options.report is None else _report(options.report)
 
 
@@ -89,7 +89,7 @@ def as_text() -> str:
 
 
 def diagnose() -> int:
-    """Print all findings; return 0 if training works, on a GPU if there is one."""
+    """Print all findings. Returns 0 if training works, on a GPU if there is one."""
     grades: set[Grade] = set()
     for finding in _findings():
         say(f"{_MARKS[finding.grade]}  {finding}")
@@ -132,7 +132,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def plugins() -> Iterator[Finding]:
-    """Yield the contents of the installed plug-ins, which are scanned again, and the problems with unusable ones."""
+    """Yield the contents of the installed plug-ins, after scanning them again, and problems with unusable ones."""
     file = supplement_file()
     if file is None:
         return
@@ -166,7 +166,7 @@ def _probe() -> dict[str, Any]:
 
 
 def pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the findings of the PyTorch probe."""
+    """Yield the findings from the PyTorch probe."""
     if "error" in facts:
         yield Finding("broken" if "sum" not in facts else "limited", "PyTorch", facts["error"])
     if "sum" in facts:
@@ -220,9 +220,9 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
 
 
 def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
-    """Yield findings on whether torch can train on NVML's GPUs, with a remedy if it can't.
+    """Yield findings about training with torch on NVML's GPUs, with a remedy if it is not possible.
 
-    `facts` come from the probe.
+    `facts` are the result of the probe.
     """
     for finding in training_findings(machine, installed_torch(), os.environ):
         if finding.grade == "fine" and "sum" in facts and not facts["cuda"]:
@@ -243,7 +243,7 @@ def _display() -> Finding:
 
 
 def folders() -> Iterator[Finding]:
-    """Yield findings on whether the folders for runs and sockets can be used."""
+    """Yield findings about the folders for runs and sockets, and about shared memory."""
     yield from disk_findings()
     yield from shared_memory_findings()
     try:
@@ -261,7 +261,7 @@ def _loopback() -> Finding:
 
 
 def connections() -> Iterator[Finding]:
-    """Yield how the ranks of a run are protected from other users, on Linux."""
+    """Yield a finding about the network connections between the ranks of a run, on Linux."""
     if sys.platform != "linux":
         return
     try:

@@ -1,4 +1,4 @@
-"""``footplate evaluate``: metrics of a run's model on a split of a dataset, also compared with those of another run."""
+"""``footplate evaluate``: evaluate a run's model on a split of a dataset, optionally compared with another run."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _lines(saved: KeptEvaluation) -> Iterator[str]:
 
 
 def _class_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a table of the classes, the worst first, with the interval of the metric that they are sorted by."""
+    """Yield a table of the classes, worst first, with the interval for the metric that they are sorted by."""
     if not evaluation.per_class or not evaluation.classes:
         return
     titles = list(evaluation.per_class)
@@ -195,7 +195,7 @@ def _range(value: Interval, *, percent: bool, signed: bool = False) -> str:
 
 
 def _csv_rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
-    """Yield rows for a CSV file: the metrics, followed by those of the classes."""
+    """Yield rows for a CSV file: the metrics, followed by those for each class."""
     yield "measure", "class", "value", "low", "high"
     for name, each in evaluation.measures.items():
         yield name, "", each.value, each.low, each.high

@@ -1,4 +1,4 @@
-"""``footplate export``: a run as one file or folder, or as TensorBoard's event files."""
+"""``footplate export``: export a run as one file or folder, or as event files for TensorBoard."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _write(run: RunFolder, options: argparse.Namespace) -> None:
 
 
 class NoTensorBoard(Exception):  # noqa: N818  (named after the cause)
-    """Error: event files can't be written; the text includes the remedy."""
+    """Error: event files can't be written. The text includes the remedy."""
 
 
 def _write_tensorboard(run: RunFolder, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""``footplate find-lr``, ``find-batch`` and ``cut``: measurements that suggest values for a job."""
+"""``footplate find-lr``, ``find-batch`` and ``cut``: suggest values for a job by measurements."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def find_batch(options: argparse.Namespace) -> int:
 
 
 def cut(options: argparse.Namespace) -> int:
-    """Show the cut of a pipeline, or under the given strategy.
+    """Print the cuts of the job's model for a pipeline, or for the requested strategy.
 
-    Without a dataset, the catalogue's classes are assumed.
+    Without a dataset, the classes from the catalogue are assumed.
     """
     if options.strategy is None and options.job is None:
         options.strategy = load_catalogue().recommended_strategy("pipeline").id

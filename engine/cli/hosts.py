@@ -1,4 +1,4 @@
-"""``footplate hosts``, the list of machines for Monitor and for runs, and ``footplate node``, their side of a run."""
+"""``footplate hosts`` edits the list of machines, and ``footplate node`` runs on these machines."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def add_node(parser: argparse.ArgumentParser) -> None:
 
 
 def node(options: argparse.Namespace) -> int:
-    """Carry out the requested action for another machine, or serve a run over standard input and output."""
+    """Perform the requested action for another machine, or serve a run over standard input and output."""
     from engine.machines import fetch, files, meeting, probe, relay, slurm
     from engine.machines.node import serve
 

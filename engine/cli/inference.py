@@ -1,4 +1,4 @@
-"""Shared parts of the commands that work with a run's model: flags, progress and errors."""
+"""Flags, progress and errors shared by the commands that work with a run's model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def model_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of an `Order` that `add_model`'s flags set. Raises CommandError."""
+    """Return the fields of an `Order` that the flags from `add_model` set. Raises CommandError."""
     folder = Path(options.run).expanduser()
     run = RunFolder(folder.absolute()) if (folder / "job.toml").is_file() else require_run(options.run)
     job = run.job()
@@ -59,5 +59,5 @@ def model_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_order(order: Order) -> Path:
-    """Carry out `order` while showing its progress; return the result file. Raises CommandError."""
+    """Execute an order while showing its progress, and return the result file. Raises CommandError."""
     return Path(children.carry_out(order))

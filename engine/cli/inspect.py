@@ -1,4 +1,4 @@
-"""Command ``footplate inspect``: format, evidence, classes, samples and problems of a dataset folder."""
+"""``footplate inspect``: show the format, evidence, classes, samples and problems of a dataset folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Inspect a folder and print the result. Returns 0 if a model can be trained on it, else 2."""
+    """Inspect a folder and print the result. Returns 0 if a model can be trained on it, otherwise 2."""
     catalogue = load_catalogue()
     if options.task is not None and catalogue.task(options.task) is None:
         names = ", ".join(task.id for task in catalogue.tasks)

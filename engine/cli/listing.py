@@ -1,4 +1,4 @@
-"""``footplate runs``, ``catalogue`` and ``recipes``: lists of runs, of tasks and models, and of recipes."""
+"""``footplate runs``, ``catalogue`` and ``recipes``: list runs, tasks and models, or recipes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def add_recipes(parser: argparse.ArgumentParser) -> None:
 
 
 def recipes(options: argparse.Namespace) -> int:
-    """List all recipes, and the problems of the user's recipe files."""
+    """List all recipes, and the problems with the user's recipe files."""
     known = load_recipes()
     if options.json:
         say(*(ENCODE.encode(msgspec.to_builtins(recipe)).decode() for recipe in (*known.all, *known.broken)))

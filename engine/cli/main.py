@@ -1,4 +1,4 @@
-"""Parser of the complete command line, and the call of the chosen command."""
+"""Parse the command line, and call the chosen command."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _REPORTS_UNKNOWN = (
     submit.torchrun,
     submit.submit,
 )
-"""Commands that report unknown flags together with all other problems of the job."""
+"""Commands that report unknown flags together with all other problems with the job."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; it stores the function to call as `command`."""
+    """Return the parser for all commands. It stores the function to call as `command`."""
     root = argparse.ArgumentParser(
         prog="footplate",
         description="Train vision models on this machine's devices, and watch them.",

@@ -1,4 +1,4 @@
-"""``footplate predict``: predictions of a run's model for files, folders and cameras."""
+"""``footplate predict``: predict with a run's model for files, folders and cameras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's abilities as a line of JSON, for ``doctor``; it runs in its own process because it may crash."""
+"""Print PyTorch's abilities as a line of JSON, for ``doctor``. It runs in a separate process because it may crash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _cuda_error(torch: ModuleType) -> str:
 
 
 def probe() -> dict[str, Any]:
-    """Return facts on whether torch and torchvision can be loaded, and on CUDA; "error" is the failure."""
+    """Return facts about loading torch and torchvision, and about CUDA. "error" is the failure."""
     facts: dict[str, Any] = {}
     try:
         import torch

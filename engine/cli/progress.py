@@ -1,4 +1,4 @@
-"""Display of a run's events in the terminal: a line for each, and a status line with the progress."""
+"""Display a run's events in the terminal: a line for each, and a status line with the progress."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from engine.system.format import counted, duration, in_short, size
 
 _BAR_WIDTH = 24
 STEADY = 5
-"""Number of times that an advice must be repeated before it is printed in the middle of an epoch."""
+"""Number of times that advice must be repeated before it is printed in the middle of an epoch."""
 
 
 class Progress:
@@ -72,7 +72,7 @@ class Progress:
             self._print_advice()
 
     def _print_advice(self) -> None:
-        """Print the advice on the bottleneck unless it was the last one printed."""
+        """Print the advice on the bottleneck, unless it is the same as the last one printed."""
         advice = self._advice
         if advice is not None and _change(advice) != self._printed:
             self._printed = _change(advice)
@@ -166,7 +166,7 @@ class Progress:
 
 
 def _fetch_text(events: Sequence[Fetching]) -> str:
-    """Return the progress of a download as text such as "████░░░░  42 %  41.1 MiB of 97.8 MiB  3 s left"."""
+    """Format the progress of a download, such as "████░░░░  42 %  41.1 MiB of 97.8 MiB  3 s left"."""
     latest = events[-1]
     if not latest.total_bytes:
         return f"{size(latest.done_bytes)} of the weights"
@@ -183,7 +183,7 @@ def _draw_bar(fraction: float) -> str:
 
 
 def _queue_text(event: Waiting) -> str:
-    """Return the queue position as text such as "Queued at position 2, behind 20260101-120000-resnet18-1a2b"."""
+    """Format the queue position, such as "Queued at position 2, behind 20260101-120000-resnet18-1a2b"."""
     held = ("held until it is released",) if event.held else ()
     behind = (f"behind {in_short(event.behind)}",) if event.behind else ()
     return (
@@ -202,7 +202,7 @@ def _restart_lines(event: Restarting) -> tuple[str, str]:
 
 
 def _finding_lines(event: Verdict, run_id: str) -> tuple[str, ...]:
-    """Return the finding, and a command or flags that apply its advice if all its fields are known here."""
+    """Return the finding, and a command or flags that apply its advice, if all of its fields are known here."""
     if not event.changes or not event.changes.keys() <= FIELDS.keys():
         return (event.sentence,)
     if event.code == "falling":

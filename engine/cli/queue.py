@@ -1,4 +1,4 @@
-"""``footplate queue``: the runs that wait for devices, and changes of their order."""
+"""``footplate queue``: list the runs that wait for devices, and change their order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ACTIONS = {
 
 
 class _Row(msgspec.Struct):
-    """Queued run: `since` is in seconds since the epoch, and `others` as in `Waiting`."""
+    """Queued run. `since` is in seconds since the epoch, and `others` is the same as in `Waiting`."""
 
     position: int
     run_id: str
@@ -56,7 +56,7 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
 
 
 def queue(options: argparse.Namespace) -> int:
-    """Carry out the action on one run, or list all queued runs."""
+    """Perform the action on one run, or list all queued runs."""
     try:
         return _act(options.action, options.run) if options.action else _list(json=options.json)
     except CannotQueue as error:
@@ -122,7 +122,7 @@ def _act(action: str, name: str) -> int:
 
 
 def _change(action: str, run_id: str) -> bool:
-    """Change the queue; return False if the run is not in it."""
+    """Change the queue. Returns False if the run is not in it."""
     match action:
         case "up":
             return run_queue.move(run_id, -1)
@@ -137,7 +137,7 @@ def _change(action: str, run_id: str) -> bool:
 
 
 def _remove(run: RunFolder) -> int:
-    """Stop a queued run, and wait for its end."""
+    """Stop a queued run, and wait until it has ended."""
     if all(ticket.run_id != run.run_id for ticket in run_queue.waiting()):
         return _report_not_queued(run)
     with suppress(OSError), RunConnection(run, COMMANDS_ONLY) as connection:  # it may end at any moment

@@ -1,4 +1,4 @@
-"""Runs on other machines, named "HOST:RUN": following them, and ``footplate fetch``."""
+"""Follow runs on other machines, named "HOST:RUN", and fetch their files (``footplate fetch``)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _EXIT_TIMEOUT_S = 5.0
 
 
 def split(name: str) -> tuple[Host | None, str]:
-    """Split "HOST:RUN" into machine and run; the machine is None if no host has that name."""
+    """Split "HOST:RUN" into machine and run. The machine is None if no host has that name."""
     machine, _, run = name.rpartition(":")
     return (host(machine) if machine else None), run
 
 
 def follow(machine: Host, run: str) -> RunFolder:
-    """Mirror a run on another machine until this process exits; return the local folder. Raises CommandError."""
+    """Mirror a run on another machine until this process exits, and return the local folder. Raises CommandError."""
     child = subprocess.Popen(
         [sys.executable, "-m", "engine.machines.follower", machine.name, run],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""``footplate review``: the worst samples, probably wrong labels, and duplicates."""
+"""``footplate review``: list the worst samples, labels that are probably wrong, and duplicates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_review(parser: argparse.ArgumentParser) -> None:
 
 
 def review(options: argparse.Namespace) -> int:
-    """Review as requested, print the result, and write the table."""
+    """Perform the requested review, print the result, and write the table."""
     values = inference.model_values(options)
     found = _review(options, values)
     if options.json:
@@ -148,7 +148,10 @@ def _duplicate_lines(found: Review) -> Iterator[str]:
 
 
 def _marks(found: Review) -> Iterator[Mark]:
-    """Yield the samples with label issues and duplicates. Without any, yield the worst ones, whose high loss alone proves no defect."""
+    """Yield the samples with label issues and duplicates, or the worst samples if there are none.
+
+    A high loss alone does not prove a defect.
+    """
     marked: set[str] = set()
     for issue in found.label_issues:
         sample = issue.sample
@@ -177,12 +180,10 @@ def _marks(found: Review) -> Iterator[Mark]:
 
 
 def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple[str, ...]:
-    """Train one run for each fold, and evaluate it on its held-out images.
+    """Train one run for each fold, and evaluate it on its held-out images. Returns the folders of the evaluations.
 
-    Reuse the runs of an earlier, interrupted call.
-
-    Together, the evaluations contain every training image once. Returns their folders. `values` are the fields of an
-    `Order`. Raises CommandError.
+    Runs from an earlier, interrupted call are reused. Together, the evaluations contain every training image once.
+    `values` are the fields of an `Order`. Raises CommandError.
     """
     job = run.job()
     assert job is not None  # checked by model_values
@@ -207,9 +208,9 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
 
 
 def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
-    """Train a fold and evaluate its last weights; return the folder of the evaluation. Raises CommandError.
+    """Train a fold and evaluate its last weights. Returns the folder of the evaluation. Raises CommandError.
 
-    The best weights are not used, since the held-out images have selected them.
+    The best weights are not used, since they were selected with the held-out images.
     """
     run = next((each for each in list_runs() if each.job() == fold and each.state() == "completed"), None)
     if run is None:

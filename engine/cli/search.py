@@ -1,4 +1,4 @@
-"""``footplate search``: many trials of a job with different settings, requested by a SPACE.toml and flags."""
+"""``footplate search``: try a job with different settings, as requested by a SPACE.toml and flags."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 
 def search(options: argparse.Namespace) -> int:
-    """Start, show or change a search; return its exit code."""
+    """Start, show or change a search, and return its exit code."""
     if options.list:
         return _list(json=options.json)
     is_known = options.space and not options.space.endswith(".toml") and not options.vary
@@ -235,7 +235,7 @@ _FLAGS = {
 }
 """Flag, type, metavar and help text for each value."""
 _RENAMED = {"search_seed": "seed", "keep_all": "keep_checkpoints"}
-"""Values with other names than in a `Search`, because the job has fields with those names."""
+"""Values that are named differently in a `Search`, because the job has fields with those names."""
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -262,7 +262,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 
 def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
-    """Return the requested search, and all of its problems."""
+    """Return the requested search, and all problems with it."""
     values, found = _file(options) if options.space else ({}, [])
     if found:
         return None, found
@@ -294,7 +294,7 @@ def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Probl
 
 
 def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values in the SPACE.toml, and put its job into `options`, where flags override it."""
+    """Return the values in the SPACE.toml, and store its job in `options`, so that flags can override it."""
     path = Path(options.space).expanduser()
     values, problem = read_toml(path, "search")
     if problem is not None:
@@ -334,7 +334,7 @@ def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list
 
 
 def _dimension(name: str, text: str) -> Any:
-    """Parse a dimension in a flag's notation; invalid text is returned unchanged, for the validation."""
+    """Parse a dimension in the notation of a flag. Invalid text is returned unchanged, for the validation."""
     field = FIELDS.get(name)
     first, *rest = text.split(",")
     low, dots, high = first.partition("..")

@@ -1,4 +1,4 @@
-"""Texts about searches for the terminal."""
+"""Format searches as text for the terminal."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def trial_line(search: Search, row: TrialRow) -> str:
 
 
 def settings(row: TrialRow) -> str:
-    """Return a trial's settings as text such as "learning_rate=0.003, optimizer=adamw"."""
+    """Format the settings of a trial as text such as "learning_rate=0.003, optimizer=adamw"."""
     return ", ".join(f"{name}={_setting(value)}" for name, value in row.params.items())
 
 
 def lines(search: Search, state: SearchState, status: Status) -> list[str]:
-    """Return a search as lines of text: state, trials, best settings and importance."""
+    """Format a search as lines of text: state, trials, best settings and importance."""
     goals = [goal.title for goal in search.goals]
     confirmed = ("CONFIRMED",) if _has_confirmed(state) else ()
     head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goals), *confirmed, *search.space)

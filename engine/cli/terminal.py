@@ -1,4 +1,4 @@
-"""Output of all commands: lines, tables, problems and progress.
+"""Print lines, tables, problems and progress for all commands.
 
 All output passes through `escaped`, so that no file name or log line can control the terminal.
 """
@@ -39,7 +39,7 @@ _MAX_TABLE_WIDTH = 10_000
 
 
 class CommandError(Exception):
-    """Error that ends a command, with its exit code; the reason has been printed before."""
+    """Error that ends a command, with its exit code. The reason has already been printed."""
 
     def __init__(self, code: int = BAD_REQUEST) -> None:
         super().__init__(code)
@@ -95,7 +95,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def require_valid(job: Job | None, problems: Iterable[Problem]) -> Job:
-    """Report the problems of a job, and return it. Raises CommandError if it has errors."""
+    """Report the problems with a job, and return it. Raises CommandError if there are errors."""
     problems = list(problems)
     report(problems)
     if job is None or errors(problems):
@@ -105,7 +105,7 @@ def require_valid(job: Job | None, problems: Iterable[Problem]) -> Job:
 
 @contextmanager
 def report_unwritable() -> Iterator[None]:
-    """Convert the failure to write to a run's folder inside the block to a message and a CommandError."""
+    """Convert a failure to write to a run's folder inside the block to a message and a CommandError."""
     try:
         yield
     except OSError as error:
@@ -129,7 +129,7 @@ def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
 class StatusLine:
     """Line at the bottom of a terminal that is overwritten in place.
 
-    It writes nothing unless `stream` is a terminal.
+    It writes nothing if `stream` is not a terminal.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -154,7 +154,10 @@ class StatusLine:
 
 @contextmanager
 def show_progress(*, quiet: bool = False) -> Iterator[Callable[[Progress | InspectionProgress], None]]:
-    """Yield a function that shows a child's progress messages on standard error, with its warnings as lines."""
+    """Yield a function that displays progress messages from a child on standard error.
+
+    Warnings are printed as lines.
+    """
     line = StatusLine(sys.stderr)
 
     def show(message: Progress | InspectionProgress) -> None:

@@ -41,7 +41,7 @@ def train(options: argparse.Namespace) -> int:
 
 
 def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
-    """Validate the flags and the job file; return the job, and all errors and warnings."""
+    """Validate the flags and the job file. Returns the job, and all errors and warnings."""
     values, found = arguments.gather(options)
     given = set(values)
     detected = _detect_task(values)
@@ -90,7 +90,7 @@ def _announce(job: Job, dataset: DatasetReport | None, model: str, recipe: str) 
 
 
 def read_machine(found: list[Problem]) -> Snapshot | None:
-    """Return this machine's devices; on failure, add a problem to `found` and return None."""
+    """Return this machine's devices. On failure, append a problem to `found` and return None."""
     try:
         return children.snapshot()
     except children.ChildFailed as error:
@@ -99,19 +99,22 @@ def read_machine(found: list[Problem]) -> Snapshot | None:
 
 
 def _valid_part(values: dict[str, Any], invalid: set[str]) -> Job | None:
-    """Return the job, without the `invalid` fields if necessary, so that all other problems are found as well."""
+    """Return the job, without the `invalid` fields if necessary, so that all other problems are also found."""
     return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in invalid})[0]
 
 
 def _contact_weight_servers(values: dict[str, Any]) -> None:
-    """Start checking in the background, during the inspection, if the servers with pretrained weights are reachable."""
+    """Start to check in the background if the servers with pretrained weights are reachable.
+
+    The check runs during the inspection.
+    """
     draft = dict(values)
     _choose_model(draft, ImpatientDisk())
     collect_facts(draft, load_catalogue(), None, draft, ImpatientDisk())
 
 
 def _choose_model(values: dict[str, Any], disk: Disk) -> str:
-    """Add the task's best default model to `values`, unless a model or encoder is given; return the reason for it."""
+    """Add the best default model for the task to `values`, unless a model or encoder is given. Returns the reason."""
     catalogue = load_catalogue()
     task = catalogue.task(str(values.get("task", FIELDS["task"].default)))
     if task is None or "model" in values or not task.defaults:
@@ -131,7 +134,10 @@ def _choose_model(values: dict[str, Any], disk: Disk) -> str:
 def _apply_recipe(
     values: dict[str, Any], report: DatasetReport | None, disk: Disk
 ) -> tuple[Recipe | None, list[Problem]]:
-    """Set fields without a value from the recipe in `values`, or from one that fits; return the recipe, or problems."""
+    """Set fields without a value from the recipe in `values`, or from one that fits.
+
+    Returns the recipe, or problems.
+    """
     catalogue = load_catalogue()
     facts = collect_facts(values, catalogue, report, values, disk)
     recipe, wrong = load_recipes().find(str(values.get("recipe") or initial_recipe(facts)))
@@ -148,7 +154,7 @@ def _apply_recipe(
 
 
 def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
-    """Add the task for the folder's format to `values`, unless a task or a model is given; return it."""
+    """Add the task for the folder's format to `values`, unless a task or a model is given. Returns the task."""
     from engine.data.formats.registry import detect_kind  # slow to import
 
     if "task" in values or "model" in values:

@@ -1,4 +1,4 @@
-"""Following a run: ``footplate attach``, ``stop``, ``pause`` and ``save``, and ``train`` waiting for its run."""
+"""Follow a run: ``footplate attach``, ``stop``, ``pause`` and ``save``, and ``train`` while it waits for its run."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ _EXIT_CODES = {
 
 
 class Detached(Exception):  # noqa: N818  (no error)
-    """Error that ends waiting for a run because the user has asked to detach."""
+    """Error that ends waiting for a run because the user wants to detach."""
 
 
 class Watcher:
-    """Reader of a run's events up to the end of one execution; it reconnects if necessary and reports each event once.
+    """Reader for a run's events up to the end of one execution.
 
-    `execution` is the current or last one by default; `from_n` is the number of the first event to report. `finished`
-    is the last event of the execution, and `freed` the event about its devices.
+    It reconnects if necessary and reports each event once. `execution` is the current or last one by default. `from_n`
+    is the number of the first event to report. `finished` is the last event in the execution, and `freed` the event
+    about its devices.
     """
 
     def __init__(
@@ -73,13 +74,13 @@ class Watcher:
         self.freed: DevicesFree | None = None
 
     def interrupt(self) -> int:
-        """Record an interrupt, from a signal handler; return the number of interrupts."""
+        """Record an interrupt, and return the number of interrupts. Signal handlers may call this."""
         self._interrupts += 1
         self._waker.send(b"!")
         return self._interrupts
 
     def follow(self, on_interrupt: Callable[[int], None]) -> None:
-        """Block until the execution has ended; call `on_interrupt` with the number of each interrupt.
+        """Block until the execution has ended. `on_interrupt` is called with the number of each interrupt.
 
         Raises:
             Detached: The user interrupted twice while no supervisor could be reached.
@@ -113,11 +114,11 @@ class Watcher:
         self._waker.close()
 
     def _is_active(self) -> bool:
-        """Return True if the run's folder shows that more events will come."""
+        """Return True if the run's folder shows that more events will follow."""
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
 
     def _follow_slurm(self) -> bool:
-        """Read the log of a run that is supervised on a SLURM node; return False for any other run."""
+        """Read the log of a run that is supervised on a SLURM node, or return False for any other run."""
         if supervised_elsewhere(self._run) is None:
             return False
         now = time.monotonic()
@@ -145,7 +146,7 @@ class Watcher:
         return True
 
     def _on_silence(self) -> None:
-        """Report a supervisor that doesn't answer, and read the log until it does."""
+        """Report that the supervisor doesn't answer, and read the log until it does."""
         if not self.refusal:
             self.refusal = silent(self._run)
             fail(f"{self.refusal} Reading its log instead.")
@@ -215,10 +216,10 @@ class Watcher:
 def follow(
     run: RunFolder, *, json: bool, stop_on_interrupt: bool, execution: int | None = None, from_n: int = 1
 ) -> int:
-    """Show `run` until it ends, and return its exit code; see `Watcher` for the events shown.
+    """Show `run` until it ends, and return its exit code. See `Watcher` for the events that are shown.
 
-    With `stop_on_interrupt`, the first Ctrl+C stops the run after the current step, the second one stops it
-    immediately, and the third one detaches from it. Without it, Ctrl+C detaches.
+    If `stop_on_interrupt` is True, the first Ctrl+C stops the run after the current step, the second one stops it
+    immediately, and the third one detaches from it. Otherwise, Ctrl+C detaches.
     """
     progress = Progress(run, sys.stdout, sys.stderr)
     on_line = (lambda line: say(line.decode())) if json else (lambda line: progress.show(EVENT.decode(line)))
@@ -265,7 +266,7 @@ def pause(options: argparse.Namespace) -> int:
 
 
 def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
-    """Send `command`, which ends a run, and wait until its devices are free."""
+    """Send a command that ends a run, and wait until its devices are free."""
     run = require_any_run(options.run)
     saved: list[CheckpointSaved] = []
 
@@ -307,7 +308,7 @@ def detach(_count: int) -> None:
 
 @contextmanager
 def on_interrupt(watcher: Watcher) -> Iterator[None]:
-    """Inside the block, pass Ctrl+C to `watcher`."""
+    """Pass Ctrl+C to `watcher` inside the block."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         watcher.interrupt()
@@ -320,7 +321,7 @@ def on_interrupt(watcher: Watcher) -> Iterator[None]:
 
 
 def require_any_run(name: str) -> RunFolder:
-    """Return a run on this machine, or follow one named "HOST:RUN". Raises CommandError."""
+    """Return a run on this machine, or follow a run named "HOST:RUN". Raises CommandError."""
     machine, run = remote.split(name)
     return require_run(name) if machine is None or find_run(name) is not None else remote.follow(machine, run)
 
@@ -359,7 +360,7 @@ def save(options: argparse.Namespace) -> int:
 
 
 def _save(run: RunFolder, folder: str) -> tuple[int, str]:
-    """Ask the run to save its state in `folder`; return the exit code and the message about the result."""
+    """Ask a run to save its state in `folder`. Returns the exit code and the message about the result."""
     welcome = connection.send(run, SaveElsewhere(folder=folder))
     if welcome is None:
         raise NotAnswering(silent(run))
@@ -391,4 +392,4 @@ def _save(run: RunFolder, folder: str) -> tuple[int, str]:
 
 
 class _Refused(Exception):  # noqa: N818 - the folder's fault
-    """Error: the run's supervisor refused a folder."""
+    """Error: the supervisor of a run refused a folder."""

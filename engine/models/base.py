@@ -14,7 +14,7 @@ from engine.data.transforms.device_transforms import Statistics
 
 
 class TaskError(Exception):
-    """Error: a model can't be built as the job requests. It names the job's field and a remedy."""
+    """Error: a model can't be built as the job requests. It names the job field and a remedy."""
 
     def __init__(self, field: str, message: str, remedy: str = "") -> None:
         super().__init__(f"{message} {remedy}".strip())
@@ -49,20 +49,21 @@ class ModelInfo(NamedTuple):
 
 
 class Model(NamedTuple):
-    """Model that a plug-in adds for one of the tasks.
+    """Model that a plug-in adds to one of the tasks.
 
-    `build(classes, channels)` returns the plain model with fresh weights. With `options`, a Struct of options
-    (`engine.contract.options`), it is `build(classes, channels, options)`. The meaning of `classes` and of the outputs depends
-    on the task, as for a Python file (resources/docs/extending.md).
+    `build(classes, channels)` returns the model with new weights. With `options`, a Struct of options
+    (`engine.contract.options`), it is `build(classes, channels, options)`. The meaning of `classes` and of the outputs
+    depends on the task, as for a Python file (resources/docs/extending.md).
 
     Attributes:
         family: Heading in lists of models.
         image_size: Default side of images in pixels.
         min_image_size: Minimum side of images in pixels.
-        statistics: Mean and standard deviation of each channel of the images that `weights` were trained with; None for
-            the task's defaults.
+        statistics: Mean and standard deviation of each channel of the images that `weights` were trained with, or None
+            for the task's defaults.
         weights: Pretrained weights.
-        own_loss: True for a segmenter that computes its losses in training, like a detector.
+        loss_per: Unit over which the loss is averaged in the global batch. With "object", a detector returns sums of
+            losses over the objects in its images.
         extra: Extra of Footplate that the model needs.
         published: Accuracy of `weights` with its source.
     """

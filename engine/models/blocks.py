@@ -12,7 +12,7 @@ def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the blocks of `model` by dotted path, in order: ResNet's BasicBlocks, ViT's encoder layers and so on.
 
     A block is an item of a Sequential or ModuleList that contains several layers with weights and is not itself a
-    sequence of such items. Of nested blocks, the outermost counts.
+    sequence of such items. Of nested blocks, only the outermost is a block.
     """
     found: list[tuple[str, nn.Module]] = []
     _collect(model, "", found, set())
@@ -33,7 +33,7 @@ def _collect(module: nn.Module, path: str, found: list[tuple[str, nn.Module]], v
 
 
 def _has_layers(module: nn.Module) -> bool:
-    """Return True if several modules in it have weights."""
+    """Return True if a module contains several modules with weights."""
     return sum(any(True for _ in layer.parameters(recurse=False)) for layer in module.modules()) > 1
 
 

@@ -1,4 +1,4 @@
-"""Models for classification: torchvision's, timm's, the small MNIST network, and user-defined ones."""
+"""Models for classification: those of torchvision and timm, the small MNIST network, and user-defined models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE_IMAGE_SIZE = 224
 
 
 def names() -> tuple[str, ...]:
-    """Return the ids of Footplate's and torchvision's models; for timm's see `timm_models.names`."""
+    """Return the ids of models from Footplate and torchvision. For timm, see `timm_models.names`."""
     return (MNIST_CNN, *torchvision_models.names())
 
 
@@ -41,7 +41,7 @@ def default_image_size(model: str) -> int:
 
 
 def min_image_size(model: str) -> int:
-    """Return the smallest side of images, in pixels, that the model accepts."""
+    """Return the smallest side of images that the model accepts, in pixels."""
     if timm_models.is_timm(model):
         return timm_models.min_image_size(model)
     return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)
@@ -56,7 +56,7 @@ def title_and_family(model: str) -> tuple[str, str]:
 
 
 def statistics(model: str) -> Statistics | None:
-    """Return the mean and standard deviation of the colors that the model's weights expect; None if it has no weights."""
+    """Return the mean and standard deviation of colors that the model's weights expect, or None without weights."""
     if model in MODELS:
         return MODELS[model].statistics
     if timm_models.is_timm(model):
@@ -65,7 +65,7 @@ def statistics(model: str) -> Statistics | None:
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build the job's model on the CPU, in training mode; fresh weights depend only on the job's seed.
+    """Build the model of a job on the CPU, in training mode. New weights depend only on the job's seed.
 
     Raises TaskError.
     """
@@ -119,7 +119,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 _TITLES = {"dropout": "dropout", "stochastic_depth": "stochastic depth"}
 _TIMM_ARGUMENTS = {"dropout": "drop_rate", "stochastic_depth": "drop_path_rate"}
-"""Arguments of timm's builders for the job's dropout fields."""
+"""Arguments of timm's builders for the dropout fields of a job."""
 
 
 def _build_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
@@ -138,7 +138,7 @@ def _build_timm(job: Job, classes: int, channels: int, size: int, dropped: Mappi
 
 
 def _drops(model: nn.Module, name: str, rate: float) -> bool:
-    """Return True if a dropout field of the job applies to a layer; stochastic depth increases up to the last block."""
+    """Return True if a dropout field of the job affects a layer. Stochastic depth increases up to the last block."""
     if name == "dropout":
         return any(
             vars(module).get("p" if isinstance(module, nn.Dropout) else "drop_rate") == rate
@@ -148,7 +148,7 @@ def _drops(model: nn.Module, name: str, rate: float) -> bool:
 
 
 def _build_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
-    """Build a model of torchvision; only some of its builders accept the rate of stochastic depth."""
+    """Build a model from torchvision. Only some of its builders accept the rate of stochastic depth."""
     arguments = torchvision_models.arguments(job.model.name, classes, size)
     if "dropout" in dropped:
         arguments["dropout"] = dropped["dropout"]

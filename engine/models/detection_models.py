@@ -1,4 +1,4 @@
-"""Models for detection and instance segmentation: torchvision's on any encoder, its own for COCO, and user files."""
+"""Models for detection and instance segmentation: torchvision's on any encoder, its COCO models, and user files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ from engine.models.tensor_detector import LoadableDetector, load_and_mark_heads
 from engine.models.torchvision_detectors import use_tensors
 
 CLASSES = 90
-"""Number of classes with which torchvision's models are described: COCO's, as published, without the background."""
+"""Number of classes that is used to describe torchvision's models: that of the published COCO models.
+
+The background is not counted.
+"""
 IMAGE_SIZE = 512
 """Default image size in pixels for a model file."""
 HALVES: Statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 SSD: Statistics = ((0.48235, 0.45882, 0.40784), (1 / 255, 1 / 255, 1 / 255))
-"""Mean and standard deviation in torchvision's `ssd300_vgg16`, whose weights come from Caffe and expect colors in
-0..255.
+"""Mean and standard deviation in torchvision's `ssd300_vgg16`.
+
+Its weights come from Caffe and expect colors in 0..255.
 """
 
 _REGION_HEADS = ("roi_heads.box_predictor.",)
@@ -47,7 +51,7 @@ class _Known(NamedTuple):
     frozen_norms: bool = False
     """True if torchvision freezes the BatchNorm of the backbone when it has pretrained weights."""
     encoder: bool = False
-    """True for a model on the job's encoder, False for a model that one of torchvision's functions builds."""
+    """True for a model on the job's encoder, False for a model built by one of torchvision's functions."""
 
 
 _PYRAMID_SIZE = 320
@@ -87,7 +91,7 @@ _ALL = DETECTORS | MASKERS
 
 
 def is_from_torchvision(name: str) -> bool:
-    """Return True for a model that one of torchvision's functions builds."""
+    """Return True for a model that is built by one of torchvision's functions."""
     return name in _ALL and not _ALL[name].encoder
 
 
@@ -105,7 +109,7 @@ def image_size(job: Job) -> int:
 
 
 def statistics(job: Job) -> Statistics:
-    """Return the color mean and standard deviation that the weights of the model or its encoder expect."""
+    """Return the mean and standard deviation of colors that the weights of the model or its encoder expect."""
     if job.model.name not in _ALL:
         return registry.statistics(job.model.name, encoders.IMAGENET)
     known = _ALL[job.model.name]
@@ -113,9 +117,9 @@ def statistics(job: Job) -> Statistics:
 
 
 def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Known]) -> nn.Module:
-    """Build the job's model, one of `known`, on the CPU, in training mode; fresh weights depend only on the job's seed.
+    """Build the model of a job, one of `known`, on the CPU, in training mode.
 
-    Raises TaskError.
+    New weights depend only on the job's seed. Raises TaskError.
     """
     model = build_seeded(job, known, lambda: _construct(job, classes, channels, size))
     if isinstance(model, LoadableDetector):
@@ -153,13 +157,13 @@ def _on_pyramid(job: Job, title: str, classes: int, channels: int, size: int) ->
 
 
 def _max_detections(plain: nn.Module) -> int:
-    """Return the maximum number of detections that a detector returns for an image."""
+    """Return the maximum number of detections per image."""
     holder: Any = getattr(plain, "roi_heads", plain)
     return int(holder.detections_per_img)
 
 
 def _build_foreign(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build a detector from a library or file; as in torchvision, its number of classes includes the background."""
+    """Build a detector from a library or file. As in torchvision, its number of classes includes the background."""
     plain = build_foreign(job, classes + 1, channels)
     if isinstance(plain, LoadableDetector):
         plain.fit_size(job.model.name, size)
@@ -173,7 +177,7 @@ def _build_foreign(job: Job, classes: int, channels: int, size: int) -> nn.Modul
 
 
 def _load(job: Job, model: nn.Module, initial: weights.Initial, channels: int) -> None:
-    """Load the job's weights, either those of the full model or only those of its encoder.
+    """Load the weights of a job, either those of the full model or only those of its encoder.
 
     The layers that depend on the classes are loaded only if all of them fit.
     """
@@ -198,7 +202,7 @@ _RENAMED = (
 
 
 def todays_names(state: weights.State, *, retinanet: bool) -> weights.State:
-    """Convert a detector's weights to torchvision's current names, since some of its files have older ones.
+    """Convert a detector's weights to torchvision's current names, since some of its files use older names.
 
     The `_load_from_state_dict` of torchvision's modules renames them in the same way.
     """
@@ -217,7 +221,7 @@ def todays_names(state: weights.State, *, retinanet: bool) -> weights.State:
 
 
 def _freeze_norms(body: nn.Module) -> None:
-    """Replace each BatchNorm2d by a FrozenBatchNorm2d with the same values and names."""
+    """Replace each BatchNorm2d with a FrozenBatchNorm2d that has the same values and names."""
     for name, norm in list(body.named_modules()):
         if isinstance(norm, nn.BatchNorm2d):
             frozen = FrozenBatchNorm2d(norm.num_features, norm.eps)

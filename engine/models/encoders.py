@@ -1,4 +1,4 @@
-"""Encoders of segmentation_models_pytorch and timm, which decoders and detectors are built on."""
+"""Encoders from segmentation_models_pytorch and timm, used by decoders and detectors."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from engine.models.base import TaskError
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 MIN_IMAGE_SIZE = 2 * STRIDE
-"""Smallest image side in pixels of the models in the catalogue."""
+"""Smallest image side in pixels for the models in the catalogue."""
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of segmentation_models_pytorch's encoders."""
+    """Return the names of the encoders in segmentation_models_pytorch."""
     from segmentation_models_pytorch.encoders import get_encoder_names
 
     return tuple(sorted(get_encoder_names()))
 
 
 def imagenet_weights() -> dict[str, Weights]:
-    """Return the source of the ImageNet weights for each encoder; segmentation_models_pytorch states no licenses."""
+    """Return the source of the ImageNet weights for each encoder. segmentation_models_pytorch states no licenses."""
     from segmentation_models_pytorch.encoders import encoders as described
 
     found = {name: described[name]["pretrained_settings"].get("imagenet") for name in names()}
@@ -43,7 +43,7 @@ def statistics(encoder: str) -> Statistics:
 
 
 def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Module]) -> nn.Module:
-    """Construct a model on the job's encoder for images of `size` px; `title` names it to the user.
+    """Construct a model on the job's encoder for images of `size` px. Messages call it `title`.
 
     Raises:
         TaskError: The encoder is unknown or doesn't suit the model, or its strides don't divide the size.
@@ -63,7 +63,7 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
 
 
 def validate_side(title: str, size: int) -> None:
-    """Raise TaskError unless `size` is a multiple of the encoders' largest stride; `title` names the model."""
+    """Raise TaskError unless `size` is a multiple of the encoders' largest stride. Messages call the model `title`."""
     if size % STRIDE:
         valid_size = max(MIN_IMAGE_SIZE, round(size / STRIDE) * STRIDE)
         message = f"{title} needs an image size that is a multiple of {STRIDE} px; {size} is not."
@@ -71,9 +71,10 @@ def validate_side(title: str, size: int) -> None:
 
 
 def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *, title: str, has_encoder: bool) -> None:
-    """Load the weights that the job starts from, if any, into `model`; `title` names it to the user.
+    """Load the weights that the job starts from, if any, into `model`. Messages call it `title`.
 
-    If it `has_encoder`, they may be the weights of only its module "encoder", as pretrained ones are. Raises TaskError.
+    If `has_encoder` is True, they may be the weights of its module "encoder" alone, like pretrained ones. Raises
+    TaskError.
     """
     initial = weights.initial(job, f"the encoder {job.model.encoder}" if has_encoder else title)
     if initial is None:
@@ -85,7 +86,7 @@ def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *,
 
 
 def load_weights(encoder: nn.Module, name: str, initial: weights.Initial, channels: int) -> None:
-    """Load the weights of a classification model, or of an encoder alone, into `encoder`, which is called `name`.
+    """Load the weights of a classification model, or of an encoder alone, into the encoder called `name`.
 
     Raises TaskError.
     """
@@ -94,7 +95,10 @@ def load_weights(encoder: nn.Module, name: str, initial: weights.Initial, channe
 
 
 def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
-    """Rename a classification model's weights to the encoder's names; return weights that don't fit unchanged."""
+    """Rename the weights of a classification model to the encoder's names.
+
+    Weights that don't fit are returned unchanged.
+    """
     from segmentation_models_pytorch.encoders import get_encoder
 
     name = _timm_name(encoder)
@@ -111,5 +115,5 @@ def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
 
 
 def _timm_name(encoder: str) -> str:
-    """Return timm's name for the encoder, or "" for an encoder of segmentation_models_pytorch."""
+    """Return timm's name for the encoder, or "" for an encoder from segmentation_models_pytorch."""
     return encoder.removeprefix(TIMM_ENCODER) if encoder.startswith(TIMM_ENCODER) else ""

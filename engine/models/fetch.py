@@ -1,8 +1,8 @@
-"""Download of a job's pretrained weights into the caches of the libraries that read them.
+"""Download a job's pretrained weights into the caches of the libraries that read them.
 
 ``python -m engine.models.fetch`` runs without torch. It accepts the weights as JSON, and writes its progress and any
-failure as events, one per line; after a failure its exit code is 1. Downloads, cached files and files that come with
-the installation are compared with their hashes before they are used.
+failure as events, one per line. After a failure its exit code is 1. Downloads, cached files and files from the
+installation are compared with their hashes before they are used.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from engine.system import linux
 from engine.system.files import open_file
 
 PROGRESS_INTERVAL_S = 0.5
-"""Seconds between reports of progress."""
+"""Seconds between progress reports."""
 ANSWER_S = 30.0
 """Timeout in seconds for a server that sends nothing."""
 _CHUNK = 1 << 18
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")
-"""Pattern that torch.hub uses for the beginning of the hash in a file's name."""
+"""Pattern that torch.hub uses for the beginning of the hash in a file name."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 OnProgress = Callable[[int, int | None], object]
-"""Callback with the number of downloaded bytes and the total; the latter is None if unknown."""
+"""Callback that receives the number of downloaded bytes and the total, which is None if unknown."""
 
 
 class CannotFetch(Exception):  # noqa: N818
@@ -52,7 +52,7 @@ class CannotFetch(Exception):  # noqa: N818
 
 
 def fetch(weights: Weights, on_progress: OnProgress) -> Path:
-    """Return the file with `weights`, after downloading it if it is not on this machine. Raises CannotFetch."""
+    """Return the file with these weights. If it is not on this machine, it is downloaded first. Raises CannotFetch."""
     cached = find(weights).path
     if cached:
         if _is_damaged(Path(cached), weights):
@@ -143,7 +143,7 @@ def _no_hub(weights: Weights) -> CannotFetch:
 
 
 def _progress_bar(on_progress: OnProgress) -> Any:
-    """Return a class of invisible progress bars; huggingface_hub creates one per download."""
+    """Return a class for invisible progress bars. huggingface_hub creates one per download."""
     from tqdm import tqdm
 
     class Bar(tqdm):
@@ -191,7 +191,7 @@ def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
 
 @contextmanager
 def _open_partial(path: Path) -> Iterator[Any]:
-    """Open a file next to `path`, which replaces `path` when it is complete and is deleted otherwise."""
+    """Open a file next to `path`. It replaces `path` when it is complete, and is deleted otherwise."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as stream:
@@ -208,10 +208,11 @@ def _open_partial(path: Path) -> Iterator[Any]:
 
 
 def _is_damaged(path: Path, weights: Weights) -> bool:
-    """Return True if the file's SHA-256 differs from the expected one.
+    """Return True if the SHA-256 of a file differs from the expected one.
 
-    The expected hash is that of `weights`, or else the one in the file's name: torch's names contain its beginning, and
-    the hub's blobs are named after it. If there is neither, as for files that users put there, nothing is compared.
+    The expected hash is that of `weights`, or else the hash in the file name: torch's names contain its beginning, and
+    the blobs of the hub are named after it. If there is no hash, as for files that users put there, nothing is
+    compared.
     """
     blob = path.resolve().name
     return _differs_from(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _hash_in_name(path)))
@@ -230,7 +231,7 @@ def _differs_from(path: Path, sha256: str) -> bool:
 
 
 def _delete_cached(path: Path) -> None:
-    """Delete a file from the hub's cache, with the files that it links to."""
+    """Delete a file from the hub's cache, and the files that it links to."""
     blob = path.resolve()
     path.unlink()
     blob.unlink(missing_ok=True)

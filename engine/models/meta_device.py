@@ -1,4 +1,4 @@
-"""Models on the meta device, which need no memory, and the image sizes at which their BatchNorm works."""
+"""Build models on the meta device, where they need no memory, and find the image sizes that BatchNorm requires."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from engine.torch_compat import BatchNorm
 
 _CREATORS = (torch.empty, torch.zeros, torch.ones)
 _TRIES = 8
-"""Number of sizes below the estimated one that are tried."""
+"""Number of sizes below the estimated size that are tried."""
 
 
 class _NoMemory(TorchFunctionMode):
-    """Mode that moves tensors of `torch.empty`, `torch.zeros` and `torch.ones` to the meta device.
+    """Mode that moves tensors from `torch.empty`, `torch.zeros` and `torch.ones` to the meta device.
 
-    These are all parameters and BatchNorm's statistics. They can't be moved afterwards, since SSDlite runs an image
-    through its layers while it is built. `torch.device("meta")` would move too much, since RegNet computes its widths
-    with tensors.
+    These are all parameters and the statistics of BatchNorm. They can't be moved afterwards, since SSDlite runs an
+    image through its layers while it is built. `torch.device("meta")` would move too much, since RegNet computes its
+    widths with tensors.
     """
 
     def __torch_function__(
@@ -45,7 +45,7 @@ def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 def skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
-    """Return the model of `build` on the meta device, to be completed with the parameters and buffers of an equal model.
+    """Return a model from `build` on the meta device. The parameters and buffers of an equal model can complete it.
 
     Returns None if these would not complete it: it can't be built there, has a tensor in another attribute, or uses one
     parameter under several names, which would become several.
@@ -60,7 +60,7 @@ def skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
 
 
 def _has_meta(attributes: Mapping[str, Any]) -> bool:
-    """Return True if attributes of a module, other than its parameters and buffers, contain a tensor on the meta device."""
+    """Return True if attributes of a module, except parameters and buffers, contain a tensor on the meta device."""
     found = [value for name, value in attributes.items() if name not in ("_parameters", "_buffers", "_modules")]
     while found:
         value = found.pop()
@@ -115,9 +115,9 @@ def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, in
 
 
 def _runs(model: nn.Module, images: Tensor) -> bool:
-    """Run the model and return True if it completes.
+    """Run a model and return True if it completes.
 
-    Some models need targets, or numbers that the meta device lacks.
+    Some models need targets, or numbers that don't exist on the meta device.
     """
     try:
         with torch.no_grad():

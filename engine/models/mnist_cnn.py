@@ -11,10 +11,10 @@ MIN_SIZE = 12
 
 
 class MnistCnn(nn.Module):
-    """Network of github.com/pytorch/examples (mnist/main.py), for images [n, channels, s, s] with s of at least 12.
+    """Network from github.com/pytorch/examples (mnist/main.py), for images [n, channels, s, s] with s of at least 12.
 
-    There are two differences. It has no dropout, whose random numbers are drawn per process, so that training would
-    depend on how a batch is divided among devices. Its pooling adapts to the image, so that every size results in the
+    There are two differences. It has no dropout, since its random numbers are drawn per process, so that training would
+    depend on the division of a batch among devices. Its pooling adapts to the image, so that every size results in the
     12 x 12 that the example has with 28 px.
     """
 

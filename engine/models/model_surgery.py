@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 LARGE = 1.5
-"""Ratio of the deviation of a head's weights to torch's default above which the head is reinitialized."""
+"""Ratio of the standard deviation of a head's weights to torch's default above which the head is reinitialized."""
 
 
 def find_head(model: nn.Module, classes: int) -> str | None:
@@ -26,10 +26,10 @@ def find_head(model: nn.Module, classes: int) -> str | None:
 
 
 def reset_large_head(model: nn.Module, head: str) -> None:
-    """Draw the weights of the layer `head` again with torch's defaults if they were drawn much larger.
+    """Reinitialize the weights of the layer `head` with torch's defaults if they are much larger.
 
-    EfficientNets and related models draw them according to the number of classes (torchvision: uniform within 1 /
-    sqrt(classes)). With few classes, the first loss is then far above chance: up to 7 for two classes, where chance has
+    EfficientNets and related models initialize them according to the number of classes (torchvision: uniform within 1 /
+    sqrt(classes)). With few classes, the first loss is then far above chance: up to 7 for two classes, where chance is
     ln 2.
     """
     layer: Any = model.get_submodule(head)
@@ -39,14 +39,14 @@ def reset_large_head(model: nn.Module, head: str) -> None:
 
 
 def find_first_conv(model: nn.Module) -> str | None:
-    """Return the name of the first convolution, which receives the image; None if there is none."""
+    """Return the name of the first convolution, which receives the image, or None if there is none."""
     return next((name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)), None)
 
 
 def match_channels(weight: Tensor, channels: int) -> Tensor:
     """Convert first-layer weights [out, 1 or 3, h, w] to `channels` channels, with the same result for gray images.
 
-    Channels after the third repeat red, green and blue; channels of the same color share its weights.
+    Channels after the third repeat red, green and blue. Channels of the same color share its weights.
     """
     trained = weight.shape[1]
     if trained == channels:
@@ -58,9 +58,10 @@ def match_channels(weight: Tensor, channels: int) -> Tensor:
 
 
 def adapt_first_conv(model: nn.Module, channels: int) -> bool:
-    """Make the first convolution accept `channels` channels; return False unless it accepts 1 or 3 channels now.
+    """Make the first convolution accept `channels` channels. Returns False if it does not accept 1 or 3 channels now.
 
-    Fresh weights repeat those of the model's channels in turn, which preserves the spread of their initialization.
+    New weights repeat those of the model's channels in turn, which preserves the standard deviation of their
+    initialization.
     """
     name = find_first_conv(model)
     if name is None:
@@ -92,9 +93,9 @@ def adapt_first_conv(model: nn.Module, channels: int) -> bool:
 
 
 def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -> None:
-    """Mark modules as the model's head; the rest is its backbone.
+    """Mark modules as the head of a model. All other modules are its backbone.
 
-    With `freeze`, parameters and BatchNorm statistics of the backbone are frozen.
+    If `freeze` is True, parameters and BatchNorm statistics of the backbone are frozen.
     """
     model.heads_of_footplate = tuple(heads)  # type: ignore[assignment]
     if not freeze:
@@ -106,7 +107,7 @@ def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -
 
 
 def heads_of(model: nn.Module) -> tuple[str, ...]:
-    """Return the modules that `set_heads` marked."""
+    """Return the modules that `set_heads` has marked."""
     return getattr(model, "heads_of_footplate", ())
 
 

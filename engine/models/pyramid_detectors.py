@@ -1,4 +1,4 @@
-"""torchvision's detectors on a feature pyramid over any encoder."""
+"""Detectors from torchvision on a feature pyramid over any encoder."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxP
 from engine.models import encoders
 
 CHANNELS = 128
-"""Number of channels of the pyramid and the heads: half of torchvision's, for encoders that run on a CPU."""
+"""Number of channels in the pyramid and the heads: half of torchvision's, for encoders that run on a CPU."""
 BOX_FEATURES = 256
 PROPOSALS = 300
 """Number of proposals per image in evaluation, as in Ren et al. 2015 (Faster R-CNN, section 4)."""
 TRAINING_PROPOSALS = 1000
-"""Number of proposals per image in training, before and after suppression: half of torchvision's, since fewer are
-sampled.
+"""Number of proposals per image in training, before and after suppression.
+
+It is half of torchvision's number, since fewer are sampled.
 """
 ASPECT_RATIOS = (0.5, 1.0, 2.0)
 OCTAVE = (1.0, 2 ** (1 / 3), 2 ** (2 / 3))
 """Anchor sizes of RetinaNet per level, as multiples of the first (Lin et al. 2017, section 4)."""
 HALF_OCTAVE = (1.0, 2**0.5)
 MIN_ANCHOR_SIZE = 2.0
-"""Smallest square root of an anchor's area in pixels; torchvision rounds half its sides, which must not become 0."""
+"""Smallest square root of an anchor's area in pixels. torchvision rounds half its sides, which must not become 0."""
 
 
 class EncoderWithFPN(nn.Module):
-    """Encoder `body` whose features from `finest_stride` on feed a feature pyramid `fpn`, extended by `extra_blocks`.
+    """Encoder `body` with a feature pyramid `fpn` on its features from `finest_stride` on, extended by `extra_blocks`.
 
-    It maps images [n, c, h, w] to a dict of features [n, CHANNELS, h / stride, w / stride], the finest first.
+    It maps images [n, c, h, w] to a dict of features [n, CHANNELS, h / stride, w / stride], finest first.
     """
 
     def __init__(self, encoder: str, channels: int, finest_stride: int, extra_blocks: ExtraFPNBlock) -> None:
@@ -58,14 +59,14 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
     """Build one of `KINDS` with random weights, like torchvision's detectors.
 
     Args:
-        kind: A key of `KINDS`.
+        kind: A key in `KINDS`.
         encoder: Name in segmentation_models_pytorch or, with the prefix tu-, in timm.
         classes: Number of classes including the background.
-        channels: Number of channels of the images.
-        size: Side of the images in pixels, in proportion to which the anchors are scaled.
+        channels: Number of image channels.
+        size: Side of the images in pixels. The anchors are scaled in proportion to it.
 
     Raises:
-        ValueError, KeyError or RuntimeError: The encoder lacks features at some of the strides.
+        ValueError, KeyError or RuntimeError: The encoder has no features at some of the strides.
     """
     mean, std = encoders.statistics(encoder)
     if channels != len(mean):
@@ -75,7 +76,7 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
 
 
 def region_samples(size: int) -> int:
-    """Return the number of proposals per image for the training of an R-CNN.
+    """Return the number of proposals per image for training an R-CNN.
 
     It decreases with the image's area from 512, torchvision's number for 800 px, to 128.
     """

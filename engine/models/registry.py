@@ -33,16 +33,19 @@ def _taken() -> set[str]:
 
 
 MODELS: Registry[Model] = Registry("footplate.models", hugging_face.MODELS, _accept, _taken)
-"""Models by id: those of transformers, which are described like those of a package, and those of plug-ins."""
+"""Models from transformers and from plug-ins, by id.
+
+Both are described like models from a package.
+"""
 
 
 def is_foreign(job: Job) -> bool:
-    """Return True if the job's model comes from a library or a user's file, so that it may contain anything."""
+    """Return True if the model of a job comes from a library or a user's file, so that it may contain anything."""
     return job.model_is_file or job.model.name in MODELS
 
 
 def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Module]) -> nn.Module:
-    """Return the model that `constructor` builds, with fresh weights that depend only on the job's seed.
+    """Return the model that `constructor` builds. Its new weights depend only on the job's seed.
 
     Raises TaskError if the job's model is neither one of `names` nor from outside Footplate.
     """
@@ -55,7 +58,7 @@ def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Mo
 
 
 def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:
-    """Build a model from a plug-in or a user's file on the CPU for samples with `channels` channels.
+    """Build a model from a plug-in or a user's file on the CPU, for samples with `channels` channels.
 
     Raises TaskError.
     """
@@ -68,14 +71,14 @@ def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True)
 
 
 def image_size(job: Job, usual: int) -> int:
-    """Return the side of the job's images in pixels; `usual` is the default of the task's models."""
+    """Return the side of a job's images in pixels. `usual` is the default for the task's models."""
     if job.data.image_size is not None:
         return job.data.image_size
     return MODELS[job.model.name].image_size if job.model.name in MODELS else usual
 
 
 def statistics(model: str, usual: Statistics) -> Statistics:
-    """Return the mean and standard deviation of colors that the model expects; `usual` are those of the task."""
+    """Return the mean and standard deviation of colors that a model expects. `usual` are those of the task."""
     return (MODELS[model].statistics if model in MODELS else None) or usual
 
 

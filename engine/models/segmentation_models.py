@@ -1,4 +1,4 @@
-"""Models for semantic segmentation: torchvision's, and decoders of segmentation_models_pytorch on any encoder."""
+"""Models for semantic segmentation: torchvision's, and decoders from segmentation_models_pytorch on any encoder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.models.tensor_detector import LoadableDetector, load_and_mark_heads
 
 CLASSES = 21
-"""Number of classes with which torchvision's models are described: those of PASCAL VOC, as published."""
+"""Number of classes that is used to describe torchvision's models: that of PASCAL VOC, as published."""
 IMAGE_SIZE = 512
 """Default image size in pixels.
 
@@ -41,7 +41,7 @@ _DECODERS = {
 }
 """Decoders with their names in segmentation_models_pytorch.
 
-Its DeepLabV3, which torchvision has, too, and DPT, which needs particular encoders, are left out.
+Its DeepLabV3 is left out, since torchvision has it, too, and DPT is left out, since it needs particular encoders.
 """
 
 
@@ -62,9 +62,9 @@ def model_info(name: str) -> ModelInfo:
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build the job's model on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s].
+    """Build the model of a job on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s].
 
-    Fresh weights depend only on the job's seed. Raises TaskError.
+    New weights depend only on the job's seed. Raises TaskError.
     """
     model = build_seeded(job, names(), lambda: _construct(job, classes, channels, size))
     if isinstance(model, LoadableDetector):
@@ -104,9 +104,9 @@ def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _of_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
-    """Build a model of torchvision under its names, without its auxiliary head.
+    """Build a model from torchvision, keeping its names, without its auxiliary head.
 
-    In this way it returns one tensor in training, too.
+    The model then also returns a single tensor in training.
     """
     plain = models.get_model(job.model.name, weights=None, weights_backbone=None, num_classes=classes)
     kind = type(plain)

@@ -1,6 +1,6 @@
-"""Interface of models that compute their losses: one tensor in and one tensor out, as strategies expect.
+"""Interface for detectors: one tensor in and one tensor out, as strategies expect.
 
-In evaluation a detector returns a fixed number of detections for each image.
+In training a detector computes its losses. In evaluation it returns a fixed number of detections for each image.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from engine.models import weights
 from engine.models.model_surgery import set_heads
 
 BOX = 6
-"""Number of values of a detection: x1, y1, x2, y2 in pixels, score and class."""
+"""Number of values per detection: x1, y1, x2, y2 in pixels, score and class."""
 MASK_SIDE = 28
-"""Side of the masks of torchvision's detections, which are relative to their box (He et al. 2017, figure 4)."""
+"""Side of the masks of detections in pixels. A mask covers the box of its detection (He et al. 2017, figure 4)."""
 FINE_MASK_SIDE = 56
 """Side of the masks of models that predict them at a quarter of the image's size."""
 NONE = -1
 """Class of padding among true boxes, and score of padding among detections."""
 
 Detections = list[dict[str, Tensor]]
-"""Targets or results of torchvision's detectors, per image: "boxes" [k, 4], "labels" [k] from 1 up, and optionally
-"masks".
+"""Targets or results of torchvision's detectors, one dict per image.
+
+The keys are "boxes" [k, 4], "labels" [k] from 1 up, and optionally "masks".
 """
 
 
 class TensorDetector(nn.Module):
-    """Mixin for detectors of a library, which precedes the library's class in the list of base classes.
+    """Mixin for detectors from a library. It must precede the library's class in the list of base classes.
 
-    It accepts images [n, c, h, w], and targets in training. In training, it returns the losses of each image [n, p], ordered
-    like `loss_names`; all images have equal shares of the losses of the batch. In evaluation, it returns the detections
-    [n, k, 6 or 6 + s * s] with square masks of side s relative to the boxes.
+    It accepts images [n, c, h, w], and targets in training. In training, it returns the losses of each image [n, p],
+    ordered like `loss_names`. All images have equal shares of the losses of the batch. In evaluation, it returns the
+    detections [n, k, 6 or 6 + 28 * 28].
 
     Attributes:
         max_detections: Maximum number of detections per image.
-        loss_names: Names of the losses, whose sum is trained.
+        loss_names: Names of the losses, whose sum is minimized.
     """
 
     max_detections: int
@@ -47,7 +48,7 @@ class TensorDetector(nn.Module):
 
     @abstractmethod
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return each image's equal share of the losses of a batch, by name, without dimensions."""
+        """Return each image's equal share of the losses for a batch, by name, as 0-dimensional tensors."""
 
     @abstractmethod
     def predictions(self, inputs: Tensor) -> Tensor:
@@ -55,7 +56,7 @@ class TensorDetector(nn.Module):
 
     @abstractmethod
     def detections(self, inputs: Tensor) -> Detections:
-        """Return each image's detections; "scores" [k] have gradients if those are enabled."""
+        """Return the detections in each image. "scores" [k] have gradients if those are enabled."""
 
     def loss_units(self, targets: Tensor) -> Tensor | None:
         """Return the numbers of units in a part of a batch, for each loss [p] or without dimensions for all losses.
@@ -81,21 +82,24 @@ class TensorDetector(nn.Module):
 
 
 class LoadableDetector(TensorDetector):
-    """Mixin for detectors and segmenters that load weights and adapt to the image size themselves.
+    """Mixin for detectors that load weights and adapt to the image size themselves.
 
     Attributes:
-        heads: Names of all modules except for the backbone.
+        heads: Names of all modules except the backbone.
     """
 
     heads: tuple[str, ...]
 
     @abstractmethod
     def fit_size(self, title: str, size: int) -> None:
-        """Prepare for images of `size` px. Raises TaskError if the model can't take them; `title` names it."""
+        """Prepare for images of `size` px. Raises TaskError if the model can't accept them.
+
+        Messages call it `title`.
+        """
 
     @abstractmethod
     def load_initial(self, initial: weights.Initial) -> None:
-        """Load weights; those that depend on other classes are left out. Raises TaskError."""
+        """Load weights, except those that depend on other classes. Raises TaskError."""
 
 
 def load_and_mark_heads(model: LoadableDetector, job: Job) -> nn.Module:

@@ -1,4 +1,4 @@
-"""timm's classification models: one of each kind that torchvision lacks, and all others by name."""
+"""Classification models from timm: one of each kind that torchvision doesn't have, and all others by name."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _INCLUDED_WEIGHTS = Weights(
     bytes=18_826_032,
     sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
 )
-"""TensorFlow's weights after conversion, equal to those in timm's repository."""
+"""Weights from TensorFlow after conversion. They are equal to those in timm's repository."""
 MIN_SIZE = 32
 """Minimum image size in pixels, since most models halve their input five times."""
 
@@ -100,7 +100,7 @@ def is_timm(model: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Return True if the installed timm has a model of this name."""
+    """Return True if the installed timm has a model with this name."""
     import timm
 
     return bool(timm.is_model(name))
@@ -112,24 +112,24 @@ def title_and_family(model: str) -> tuple[str, str]:
 
 
 def image_size(model: str) -> int:
-    """Return the side in pixels for which the model is made, or timm's default for an unknown name."""
+    """Return the side in pixels that the model is made for, or timm's default for an unknown name."""
     return int(max(_config(model).get("input_size", (3, 224, 224))[1:]))
 
 
 def min_image_size(model: str) -> int:
-    """Return the smallest side in pixels, which is one patch for a model that is built for one size."""
+    """Return the smallest side in pixels. It is one patch for a model that is built for one size."""
     patch = re.search(r"patch(\d+)", model)
     return int(patch[1]) if patch else MIN_SIZE
 
 
 def statistics(model: str) -> Statistics | None:
-    """Return the mean and standard deviation of the colors in the images with which its weights were trained."""
+    """Return the mean and standard deviation of the colors that the model's weights were trained with."""
     config = _config(model)
     return (tuple(config["mean"]), tuple(config["std"])) if config else None
 
 
 def tags() -> dict[str, tuple[str, ...]]:
-    """Return the tags of timm's weights for each model, the default first; "" for weights without a tag."""
+    """Return the tags of timm's weights for each model, the default first. The tag "" means weights without a tag."""
     import timm
 
     found: dict[str, tuple[str, ...]] = {}
@@ -142,7 +142,7 @@ def tags() -> dict[str, tuple[str, ...]]:
 
 
 def weights() -> dict[str, Weights]:
-    """Return the source of all of timm's weights, by the model's name and tag."""
+    """Return the source of all weights from timm, by the model's name and tag."""
     import timm
 
     names = [f"{name}.{tag}" for name, all_tags in tags().items() for tag in all_tags]
@@ -162,7 +162,7 @@ def _source(name: str, config: Any) -> Weights:
 
 
 def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert the included weights to timm's names; these are the same tensors in the same order as in timm's model.
+    """Convert the included weights to timm's names. They have the same tensors in the same order as timm's model.
 
     Raises:
         ValueError: The tensors are not those of the model.
@@ -204,7 +204,7 @@ def _quietly() -> Iterator[None]:
 
 
 def sized(model: str, size: int) -> dict[str, Any]:
-    """Return the builder's arguments for an image size; {} for models that accept any size."""
+    """Return the builder's arguments for an image size, or {} for models that accept any size."""
     return {"img_size": size} if has_one_size(model) else {}
 
 
@@ -215,7 +215,7 @@ def has_one_size(model: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _config(model: str) -> dict[str, Any]:
-    """Return timm's description of the model's weights; empty for an unknown name."""
+    """Return timm's description of the model's weights, or an empty one for an unknown name."""
     import timm
 
     name = model.removeprefix(TIMM)
@@ -226,7 +226,7 @@ def _config(model: str) -> dict[str, Any]:
 
 
 def construct(model: str, classes: int, channels: int, size: int, **dropped: Any) -> nn.Module:
-    """Construct the model with random weights; `dropped` are dropout rates for its builder.
+    """Construct the model with random weights. `dropped` are dropout rates for its builder.
 
     Raises TaskError, and TypeError for a rate that the builder does not accept.
     """

@@ -1,4 +1,4 @@
-"""torchvision's detectors as `TensorDetector`, and the conversion of targets into those of torchvision."""
+"""Torchvision's detectors as `TensorDetector`, and conversion of targets to the form that torchvision expects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Instances(NamedTuple):
 
 
 def instances(planes: Tensor) -> Instances:
-    """Return the objects in planes, int64 [2, h, w]: the number of each pixel's object, or 0, and its class.
+    """Return the objects in planes, int64 [2, h, w]: the number of the object at each pixel, or 0, and its class.
 
     An object without a class is ignored.
     """
@@ -48,7 +48,10 @@ def instances(planes: Tensor) -> Instances:
 
 
 def count_objects(targets: Tensor) -> Tensor:
-    """Return the number of objects to learn in boxes [n, m, 6] or planes [n, 2, h, w], as float32 without dimensions."""
+    """Return the number of objects to learn, as a 0-dimensional float32 tensor.
+
+    `targets` are boxes [n, m, 6] or planes [n, 2, h, w].
+    """
     if targets.dim() == 4:
         counts = [(~instances(planes).ignored).sum() for planes in targets]
         return torch.stack(counts).sum().float() if counts else targets.new_zeros((), dtype=torch.float32)
@@ -90,7 +93,7 @@ _LOSSES: dict[type[nn.Module], tuple[str, ...]] = {
     FCOS: ("classification", "bbox_regression", "bbox_ctrness"),
     SSD: ("classification", "bbox_regression"),
 }
-"""Names of the losses of torchvision's detectors. Subclasses, which may have others, report only their sum."""
+"""Names of the losses in torchvision's detectors. Subclasses, which may have others, report only their sum."""
 _SUM = ("loss",)
 
 
@@ -112,7 +115,7 @@ class _TorchvisionDetector(TensorDetector):
 
 @torch.no_grad()
 def _join(found: Detections, max_detections: int, inputs: Tensor) -> Tensor:
-    """Join the detections of each image into one tensor, padded to `max_detections`."""
+    """Join the detections in each image to one tensor, padded to `max_detections`."""
     width = BOX + (MASK_SIDE**2 if any("masks" in each for each in found) else 0)
     joined = inputs.new_zeros((len(found), max_detections, width), dtype=torch.float32)
     joined[..., 4] = NONE
@@ -127,7 +130,7 @@ def _join(found: Detections, max_detections: int, inputs: Tensor) -> Tensor:
 class _PreparedImages(GeneralizedRCNNTransform):
     """Transform for images that are already normalized and resized.
 
-    It pads them at the right and bottom like torchvision's; masks stay in their boxes.
+    It pads them at the right and bottom like torchvision's transform. Masks are not pasted into the image.
     """
 
     def forward(self, images: Tensor, targets: Detections | None = None) -> tuple[ImageList, Detections | None]:
@@ -140,9 +143,9 @@ class _PreparedImages(GeneralizedRCNNTransform):
 
 
 def use_tensors(plain: nn.Module, max_detections: int) -> nn.Module:
-    """Make one of torchvision's detectors accept and return only tensors, in place; names in its state do not change.
+    """Make one of torchvision's detectors accept and return only tensors, in place. Names in its state do not change.
 
-    Its outputs are converted to fp32 under autocast: torchvision gives boxes the type of the outputs, and bf16 can't
+    Its outputs are converted to fp32 under autocast. torchvision gives boxes the type of the outputs, and bf16 can't
     represent pixel positions above 256.
     """
     kind = type(plain)

@@ -1,4 +1,4 @@
-"""torchvision's classification models: their names, sizes and construction."""
+"""Classification models from torchvision: their names, sizes and construction."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ These models accept only image sizes that are a multiple of their patch size, an
 """
 
 INCEPTION_FAMILY = frozenset({"googlenet", "inception_v3"})
-"""Models that are built without their auxiliary heads, so that they return plain logits in training as well."""
+"""Models that are built without their auxiliary heads, so that they also return plain logits in training."""
 
 _FEATURES_ONLY = frozenset({"IMAGENET1K_FEATURES"})
 """Weights without a classifier, for other tasks."""
@@ -53,12 +53,12 @@ _FEATURES_ONLY = frozenset({"IMAGENET1K_FEATURES"})
 
 @lru_cache(maxsize=1)
 def names() -> tuple[str, ...]:
-    """Return all classification models of torchvision."""
+    """Return the names of all classification models in torchvision."""
     return tuple(models.list_models(module=models))
 
 
 def title_and_family(name: str) -> tuple[str, str]:
-    """Return the model's title and family, or its id for both if the model is newer than this list."""
+    """Return the title and family of a model. If the model is newer than this list, both are its id."""
     for pattern, title, family in _TITLES:
         match = re.fullmatch(pattern, name)
         if match:
@@ -82,13 +82,13 @@ def weights(name: str) -> tuple[WeightsEnum, ...]:
 
 
 def image_size(name: str) -> int:
-    """Return the side in pixels that the default weights were evaluated with; 224 for a model without weights."""
+    """Return the side in pixels with which the default weights were evaluated, or 224 for a model without weights."""
     known = weights(name)
     return int(known[0].transforms.keywords["crop_size"]) if known else 224
 
 
 def min_image_size(name: str) -> int:
-    """Return the smallest side in pixels: one patch for a vision transformer, else as torchvision's weights state.
+    """Return the smallest side in pixels: one patch for a vision transformer, else the minimum of its weights.
 
     The weights of Swin state their training size, but the model pads smaller images.
     """
@@ -101,13 +101,13 @@ def min_image_size(name: str) -> int:
 
 
 def statistics(name: str) -> Statistics | None:
-    """Return the mean and standard deviation of the colors with which the default weights were trained.
+    """Return the mean and standard deviation of the colors that the default weights were trained with.
 
-    Returns None without weights.
+    Returns None if there are no weights.
     """
     if name in INCEPTION_FAMILY:
-        # torchvision normalizes with the statistics of ImageNet and converts the result in the model (`transform_input`),
-        # but not in a model that is built without pretrained weights.
+        # torchvision normalizes with the statistics of ImageNet and converts the result to this in the model
+        # (`transform_input`), but not if the model is built without pretrained weights.
         return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     known = weights(name)
     if not known:
@@ -117,7 +117,7 @@ def statistics(name: str) -> Statistics | None:
 
 
 def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
-    """Return the arguments of the model's builder in torchvision."""
+    """Return the arguments for the model's builder in torchvision."""
     given: dict[str, Any] = {"num_classes": classes}
     if name in INCEPTION_FAMILY:
         given["aux_logits"] = False

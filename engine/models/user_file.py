@@ -1,4 +1,4 @@
-"""Model from a user's Python file, which is run only with consent that is bound to its content."""
+"""Model from a user's Python file. The file runs only with the user's consent, which is bound to its content."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
 
 
 def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
-    """Run a file, and return it with its module.
+    """Run a file. Returns its path and its module.
 
-    The file is read once, so that the code that runs is the code that was hashed. Raises TaskError if its content
-    differs from that for which the job was created, or if the user has not allowed it.
+    The file is read once, so that the code that runs is the code that was hashed. Raises TaskError if its content is
+    not the same as when the job was created, or if the user has not allowed it.
     """
     file = Path(path).expanduser()
     try:
@@ -91,9 +91,9 @@ def _run(file: Path, source: bytes) -> types.ModuleType:
 
 
 def call_guarded(file: Path, when: str, function: Any, *args: Any) -> Any:
-    """Call `function` of a file, and return its result.
+    """Call a function from a user's file, and return its result.
 
-    Raises TaskError with the failing line of the file; errors that already explain a dataset or the file are not
+    Raises TaskError with the failing line in the file. Errors that already explain a dataset or the file are not
     changed.
     """
     try:

@@ -1,4 +1,4 @@
-"""Initial weights: pretrained ones from a library's cache, or those in a file."""
+"""Initial weights: pretrained weights from a library's cache, or weights from a file."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ State = dict[str, Tensor]
 SCRATCH = "Train from scratch (pretrained weights off; in a terminal, --no-pretrained), or set a weights file."
 SOURCE = "The file of pretrained weights"
 _SWAG = "SWAG"
-"""Mark in names of weights that are under CC-BY-NC 4.0, by torchvision's README and the license that it names."""
+"""Part of the names of weights with the license CC-BY-NC 4.0, according to torchvision's README."""
 _MEASURES = {"mask_map": "mask AP", "box_map": "AP", "miou": "mIoU", "acc@1": "% top-1"}
-"""torchvision's measures of weights that are shown, and their units."""
+"""Accuracy measures in torchvision that are shown, and their units."""
 _STATES = ("model", "state_dict_ema", "state_dict")
-"""Keys of the weights in files with further content: Footplate's checkpoints and those of timm's authors."""
+"""Keys of the weights in files with other content, such as Footplate's checkpoints and those of timm's authors."""
 
 
 class Initial(NamedTuple):
@@ -45,9 +45,9 @@ class Initial(NamedTuple):
 
 
 def initial(job: Job, title: str) -> Initial | None:
-    """Read the weights that the job starts from; return None if it starts from random ones. Raises TaskError.
+    """Read the weights that the job starts from, or return None if it starts from random ones. Raises TaskError.
 
-    `title` names the model, or its encoder, to the user.
+    `title` is the name of the model, or of its encoder, for messages.
     """
     if job.model.weights_file:
         return Initial(from_file(job.model.weights_file), "weights_file", job.model.weights_file)
@@ -55,7 +55,7 @@ def initial(job: Job, title: str) -> Initial | None:
 
 
 def of_torchvision(known: WeightsEnum) -> Weights:
-    """Return the source of torchvision's weights; checking the license of their training data is left to the user."""
+    """Return the source of weights from torchvision. The license of their training data is not checked."""
     licence = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
     measured = known.transforms()
     crop = {}
@@ -65,7 +65,7 @@ def of_torchvision(known: WeightsEnum) -> Weights:
 
 
 def published(known: WeightsEnum) -> str:
-    """Return the accuracy of torchvision's weights by its documentation: "COCO 46.7 AP, torchvision"."""
+    """Return the accuracy of weights according to torchvision's documentation: "COCO 46.7 AP, torchvision"."""
     for dataset, values in known.meta["_metrics"].items():
         for measure, unit in _MEASURES.items():
             if measure in values:
@@ -99,7 +99,7 @@ def pretrained(job: Job, title: str) -> State:
 
 
 def _included(known: Weights) -> State:
-    """Return the weights that come with the installation, by timm's names."""
+    """Return the weights that come with the installation, with timm's names."""
     try:
         path = fetch(known, lambda *_: None)
         return timm_models.included_by_timms_names(_read(path))
@@ -111,9 +111,9 @@ def _included(known: Weights) -> State:
 
 
 def from_file(path: str) -> State:
-    """Return the weights in a local file, a plain state dict or a checkpoint with one as "model".
+    """Return the weights in a local file. The file contains a plain state dict, or a checkpoint with one under "model".
 
-    `path` may also be a folder that `save_pretrained` of transformers has written. Raises TaskError.
+    `path` may also be a folder written by `save_pretrained` of transformers. Raises TaskError.
     """
     file = Path(path).expanduser()
     try:
@@ -146,7 +146,7 @@ def from_file(path: str) -> State:
 
 
 class NoWeightsError(ValueError):
-    """Error: a file can be read, but does not hold tensors by name."""
+    """Error: a file can be read, but does not contain tensors by name."""
 
 
 def _read(file: Path) -> State:
@@ -180,7 +180,7 @@ def _read_safetensors(file: Path) -> State:
 
 
 def load(model: nn.Module, state: State, *, head: str | None, channels: int, field: str, source: str) -> None:
-    """Load `state` into the model; the head only if its shape fits.
+    """Load `state` into a model. The head is loaded only if its shape fits.
 
     Raises TaskError (at `field`) if any other tensor of the model is missing in `state` or has another shape.
     """
@@ -208,7 +208,7 @@ def load(model: nn.Module, state: State, *, head: str | None, channels: int, fie
 
 
 def resize_positions(name: str, state: State, size: int) -> State:
-    """Return a vision transformer's weights for another image size, with positions interpolated as torchvision does."""
+    """Return a vision transformer's weights for another image size. Positions are interpolated as in torchvision."""
     if name not in torchvision_models.PATCH_SIZES or "encoder.pos_embedding" not in state:
         return state
     patch = torchvision_models.PATCH_SIZES[name]

@@ -1,4 +1,4 @@
-"""``footplate gpus``: this machine's devices, for users and for other programs.
+"""``footplate gpus``: show this machine's devices to users and other programs.
 
 command      options, and the output of each snapshot
 table        one snapshot for users, with `details` and `remarks`

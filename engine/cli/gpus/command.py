@@ -110,7 +110,10 @@ def _port_error(port: int, error: OSError) -> str:
 
 
 class NvmlReporter:
-    """Reports missing GPUs on standard error, once per reason, for outputs that contain only numbers."""
+    """Reporter that prints missing GPUs to standard error, once per reason.
+
+    It is used if the output contains only numbers.
+    """
 
     def __init__(self) -> None:
         self._reported = ("ok", "")

@@ -13,7 +13,7 @@ from engine.system.plain_text import CsvWriter
 COLUMNS = ("time", "host", "index", "uuid", "name", "state", *(quantity.id for quantity in QUANTITIES))
 """Names of the columns.
 
-`time` is UTC in ISO 8601, `index` is NVML's, and `state` is "ok", "lost" or "asleep"; the others are quantities.
+`time` is UTC in ISO 8601, `index` is NVML's, and `state` is "ok", "lost" or "asleep". The others are quantities.
 """
 
 
@@ -22,7 +22,7 @@ def header() -> str:
 
 
 def lines(snapshot: Snapshot) -> list[str]:
-    """Return a line for each GPU; unknown values are empty, as are all values of a lost GPU."""
+    """Return a line for each GPU. Unknown values are empty, and so are all values of a lost GPU."""
     moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="milliseconds")
     is_current = snapshot.nvml.status == "ok"
     return [

@@ -1,4 +1,4 @@
-"""All readings of a GPU, and the topology, as text for users."""
+"""Format all readings of a GPU, and the topology, as text for users."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ J_PER_KWH = 3.6e6
 _TITLE_WIDTH = 19
 _FACT_WIDTH = 48
 _UNITS_WITH_LIMIT = ("GiB", "W", "MHz")
-"""Units of quantities that are shown with their maximum; temperatures have separate thresholds."""
+"""Units of quantities that are shown with their maximum. Temperatures have separate thresholds."""
 
 PATH_WORDS = {
     "BOARD": "one board",
@@ -48,7 +48,7 @@ def gpu_details(gpu: Gpu, numbers: Mapping[str, str], width: int) -> Iterator[Re
 
 
 def topology(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
-    """Yield an empty line and a matrix of the links between GPUs; nothing if there is only one GPU."""
+    """Yield an empty line and a matrix of the links between GPUs, or nothing if there is only one GPU."""
     topology = snapshot.topology
     if topology is None or not topology.pairs:
         return
@@ -60,7 +60,7 @@ def topology(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iter
 
 
 def _facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
-    """Yield the titles and texts of all facts; the text is None or "" if the GPU doesn't report the fact."""
+    """Yield the titles and texts of all facts. The text is None or "" if the GPU doesn't report the fact."""
     for quantity in QUANTITIES:
         limit = quantity.highest(gpu) if quantity.unit in _UNITS_WITH_LIMIT else None
         yield quantity.title, _format_of(quantity.write, quantity.read(gpu), limit)
@@ -159,7 +159,7 @@ def _matrix(topology: Topology, indices: Sequence[int], names: Mapping[int, str]
 
 
 def _cell(pair: GpuPair | None) -> str | None:
-    """Return "NV18" for 18 NVLinks, else the PCIe path, with "*" if neither GPU can read the other's memory."""
+    """Return "NV18" for 18 NVLinks, otherwise the PCIe path, with "*" if the GPUs can't read each other's memory."""
     if pair is None:
         return None
     text = f"NV{pair.nvlinks}" if pair.nvlinks else pair.path
@@ -167,7 +167,7 @@ def _cell(pair: GpuPair | None) -> str | None:
 
 
 def _legend(topology: Topology) -> Iterator[str]:
-    """Yield the meaning of the words in the matrix."""
+    """Yield the meanings of the words in the matrix."""
     if any(pair.nvlinks for pair in topology.pairs):
         yield "NV18: 18 NVLinks, and so on"
     used = {pair.path for pair in topology.pairs if not pair.nvlinks}

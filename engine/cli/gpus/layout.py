@@ -20,9 +20,9 @@ MIN_COLUMNS = 3
 
 
 class Column(NamedTuple):
-    """Column of a table with a cell per row: None for unknown, "" for not applicable.
+    """Column of a table with one cell per row. None means unknown, "" means not applicable.
 
-    `fractions`, from 0 to 1, draw bars. Names are left-aligned, and cropped if space is short.
+    `fractions`, from 0 to 1, draw bars. Names are left-aligned, and cropped if there is not enough space.
     """
 
     title: str
@@ -40,12 +40,12 @@ class Column(NamedTuple):
 
 
 def line(text: str, style: str = "") -> Text:
-    """Return `text` on one line that is cropped if too long, with control characters made visible."""
+    """Format `text` as a single line that is cropped if it is too long. Control characters are made visible."""
     return Text(escaped(text), style, no_wrap=True, overflow="ellipsis")
 
 
 def table(columns: Sequence[Column], width: int) -> Table:
-    """Return a table without the columns that have no known cell.
+    """Return a table without the columns in which every cell is unknown.
 
     If `width` is too small, names are cropped. If that is not enough, bars are dropped, and then columns from the last
     on, except the names.
@@ -75,7 +75,7 @@ def table(columns: Sequence[Column], width: int) -> Table:
 
 
 def tables(columns: Sequence[Column], width: int) -> Iterator[Table]:
-    """Yield all columns with a known cell, in as many tables as `width` needs; each begins with the first column."""
+    """Yield all columns with a known cell, in as many tables as `width` requires. Each begins with the first column."""
     head, *others = columns
     block = [head]
     for column in others:

@@ -16,19 +16,19 @@ from engine.contract.devices import Snapshot
 
 ADDRESS = "127.0.0.1"
 HOSTS = {ADDRESS, "localhost"}
-"""Accepted host names; requests with another name are refused, since it may resolve to this address (DNS rebinding)."""
+"""Accepted host names. Requests with another name are refused, since it may resolve to this address (DNS rebinding)."""
 PATH = "/metrics"
 MAX_AGE_INTERVALS = 3
-"""Maximum age, in intervals, of a snapshot that is served."""
+"""Maximum age of a snapshot that is served, in intervals."""
 FIRST_TIMEOUT_S = 5.0
-"""Time that a scrape waits for the first snapshot."""
+"""Seconds that a scrape waits for the first snapshot."""
 CLIENT_TIMEOUT_S = 10.0
 
 
 class MetricsServer(socketserver.ThreadingTCPServer):
-    """Server that answers GET /metrics with the snapshot that was `put` last, inside its `with` block.
+    """Server that answers GET /metrics with the latest snapshot, inside its `with` block.
 
-    Port 0 selects a free port; `url` contains it. Raises OSError if the port is used or not allowed.
+    Port 0 selects a free port, which is part of `url`. Raises OSError if the port is used or not allowed.
     """
 
     daemon_threads = True  # an open connection doesn't delay the exit
@@ -67,7 +67,7 @@ class MetricsServer(socketserver.ThreadingTCPServer):
         return HTTPStatus.OK, exposition(snapshot)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that disconnect before their answer; print other errors."""
+        """Ignore clients that disconnect before they get an answer, and print other errors."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -96,4 +96,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing: scrapes are frequent."""
+        """Print nothing, since scrapes are frequent."""

@@ -24,7 +24,7 @@ Labels = Mapping[str, str]
 class Metric(NamedTuple):
     """Quantity of a GPU, exported as one metric.
 
-    `source` is the path of an attribute of `Gpu`; `scale` converts it to the exported unit.
+    `source` is the path of an attribute of `Gpu`. `scale` converts it to the exported unit.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Metric(NamedTuple):
     scale: float = 1
 
     def read(self, gpu: Gpu) -> float | None:
-        """Return the exported value; None if it is unknown."""
+        """Return the exported value, or None if it is unknown."""
         value = attrgetter(self.source)(gpu)
         if self.source == "xids":
             value = value[-1].number if value else None
@@ -44,7 +44,7 @@ class Metric(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Gauges of a GPU that differ in their `label`; `read` returns a value for each label."""
+    """Gauges of a GPU that differ in their `label`. `read` returns a value for each label."""
 
     name: str
     meaning: str
@@ -53,7 +53,7 @@ class Family(NamedTuple):
 
 
 def exposition(snapshot: Snapshot) -> str:
-    """Return the text of all metrics of `snapshot`, which ends with a newline."""
+    """Return the text with all metrics of a snapshot. It ends with a newline."""
     return "\n".join([*_host_lines(snapshot), *_gpu_lines(snapshot)]) + "\n"
 
 
@@ -89,7 +89,10 @@ def _gpu_lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
-    """Return dcgm-exporter's labels; a MIG instance has its parent's number and UUID, and its own profile and ids."""
+    """Return the labels used by dcgm-exporter.
+
+    A MIG instance has the number and UUID of its parent, and its profile and ids.
+    """
     parent = gpu
     if gpu.mig is not None:
         parent = next((other for other in snapshot.gpus if other.uuid == gpu.mig.parent_uuid), gpu)
@@ -108,7 +111,7 @@ def _labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
 
 
 def _metric(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float | None]]) -> Iterator[str]:
-    """Yield the lines of a metric; nothing if no sample has a value."""
+    """Yield the lines for a metric, or nothing if no sample has a value."""
     lines = [f"{name}{{{_format_labels(labels)}}} {value:.15g}" for labels, value in samples if value is not None]
     if lines:
         yield f"# HELP {name} {meaning}"

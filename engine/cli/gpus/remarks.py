@@ -12,7 +12,7 @@ from engine.system.format import NOT_KNOWN
 
 
 class Remark(NamedTuple):
-    """Remark on a GPU; `alarming` is True if something is wrong."""
+    """Remark on a GPU. `alarming` is True if something is wrong."""
 
     text: str
     alarming: bool = True
@@ -21,7 +21,7 @@ class Remark(NamedTuple):
 def gpu_numbers(gpus: Sequence[Gpu]) -> dict[str, str]:
     """Return the name of each GPU by UUID: its CUDA index, as used by `--devices`, or NVML's index without CUDA.
 
-    A MIG instance has the index of its GPU followed by its own: "0/3".
+    A MIG instance has the index of its GPU followed by the index of the instance: "0/3".
     """
     has_cuda = any(gpu.cuda_index is not None for gpu in gpus if gpu.mig is None)
     numbers: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Terminal output of snapshots: one below the other, or in place on a full screen that is restored afterwards."""
+"""Print snapshots to the terminal, one below the other, or in place on a full screen that is restored afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 WIDTH = 100
-"""Width of tables in characters without a terminal."""
+"""Width of tables in characters if there is no terminal."""
 
 
 class _Console(Console):
@@ -32,7 +32,7 @@ def console(stream: TextIO) -> Console:
 
 @contextmanager
 def full_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
-    """Switch to the terminal's alternate screen within the block; yield the function that draws on it.
+    """Switch to the terminal's alternate screen inside the block. Yields the function that draws on it.
 
     SIGTERM and a closed terminal raise SystemExit in the block, so that the terminal is restored.
     """
@@ -51,7 +51,7 @@ def full_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
 
 
 def _redraw(to: Console, content: RenderableType) -> None:
-    """Draw over the previous content; lines below the end of the terminal are counted as hidden."""
+    """Draw over the previous content. If lines don't fit in the terminal, their number is displayed."""
     lines, rows = to.render_lines(content), to.height
     if len(lines) > rows:
         hidden = len(lines) - rows + 1
@@ -61,7 +61,7 @@ def _redraw(to: Console, content: RenderableType) -> None:
 
 @contextmanager
 def _hidden_keys() -> Iterator[None]:
-    """Do not display typed keys inside the block, and discard them at its end."""
+    """Hide typed keys inside the block, and discard them at its end."""
     if os.name == "nt" or not sys.stdin.isatty():
         yield
         return

@@ -19,7 +19,7 @@ from engine.system.format import NOT_KNOWN, duration, size
 from engine.system.plain_text import escaped
 
 MAX_CPU_NAME = 24
-"""Largest width that the column of names takes for the processor's name."""
+"""Maximum width of the name of the processor in the column of names."""
 _PROCESS_TYPES = {"compute": "C", "graphics": "G", "both": "C+G"}
 """Types of processes in the notation of nvidia-smi."""
 
@@ -27,7 +27,7 @@ _PROCESS_TYPES = {"compute": "C", "graphics": "G", "both": "C+G"}
 class View:
     """View of all devices, the processes on GPUs, and the reason if something is missing.
 
-    With `details`, all readings are added. The view fills the width of the terminal, but at least 60 characters.
+    If `details` is True, all readings are added. The view fills the width of the terminal, but at least 60 characters.
     """
 
     def __init__(self, snapshot: Snapshot, *, details: bool = False) -> None:
@@ -51,7 +51,7 @@ class View:
 
 
 def gib_of(used: int | None, total: int | None) -> str | None:
-    """Return text such as "41.2 / 140.4 GiB", or None if both are unknown."""
+    """Format used and total memory as "41.2 / 140.4 GiB". Returns None if both are unknown."""
     if used is None and total is None:
         return None
     amount = NOT_KNOWN if used is None else f"{used / GIB:.1f}"
@@ -68,7 +68,7 @@ def _title(snapshot: Snapshot) -> str:
 
 
 def _devices(snapshot: Snapshot, numbers: Mapping[str, str], console: Console, options: ConsoleOptions) -> RenderResult:
-    """Yield a row for each GPU with its remarks below it, and one for the CPU."""
+    """Yield a row for each GPU with its remarks below it, and a row for the CPU."""
     head, *rows = console.render_lines(table(_columns(snapshot, numbers), options.max_width), options, pad=False)
     yield from (*head, Segment.line())
     for gpu, row in zip(snapshot.gpus, rows, strict=False):
@@ -82,7 +82,7 @@ def _devices(snapshot: Snapshot, numbers: Mapping[str, str], console: Console, o
 
 
 def _columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
-    """Return the columns, the least important ones last; the CPU is the last row."""
+    """Return the columns, the least important ones last. The CPU is the last row."""
     gpus, cpu = snapshot.gpus, snapshot.cpu
     orders_differ = any(gpu.cuda_index not in (None, gpu.nvml_index) for gpu in gpus)
     loads = [*(gpu.utilization_percent for gpu in gpus), cpu.load_percent]
@@ -128,7 +128,7 @@ def _fraction(used: float | None, total: float | None) -> float | None:
 
 
 def _processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
-    """Yield an empty line and a row for each process on each GPU; nothing if there is none."""
+    """Yield an empty line and a row for each process on each GPU, or nothing if there are none."""
     rows = [(numbers[gpu.uuid], process) for gpu in snapshot.gpus for process in gpu.processes or ()]
     if not rows:
         return
