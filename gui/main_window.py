@@ -20,7 +20,7 @@ from gui.form.followers import sample_job
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.header import Header
-from gui.sources.background import in_background, reraise
+from gui.sources.background import closing, in_background, reraise
 from gui.sources.inspector import Inspector
 from gui.sources.resume_fork import Opened, read_paths
 from gui.sources.settings import Settings
@@ -446,6 +446,12 @@ class MainWindow(QMainWindow):
         for number, shown in self._has_devices_panel.items():
             self.settings.set(_devices_panel_key(number), shown)
         self._save_job()
+        with closing():
+            self._close_work()
+        super().closeEvent(event)
+        self.closed.emit()
+
+    def _close_work(self) -> None:
         self.train.close_work()
         self.inspector.close()
         self.job_panel.close_work()
@@ -456,8 +462,6 @@ class MainWindow(QMainWindow):
             self.workspace.close()
         if self.tray is not None:
             self.tray.close()
-        super().closeEvent(event)
-        self.closed.emit()
 
     def _save_job(self) -> None:
         """Save the user's new job for the next start, if it is valid."""

@@ -15,7 +15,8 @@ from PySide6.QtWidgets import QDialog, QLabel, QListWidget, QPlainTextEdit, QSpl
 from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.files import MAX_RESULT_BYTES, read_file
-from gui.sources.background import describe_error
+from gui.sources.background import await_exit, describe_error
+from gui.sources.json_lines import GOODBYE_S
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.file_dialogs import choose_target
@@ -72,7 +73,7 @@ class ReportDialog(QDialog):
         if not event.spontaneous():
             self._process.blockSignals(True)
             self._process.kill()
-            self._process.waitForFinished()
+            await_exit(self._process, GOODBYE_S)
             self._folder.cleanup()
 
     def _on_finished(self) -> None:

@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, Signal
 
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, RunSummary
-from gui.sources.background import describe_error, emit_safely
+from gui.sources.background import CLOSE_S, describe_error, emit_safely, patience_s
 from gui.sources.columns import Floats
 from gui.sources.run_data import RunData
 from gui.sources.run_reader import LogReader
@@ -127,7 +127,7 @@ class LogLoader(QObject):
 
     def start(self, runs: Sequence[tuple[int, RunFolder]]) -> None:
         """Read `runs`, each with its index among the compared runs."""
-        self.close()
+        self.stop()
         self._stop_event = threading.Event()
         self._thread = threading.Thread(
             target=self._work, args=(self._generation, list(runs), self._stop_event), name="compared runs", daemon=True
@@ -138,13 +138,18 @@ class LogLoader(QObject):
     def running(self) -> bool:
         return self._thread is not None
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Stop reading, and discard results that haven't been delivered."""
         self._generation += 1
         self._stop_event.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._thread = None
+
+    def close(self) -> None:
+        """Stop reading, and wait a moment for the thread when the window closes."""
+        thread = self._thread
+        self.stop()
+        if thread is not None:
+            thread.join(patience_s(CLOSE_S))
 
     def _work(self, generation: int, runs: list[tuple[int, RunFolder]], is_stopped: threading.Event) -> None:
         for series, run in runs:

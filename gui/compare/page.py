@@ -102,8 +102,9 @@ class ComparePage(QWidget):
         self.show_runs([*self.run_ids, *run_ids_in(event.mimeData())])
 
     def clear(self) -> None:
-        """Remove all runs, and release their data."""
-        self.close_work()
+        """Remove all runs and release their data."""
+        self._refresh_timer.stop()
+        self._loader.stop()
         self.runs, self._requested, self._unread = {}, {}, {}
         self.legend.clear()
         self._show()

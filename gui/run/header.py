@@ -53,7 +53,6 @@ class RunHeader(QWidget):
     def __init__(self, actions: Actions, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._run: RunFolder | None = None
-        self._job: Job | None = None
         self.hero = RunHero(actions)
         self.result = ResultCard()
         self.notes = NotesView()
@@ -97,12 +96,11 @@ class RunHeader(QWidget):
         """Show or hide the controls for the curves. The row keeps its height."""
         self._curve_tools.setVisible(shown)
 
-    def show_run(self, run: RunFolder, data: RunData, status: RunStatus, is_loading: bool) -> None:
+    def show_run(self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool) -> None:
         """Show the state of `run`, whose log may not have been read in full."""
         if run is not self._run:
-            self._run, self._job = run, run.job()
+            self._run = run
             self.remote.show_run(run)
-        job = data.started.job if data.started is not None else self._job
         is_reading = is_loading and data.finished is None and not data.last_n
         self.hero.show_run(run, job, data, status, is_reading=is_reading)
         self.notes.show_data(data)

@@ -171,7 +171,7 @@ class RunPage(QWidget):
         if store.run is None or self.charts is None:
             return
         status = store.status
-        self.header.show_run(store.run, store.data, status, store.loading)
+        self.header.show_run(store.run, store.job, store.data, status, is_loading=store.loading)
         self.charts.show_data(store.data)
         may_grow = status.active or store.loading
         self.classes.show_data(store.data, may_grow)

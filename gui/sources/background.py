@@ -6,18 +6,48 @@ A failure callback must raise exceptions that it doesn't expect, so that they re
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from PySide6.QtCore import QMetaMethod, QObject, Qt, Signal, SignalInstance, Slot
+from PySide6.QtCore import QMetaMethod, QObject, QProcess, Qt, Signal, SignalInstance, Slot
 
 from engine.runs.folder import UnreadableJob
 
-CLOSE_S = 2.0
-"""Maximum seconds to wait for a call while the window closes. A dead network disk may never answer."""
+CLOSE_S = 1.0
+"""Maximum wait for all calls and processes together while the window closes, because a dead disk may never answer."""
+
+_closes_at: list[float] = []
+"""Time until which the closing window may wait; empty while no window closes."""
+
+_KILL_S = 0.1
+"""Least time to wait for a killed process, which normally exits at once."""
 
 _Result = TypeVar("_Result")
+
+
+@contextmanager
+def closing(within_s: float = CLOSE_S) -> Iterator[None]:
+    """Limit all waits within this context to `within_s` seconds in total."""
+    _closes_at.append(time.monotonic() + within_s)
+    try:
+        yield
+    finally:
+        _closes_at.pop()
+
+
+def patience_s(limit_s: float) -> float:
+    """Return the seconds for which something may be awaited: at most `limit_s`, and less while the window closes."""
+    return min([limit_s, *(max(0.0, at - time.monotonic()) for at in _closes_at)])
+
+
+def await_exit(process: QProcess, limit_s: float) -> None:
+    """Wait up to `limit_s` seconds until a process that was told to end has exited; then kill it."""
+    if not process.waitForFinished(int(1000 * patience_s(limit_s))):
+        process.kill()
+        process.waitForFinished(int(1000 * max(_KILL_S, patience_s(limit_s))))
 
 
 def emit_safely(signal: SignalInstance, *values: Any) -> bool:
@@ -86,7 +116,7 @@ class Background(QObject):
 
         The event loop delivers a later result.
         """
-        self._thread.join(within_s)
+        self._thread.join(patience_s(within_s))
         if not self.running:
             self._deliver()
 

@@ -12,10 +12,11 @@ from PySide6.QtCore import QObject, QProcess, Signal
 from engine.contract.messages import Done, Refused
 from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
+from gui.sources.background import await_exit
 from gui.translation import tr
 
 LINE_LIMIT_BYTES = 1 << 20
-GOODBYE_MS = 3000
+GOODBYE_S = 3.0
 
 
 class Answer(NamedTuple):
@@ -134,7 +135,7 @@ class JsonLinesProcess(QObject):
         """End the process, and wait until all cancelled ones have exited."""
         self.cancel()
         for process in list(self._cancelled):  # an exiting process removes itself from the list
-            process.waitForFinished(GOODBYE_MS)
+            await_exit(process, GOODBYE_S)
 
     def command(self, arguments: list[str]) -> tuple[str, list[str]]:
         """Return the program to start, and its arguments."""

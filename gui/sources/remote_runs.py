@@ -16,11 +16,12 @@ from engine.system import paths
 from engine.system.children import OutputTooLong, run_child
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
+from gui.sources.background import await_exit
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
 
 _ANSWER_S = 60.0
-_GOODBYE_MS = 3000
+_GOODBYE_S = 3.0
 _Line = TypeVar("_Line")
 
 
@@ -98,11 +99,9 @@ class FollowedRun(QObject):
         process.closeWriteChannel()  # which ends it
         if not wait:
             process.finished.connect(process.deleteLater)
-            QTimer.singleShot(_GOODBYE_MS, process, process.kill)
+            QTimer.singleShot(int(1000 * _GOODBYE_S), process, process.kill)
             return
-        if not process.waitForFinished(_GOODBYE_MS):
-            process.kill()
-            process.waitForFinished(_GOODBYE_MS)
+        await_exit(process, _GOODBYE_S)
         process.deleteLater()
 
     def _read(self) -> None:

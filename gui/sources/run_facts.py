@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from engine.contract.job import Job
 from engine.runs.folder import ENDED, State
 from engine.runs.slurm_job import SlurmJob
 from gui.sources.run_data import Asked, RunData
@@ -45,6 +46,7 @@ class RunFacts:
 
     Attributes:
         state: State of the run; None until it has been read.
+        job: Job in the run's folder; None until it has been read.
         stamp: Value that changes when the run is resumed.
         slurm: SLURM job of the run.
         elsewhere: True if the supervisor runs under SLURM on another machine.
@@ -54,6 +56,7 @@ class RunFacts:
     """
 
     state: State | None = None
+    job: Job | None = None
     stamp: Stamp | None = None
     slurm: SlurmJob | None = None
     elsewhere: bool = False

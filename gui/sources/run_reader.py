@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from engine.contract.events import EVENT, AnyEvent
+from engine.contract.job import Job
 from engine.runs.connection import RunConnection
 from engine.runs.folder import ENDED, RunFolder, State
 from engine.runs.interruptions import why_interrupted
@@ -36,6 +37,7 @@ class Poll:
         events: Events that were added to the log.
         more: True if the end of the log hasn't been reached; the fields below are then unset.
         state: State of the run; None if it wasn't read.
+        job: Job of the run, which is read with the first state; None if it can't be read.
         stamp: Value that changes when the run is resumed or writes something; None if the folder was removed.
         slurm: SLURM job of the run.
         elsewhere: True if the supervisor runs under SLURM on another machine and can't be reached.
@@ -47,6 +49,7 @@ class Poll:
     events: Sequence[AnyEvent] = ()
     more: bool = False
     state: State | None = None
+    job: Job | None = None
     stamp: Stamp | None = None
     slurm: SlurmJob | None = None
     elsewhere: bool = False
@@ -72,7 +75,7 @@ class RunReader:
         """
         if not seconds:
             slurm, elsewhere = self._read_slurm()
-            return Poll(more=True, state=self._run.state(), slurm=slurm, elsewhere=elsewhere)
+            return Poll(more=True, state=self._run.state(), job=self._run.job(), slurm=slurm, elsewhere=elsewhere)
         events: list[AnyEvent] = []
         deadline = time.perf_counter() + seconds
         while time.perf_counter() < deadline:

@@ -9,6 +9,7 @@ from functools import partial
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.events import RunFinished
+from engine.contract.job import Job
 from engine.contract.protocol import Adjust, Goodbye, SaveElsewhere, Welcome
 from engine.runs.connection import RunConnection, ServerMessage
 from engine.runs.folder import ENDED, RunFolder
@@ -93,6 +94,11 @@ class RunSession(QObject):
         if self.run is None:
             return RunStatus(text=tr("Idle · nothing is running"))
         return self._facts.status(self.data, self._commands.requested, self._gpu_titles)
+
+    @property
+    def job(self) -> Job | None:
+        """Return the job of the open run; None until it has been read."""
+        return self.data.started.job if self.data.started is not None else self._facts.job
 
     @property
     def active(self) -> bool:
@@ -229,6 +235,7 @@ class RunSession(QObject):
             self._watch(poll.stamp)
         elif poll.more:
             if poll.state is not None:
+                self._facts.job = poll.job
                 self._facts.state, self._facts.slurm, self._facts.elsewhere = poll.state, poll.slurm, poll.elsewhere
             self._apply(poll)
             self._poll()

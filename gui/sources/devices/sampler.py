@@ -11,6 +11,7 @@ from PySide6.QtCore import QIODevice, QObject, QProcess, QProcessEnvironment, QT
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
+from gui.sources.background import await_exit
 from gui.translation import tr
 
 SILENCE_S = 10.0
@@ -21,7 +22,7 @@ LINE_LIMIT_BYTES = 1 << 23
 
 _FIRST_PAUSE_MS = 500
 _LONGEST_PAUSE_MS = 30_000
-_GOODBYE_MS = 1000
+_GOODBYE_S = 1.0
 _ERROR_TAIL_BYTES = 1 << 12
 _LOG_BYTES = 1 << 20
 """Size from which a restart replaces the log.
@@ -152,12 +153,10 @@ class SamplerProcess(QObject):
             process.setParent(self.parent())  # this object may be deleted first
             process.finished.connect(process.deleteLater)
             process.terminate()
-            QTimer.singleShot(_GOODBYE_MS, process, process.kill)
+            QTimer.singleShot(int(1000 * _GOODBYE_S), process, process.kill)
             return
         process.terminate()
-        if not process.waitForFinished(_GOODBYE_MS):
-            process.kill()
-            process.waitForFinished(_GOODBYE_MS)
+        await_exit(process, _GOODBYE_S)
         process.deleteLater()
 
     def _launch(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from functools import partial
 
@@ -11,7 +12,16 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gui.sources.background import SingleFlight, describe_error, ignore_os_error, in_background
+from gui.sources.background import (
+    Background,
+    SingleFlight,
+    closing,
+    describe_error,
+    ignore_os_error,
+    in_background,
+    patience_s,
+    reraise,
+)
 
 
 def raise_value_error() -> None:
@@ -83,3 +93,18 @@ def test_single_flight_ignores_abandoned_calls(qtbot: QtBot) -> None:
     gate.set()
     qtbot.waitUntil(lambda: not owner.children())
     assert results == []
+
+
+def test_calls_share_the_time_of_closing(qtbot: QtBot) -> None:
+    answer = threading.Event()
+    parent = QObject()
+    calls = [in_background(answer.wait, parent, lambda _result: None, reraise) for _ in range(3)]
+    started = time.monotonic()
+    with closing(0.3):
+        for call in calls:
+            call.finish(60.0)
+        assert patience_s(60.0) == 0.0
+    assert 0.3 <= time.monotonic() - started < 30
+    assert patience_s(60.0) == 60.0
+    answer.set()
+    qtbot.waitUntil(lambda: not parent.findChildren(Background))

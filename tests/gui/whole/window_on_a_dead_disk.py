@@ -1,0 +1,106 @@
+"""Script that uses a window whose runs folder, $DEAD_DISK, stops responding once the file $DEAD_DISK_SINCE exists.
+
+It shows a run and all pages, before and after, then closes the window and prints the results as JSON: the time to close,
+the longest stall, and the stacks of the window's thread at every access to the dead disk.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+
+from engine.system import paths
+from gui.actions import MONITOR, RUNS, TRAIN
+from gui.main_window import MainWindow
+from gui.run.header import VIEWS
+from gui.style import theme
+from tests.gui.sources.written_runs import a_run, supervise_here
+from tests.support.pulse import Pulse
+from tests.support.stage import until
+
+LOOK_MS = 150
+"""Time for which each page is shown."""
+
+
+def use(window: MainWindow, answers: bool) -> None:
+    """Show all pages, open runs and use their commands, as long as the disk `answers` and after it stopped."""
+    work = window.workspace
+    assert work is not None
+    runs = work.runs
+    for page in (RUNS, MONITOR, TRAIN):
+        window.header.show_page(page)
+        QTest.qWait(LOOK_MS)
+    for view in range(len(VIEWS)):
+        work.run.header.tabs.setCurrentIndex(view)
+        QTest.qWait(LOOK_MS)
+    window.header.show_page(RUNS)
+    for row in range(runs.table.model().rowCount()):
+        runs.table.selectRow(row)
+        QTest.qWait(LOOK_MS)
+        for action in (runs.acts.show, runs.acts.fork, runs.acts.change, runs.acts.favourite):
+            if action.isEnabled():
+                action.trigger()
+                QTest.qWait(LOOK_MS)
+        window.job_panel.end_prefill()
+        window.header.show_page(RUNS)
+    runs.compare_requested.emit([run.run_id for run in runs.model.runs])
+    QTest.qWait(LOOK_MS)
+    runs.searches_requested.emit()
+    QTest.qWait(LOOK_MS)
+    for action in (window.acts.preferences, window.acts.palette, window.acts.queue, window.acts.new_job):
+        action.trigger()
+        QTest.qWait(LOOK_MS)
+    window.commands.menus.runs.aboutToShow.emit()
+    window.commands.menus.datasets.aboutToShow.emit()
+    if answers:
+        return
+    until(window.acts.train.isEnabled)
+    window.form.start()
+    QTest.qWait(LOOK_MS)
+
+
+def main() -> None:
+    app = QApplication([])
+    theme.apply(app)
+    dead, since = os.environ["DEAD_DISK"], Path(os.environ["DEAD_DISK_SINCE"])
+    paths.choose_folder("runs", dead)
+    for steps in (8, 400):
+        a_run(steps)
+    running = supervise_here(a_run(400, None))
+    window = MainWindow()
+    window.show()
+    until(lambda: window.workspace is not None and window.workspace.runs.table.model().rowCount() == 3)
+    window.show_run(running)
+    until(lambda: window.form.train.isEnabled() and not window.workspace.session.loading)  # type: ignore[union-attr]
+    use(window, answers=True)
+    with tempfile.TemporaryFile("w+") as stacks:
+        faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)
+        since.touch()
+        stuck = threading.Thread(target=lambda: os.stat(f"{dead}/x"), daemon=True)
+        stuck.start()
+        stuck.join(0.2)
+        pulse = Pulse()
+        use(window, answers=False)
+        pulse.stop()
+        started = time.monotonic()
+        window.quit()
+        closed_s = time.monotonic() - started
+        faulthandler.unregister(signal.SIGUSR1)
+        stacks.seek(0)
+        found = stacks.read().split("Stack (most")[1:]
+    results = {"dead": stuck.is_alive(), "closed_s": closed_s, "longest_stall_s": pulse.longest_s, "touched": found}
+    print(json.dumps(results), flush=True)
+    os._exit(0)  # threads that wait for a disk that never answers are not waited for
+
+
+if __name__ == "__main__":
+    main()
