@@ -61,6 +61,7 @@ def boxes_in(content: Content) -> dict[str, ByImage]:
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         boxes = gather(images, len(content.classes), BoxFaults())
+        assert len({*boxes.files}) == len(boxes.files)
         found[split] = {
             Path(path).stem: [
                 (content.classes[label], tuple(round(edge, 3) for edge in box))

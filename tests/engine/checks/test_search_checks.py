@@ -86,6 +86,7 @@ def test_validate_search_reports_field_and_remedy() -> None:
         ({"confirm": True}, "confirm"),
         ({"sampler": "grid"}, "space.learning_rate"),
         ({"devices": []}, "devices"),
+        ({"best_epochs": 0}, "best_epochs"),
         ({"space": {}}, "space"),
         ({"space": {"model": ["mnist_cnn", "resnet81"]}}, "space.model"),
         ({"space": {"loss": ["cross_entropy", "dice"]}}, "space.loss"),

@@ -149,6 +149,15 @@ def test_topmost_visible_plot_names_marks(two: Two) -> None:
     assert "flowers started" in two.values(1)
 
 
+def test_mark_without_room_has_no_label(two: Two) -> None:
+    images = []
+    for older, newer in (("first", "newest"), ("second", "newest"), ("second", "newer")):
+        two.group.set_marks([Mark(50.0, older, lambda: RED), Mark(51.0, newer, lambda: GREEN)])
+        two.redraw()
+        images.append(two.image())
+    assert images[0] == images[1] != images[2]
+
+
 def test_mark_tool_tip(two: Two, qtbot: QtBot) -> None:
     two.group.set_marks([Mark(30, "flowers started", lambda: GREEN)])
     two.redraw()

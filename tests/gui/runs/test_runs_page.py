@@ -292,6 +292,19 @@ def test_runs_page_reports_unreadable_run(page: RunsPage, refresh: Refresh) -> N
     assert not page.unread.isVisible()
 
 
+def test_runs_page_reports_unreadable_folder(page: RunsPage, refresh: Refresh) -> None:
+    page.run_list.failed.emit("Permission denied")
+    assert "Permission denied" in page.unread.text()
+    assert "Permission denied" in texts(page)
+    assert not page.table.isVisible()
+    assert not page.details.isVisible()
+    a_run(8, name="good")
+    refresh()
+    page.run_list.failed.emit("Permission denied")
+    assert column(page, "Name") == ["good"]
+    assert page.table.isVisible()
+
+
 def test_unread_words_names_first_runs() -> None:
     lines = unread_words({f"run-{number}": "a fault" for number in range(5)}).splitlines()
     assert [line.split()[0] for line in lines] == ["run-0", "run-1", "run-2", "2"]

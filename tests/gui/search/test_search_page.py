@@ -72,6 +72,19 @@ def test_search_page_reports_unreadable_and_deleted_search(page: SearchPage, qtb
     assert page.stack.currentIndex() == LIST
 
 
+def test_axes_of_a_search_span_its_space(page: SearchPage, qtbot: QtBot) -> None:
+    make_search("flowers", 3)
+    data = show_search(page, qtbot, "flowers").view.data
+    assert data is not None
+    axes = {axis.name: axis for axis in data.axes}
+    assert list(axes) == list(data.search.space)
+    assert (axes["learning_rate"].low, axes["learning_rate"].high) == (-4, -1)
+    assert (axes["momentum"].low, axes["momentum"].high) == (0.8, 0.99)
+    assert (axes["optimizer"].low, axes["optimizer"].high) == (0, 2)
+    assert [axes["optimizer"].position(name) for name in axes["optimizer"].choices] == [0, 1, 2]
+    assert axes["learning_rate"].position(0.001) == -3
+
+
 def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodeltester: ModelTester) -> None:
     folder = make_search("live", 12, running=2)
     view = show_search(page, qtbot, "live").view

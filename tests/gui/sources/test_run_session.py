@@ -21,7 +21,7 @@ from engine.runs.slurm_job import SlurmJob, write_slurm
 from gui.runs.table import state_words
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import Supervised, wait_until
-from tests.gui.sources.written_runs import a_run, job, story, write
+from tests.gui.sources.written_runs import a_run, job, story, supervise_here, write
 
 
 @pytest.fixture
@@ -345,6 +345,18 @@ def test_session_queued_run_starts_once_devices_are_free(
         blocking.process.terminate()
     assert ended.args == ["completed"]
     assert len(store.data.steps.step) == 40
+
+
+@pytest.mark.parametrize(
+    ("requests", "label"), [(["pause"], "Pausing"), (["stop"], "Stopping"), (["pause", "stop"], "Stopping")]
+)
+def test_session_shows_pending_request(store: RunSession, qtbot: QtBot, requests: list[str], label: str) -> None:
+    loaded(store, qtbot, supervise_here(a_run(20, None)))
+    assert store.status.label == "Running"
+    for request in requests:
+        with qtbot.waitSignal(store.changed):
+            getattr(store, request)()
+    assert store.status.label == label
 
 
 def test_session_stop_of_ended_run_does_nothing(store: RunSession, qtbot: QtBot) -> None:

@@ -1,0 +1,41 @@
+"""Check boxes for the devices of an evaluation."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.contract.devices import CPU
+from gui.run.model_choice import DevicesEditor
+from tests.gui.sources.devices.snapshots import UUIDS
+from tests.support.widgets import ShowWidget
+
+ONE, TWO, *_ = UUIDS
+
+
+@pytest.mark.parametrize(
+    ("of_run", "toggled", "chosen"),
+    [
+        ((ONE,), "", (ONE,)),
+        ((TWO, ONE), "", (ONE, TWO)),
+        (("GPU-of-another-machine",), "", (CPU,)),
+        ((CPU, CPU, CPU), "", (CPU, CPU, CPU)),
+        ((), "", (CPU,)),
+        ((ONE, TWO), CPU, (CPU,)),
+        ((CPU, CPU), TWO, (TWO,)),
+        ((ONE,), TWO, (ONE, TWO)),
+        ((ONE, TWO), ONE, (TWO,)),
+    ],
+)
+def test_devices_editor_chooses_devices(
+    show_widget: ShowWidget, of_run: tuple[str, ...], toggled: str, chosen: tuple[str, ...]
+) -> None:
+    editor = show_widget(DevicesEditor("Evaluate"))
+    edits: list[tuple[str, ...]] = []
+    editor.edited.connect(lambda: edits.append(editor.value()))
+    editor.set_gpus({ONE: "GPU 0", TWO: "GPU 1"})
+    editor.show_devices(of_run)
+    if toggled:
+        editor.boxes[toggled].click()
+    assert editor.value() == edits[-1] == chosen
+    assert [box.text() for box in editor.boxes.values()] == ["GPU 0", "GPU 1", "CPU"]
+    assert [box.isChecked() for box in editor.boxes.values()] == [device in chosen for device in (ONE, TWO, CPU)]
