@@ -1,1 +1,1 @@
-"""Checks that return problems with a job, with field and remedy, without importing torch or Qt."""
+"""Checks of a job, which return problems with field and remedy, and import neither torch nor Qt."""

@@ -1,4 +1,4 @@
-"""Checks of a conversion before it starts."""
+"""Checks of a conversion to another format."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ONE_SIZE = ("Hourglass",)
 def convertible(job: Job, catalogue: Catalogue) -> dict[Target, list[Problem]]:
     """Return the problems of converting to each format with default options.
 
-    Without errors, a conversion can be tried.
+    A conversion to a format without errors is worth trying.
     """
     return {target: conversion_problems(job, target, OnnxOptions(), catalogue) for target in get_args(Target)}
 
 
 def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogue: Catalogue) -> list[Problem]:
-    """Return the problems of a conversion; warnings are about limitations of the file."""
+    """Return the problems of a conversion; warnings describe limitations of the resulting file."""
     if target == "safetensors":
         return _safetensors_problems(job, catalogue)
     missing = [name for name in PACKAGES if find_spec(name) is None]
@@ -53,16 +53,16 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
 
 
 def takes_any_size(job: Job, catalogue: Catalogue) -> bool:
-    """Return True if the model may accept images of any size, as convolutional models with dense outputs do.
+    """Return True if the model may accept images of any size, like convolutional models with dense outputs.
 
-    For unknown models this is True, so that they are tried.
+    Returns True for unknown models, so that a conversion is attempted.
     """
     known = catalogue.model(job.model.name)
     return predictions_of(job.task) in ("pixels", "lines") and not (known is not None and known.family in _ONE_SIZE)
 
 
 def out_problems(out: str, *, packed: bool) -> list[Problem]:
-    """Return the problems of the destination: a new or empty folder or, with `packed`, a new zip file."""
+    """Return the problems of the destination `out`: a new or empty folder or, with `packed`, a new zip file."""
     path = Path(out).expanduser().absolute()
     if packed and path.suffix != ".zip":
         return [Problem("out", f"{path} is not the name of a zip file.", "Choose a name that ends in .zip.")]

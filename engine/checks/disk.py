@@ -1,4 +1,4 @@
-"""Facts about the disk, the network and custom tasks for checks; a window answers from its cache."""
+"""Facts about disk, network and custom tasks for checks; in the window, they come from a cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 20
 
 
 def metrics_in(content: bytes) -> tuple[Measure, ...]:
-    """Return the metrics of the task class in a Python file with this content; empty if they aren't literals."""
+    """Return the metrics of the task class in the text of a Python file; empty if they are not literals."""
     if len(content) > MAX_BYTES:
         return ()
     try:
@@ -40,7 +40,7 @@ def _is_base(base: ast.expr) -> bool:
 
 
 def _items(task: ast.ClassDef) -> list[ast.expr]:
-    """Return the items of the class's `metrics`. Raises TypeError if it is not a tuple or list."""
+    """Return the items in the class's attribute `metrics`. Raises TypeError if it is not a tuple or list."""
     for each in task.body:
         targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == "metrics" for target in targets):
@@ -52,7 +52,7 @@ def _items(task: ast.ClassDef) -> list[ast.expr]:
 
 
 def _measure(call: ast.expr) -> Measure:
-    """Return the metric of a call with literals. Raises ValueError or TypeError for other expressions."""
+    """Return the metric that a call with literal arguments creates. Raises ValueError or TypeError for others."""
     if not isinstance(call, ast.Call):
         raise TypeError
     positional = dict(zip(Measure.__struct_fields__, map(ast.literal_eval, call.args), strict=False))
@@ -63,13 +63,13 @@ def _measure(call: ast.expr) -> Measure:
 ANSWER_S = 2.0
 """Seconds to wait for a server."""
 REMEMBERED_S = 30.0
-"""Seconds for which an answer is reused, since a job is checked several times within a short time."""
+"""Seconds for which an answer is cached, since a job is checked several times in short succession."""
 
 MODEL_FILE_BYTES = 16 << 20
-"""Maximum size, in bytes, of a Python file that is read."""
+"""Maximum size in bytes of a Python file that is read."""
 
 Kind = Literal["", "file", "folder", "other"]
-"""Kind of file at a path; "" if there is none, or it is inaccessible."""
+"""Kind of the file at a path; "" if it does not exist or is inaccessible."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class ModelFile:
     """Current state of a Python file.
 
     Attributes:
-        sha256: Hash to which the user's consent to run the file is bound; None if the file can't be read.
-        measures: Metrics that its text defines.
+        sha256: Hash of the content, for the user's consent to run it; None if the file can't be read.
+        measures: Metrics that the text defines.
         agreed: True if the user has allowed this content to run.
     """
 
@@ -88,17 +88,17 @@ class ModelFile:
 
 
 class Disk(WeightsDisk, Protocol):
-    """Interface that answers checks. None means unknown, and checks then report nothing."""
+    """Source of facts for checks; None means unknown, and checks then report nothing."""
 
     def kind(self, path: str) -> Kind | None:
-        """Return the kind of file at `path`."""
+        """Return the kind of the file at `path`."""
 
     def model_file(self, path: str) -> ModelFile | None:
         """Return the state of the Python file at `path`."""
 
 
 class RealDisk:
-    """Implementation that reads the disk and the network, which may block."""
+    """Source that reads the disk and the network, which may block."""
 
     def kind(self, path: str) -> Kind:
         try:
@@ -123,7 +123,7 @@ class RealDisk:
 
 
 class ImpatientDisk(RealDisk):
-    """Disk that contacts servers in the background; until they answer, the result is unknown."""
+    """Source that contacts servers in the background; until they answer, the result is None."""
 
     def reaches(self, host: str) -> bool | None:
         return _probe(host).answer
@@ -132,12 +132,12 @@ class ImpatientDisk(RealDisk):
 class _Probe:
     """Request to a server, on a thread that is abandoned after `ANSWER_S`.
 
-    Name servers and proxies may block the thread for longer than the connection's timeout.
+    Name servers and proxies may block longer than the timeout of the connection.
     """
 
     def __init__(self, host: str) -> None:
         self.started_at = time.monotonic()
-        self._answers: list[bool] = []  # the first counts, also if the server answers late
+        self._answers: list[bool] = []  # only the first one counts, even if the server answers late
         self._thread = threading.Thread(target=self._ask, args=(host,), name="probe", daemon=True)
         self._thread.start()
 
@@ -161,7 +161,7 @@ _probes_lock = threading.Lock()
 
 
 def _probe(host: str) -> _Probe:
-    """Return the latest request to `host`, or a new one if that is too old."""
+    """Return the latest request to `host`, or a new one if it is too old."""
     with _probes_lock:
         probe = _probes.get(host)
         if probe is None or time.monotonic() - probe.started_at > REMEMBERED_S:
@@ -170,7 +170,7 @@ def _probe(host: str) -> _Probe:
 
 
 def _answers(host: str) -> bool:
-    """Return True if any server answers at `host`, through the user's proxy if there is one."""
+    """Return True if `host` responds, through the user's proxy if there is one."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
@@ -186,5 +186,5 @@ def _answers(host: str) -> bool:
 
 
 def model_file_sha256(path: str) -> str | None:
-    """Return the SHA-256 that the user's consent to run a model file names, or None if the file can't be read."""
+    """Return the SHA-256 of a model file, as used in the user's consent to run it; None if it can't be read."""
     return RealDisk().model_file(path).sha256

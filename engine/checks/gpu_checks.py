@@ -1,4 +1,4 @@
-"""Checks of a job's GPUs, since torch can't use every GPU that NVML lists."""
+"""Checks if torch can use a job's GPUs, since NVML also lists others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from engine.system.format import listed
 def gpu_problems(
     job: Job, machine: Snapshot | None, torch: TorchBuild | None, environment: Mapping[str, str]
 ) -> list[Problem]:
-    """Return why `job` can't use its GPUs.
+    """Return the problems of training `job` on its GPUs.
 
-    `torch` is the installed build, and `environment` the environment of the run. Without `machine`, only the job is
-    checked. Facts that NVML doesn't report cause no problem.
+    `torch` is the installed build, and `environment` that of the run. Without `machine`, only the job is checked. Facts
+    that NVML does not report cause no problem.
     """
     found = mig_problems(job)
     if machine is not None:
@@ -29,7 +29,7 @@ def gpu_problems(
 def obstacles(
     job: Job, machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]
 ) -> Iterator[Obstacle]:
-    """Yield the obstacles to training `job` on its GPUs in `machine`, ignoring lost GPUs."""
+    """Yield the obstacles to training `job` on its GPUs in `machine`, except lost GPUs."""
     gpus = tuple(gpu for gpu in machine.gpus if gpu.uuid in job.parallel.devices and not gpu.lost)
     if not gpus:
         return
@@ -41,13 +41,13 @@ def obstacles(
 
 
 FALLEN_OFF_THE_BUS = 79
-"""Xid of a GPU that the driver can't reach any more (NVIDIA's XID Errors)."""
+"""Xid of a GPU that the driver can no longer reach (NVIDIA's XID Errors)."""
 
 
 def lost_gpus(devices: Iterable[str], machine: Snapshot | None) -> dict[str, str]:
-    """Return a sentence on each GPU among `devices`, by UUID, that `machine` had and has lost.
+    """Return a sentence about each GPU of `devices` that `machine` has lost, by UUID.
 
-    Nothing is known, and the result is empty, unless NVML works.
+    The result is empty unless NVML works.
     """
     if machine is None or machine.nvml.status != "ok":
         return {}
@@ -65,13 +65,13 @@ def lost_gpus(devices: Iterable[str], machine: Snapshot | None) -> dict[str, str
 
 
 WORKER_PREFIX = "footplate-w"
-"""Prefix for the process names of Footplate's workers."""
+"""Prefix of the process names of Footplate's workers."""
 
 
 def access_obstacles(
     gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str], job: Job
 ) -> Iterator[Obstacle]:
-    """Yield the obstacles that prevent CUDA from using `gpus` in a run of `job` that is started in `environment`."""
+    """Yield the obstacles that prevent CUDA from using `gpus` in a run of `job` with this `environment`."""
     yield from _denied(gpus, machine.nvml)
     yield from _hidden(gpus, machine, environment)
     yield from _divided(gpus)
@@ -80,7 +80,7 @@ def access_obstacles(
 
 
 def other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tuple[Choice, ...]:
-    """Return the choice of an unused GPU in place of `gpu` among the `devices` of a job; empty without one."""
+    """Return the choice to replace `gpu` among the `devices` of a job by an unused GPU; empty if there is none."""
     unused = (
         other
         for other in machine.gpus
@@ -96,9 +96,9 @@ def other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tuple[Choi
 def mig_problems(job: Job) -> list[Problem]:
     """Return a problem if the job combines a MIG instance with another GPU.
 
-    Sources: NVIDIA MIG User Guide, "CUDA Device Enumeration": "CUDA can only enumerate a single compute instance",
-    and "will not enumerate non-MIG GPU if any compute instance is enumerated on any other GPU". NCCL takes on MIG
-    with 2.32, as an experiment (NVIDIA/nccl#1716); torch 2.15 comes with 2.30.
+    Sources: NVIDIA MIG User Guide, "CUDA Device Enumeration": "CUDA can only enumerate a single compute instance", and
+    "will not enumerate non-MIG GPU if any compute instance is enumerated on any other GPU". NCCL supports MIG from 2.32
+    on, experimentally (NVIDIA/nccl#1716); torch 2.15 includes 2.30.
     """
     gpus = set(filter(is_gpu, job.parallel.devices))
     if len(gpus) < 2 or not any(gpu.startswith("MIG-") for gpu in gpus):
@@ -111,7 +111,7 @@ def mig_problems(job: Job) -> list[Problem]:
 
 
 def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
-    """Yield obstacles in the device files that CUDA needs for any GPU; NVML omits a GPU whose own file is denied."""
+    """Yield obstacles for device files that CUDA needs for any GPU; NVML omits GPUs whose own file is denied."""
     files = [file for file in nvml.denied_files if not file[-1].isdigit()]
     if files:
         message = f"CUDA needs {listed(dict.fromkeys(files))}, which this user has no permission to open."
@@ -136,7 +136,7 @@ def _hidden(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, 
 
 
 def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
-    """Return the UUIDs of the GPUs and MIG instances that remain visible with CUDA_VISIBLE_DEVICES=`value`.
+    """Return the UUIDs of the GPUs and MIG instances that CUDA_VISIBLE_DEVICES=`value` leaves visible.
 
     Entries after the first invalid one are ignored. NVML numbers GPUs by bus; if CUDA's order is unknown, numeric
     entries hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
@@ -178,7 +178,7 @@ def _prohibited(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
 
 
 def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obstacle]:
-    """Yield obstacles for GPUs in exclusive mode with processes that the run doesn't wait for."""
+    """Yield obstacles for GPUs in exclusive mode that are used by processes for which the run does not wait."""
     for gpu in gpus:
         holders = [process for process in gpu.processes or () if process.kind != "graphics"]
         only_workers = all((process.name or "").startswith(WORKER_PREFIX) for process in holders)
@@ -209,7 +209,7 @@ def _indices(gpus: Sequence[Gpu]) -> str:
 
 
 def titles(gpus: Iterable[Gpu], conjunction: str = "and") -> str:
-    """Return names such as "GPU 0, GPU 1 and GPU 2", with `conjunction` before the last."""
+    """Join the names of GPUs: "GPU 0, GPU 1 and GPU 2", with `conjunction` before the last."""
     return listed(dict.fromkeys(map(gpu_title, gpus)), conjunction)
 
 

@@ -49,12 +49,12 @@ def problems(
     """Return all problems of `job`, errors and warnings.
 
     Args:
-        job: The job.
+        job: Job to check.
         catalogue: Tasks, models and strategies.
-        machine: Devices of this machine; without them, checks that depend on them are skipped.
-        report: Report on the dataset; without it, checks that depend on the images are skipped.
+        machine: Devices of this machine; if None, checks that depend on them are skipped.
+        report: Report on the dataset; if None, checks that depend on the images are skipped.
         disk: Source of facts about files and servers; unknown facts cause no problem.
-        chosen: Fields that the user has set; None if unknown, in which case no warning depends on them.
+        chosen: Fields that the user has set; if None, they are unknown, and no warning depends on them.
     """
     found: list[Problem] = []
     found += dataset_problems(job, report, disk)
@@ -69,7 +69,7 @@ def problems(
         file = disk.model_file(job.model.name) if task.file else None
         of_file = file.measures if file is not None else ()
         known = [measure.id for measure in (*of_file, *task.metrics)]
-        # If the file's metrics can't be read from its text, the run checks the name when it starts.
+        # If the metrics can't be determined from the file's text, the run checks the name at its start.
         if job.checkpoints.best_by not in known and (of_file or not task.file):
             message = f"“{job.checkpoints.best_by}” is not a metric of this task."
             found.append(Problem("best_by", message, did_you_mean(job.checkpoints.best_by, known)))
@@ -89,7 +89,7 @@ def problems(
     if job.checkpoints.resume_from and (message := _no_file(job.checkpoints.resume_from, disk)):
         remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
         found.append(Problem("resume_from", message, remedy))
-    # A folder that transformers saved has the weights in a file of a known name.
+    # In a folder saved by transformers, the file with the weights has a fixed name.
     folder = f"{job.model.weights_file}/{HUB_FILES[0]}" if disk.kind(job.model.weights_file) == "folder" else ""
     if job.model.weights_file and (message := _no_file(folder or job.model.weights_file, disk)):
         found.append(Problem("weights_file", message, "Check the spelling, or browse for it."))
@@ -124,14 +124,14 @@ def problems(
 
 
 def _with_automatic(problem: Problem) -> Problem:
-    """Add the automatic strategy as a remedy, for a problem that the chosen one can't train the job."""
+    """Add the automatic strategy as a remedy to a problem of the chosen strategy."""
     if problem.field != "strategy" or problem.severity != "error":
         return problem
     return msgspec.structs.replace(problem, choices=(Choice("Use Automatic", {"strategy": AUTO_STRATEGY}),))
 
 
 def _no_file(path: str, disk: Disk) -> str:
-    """Return why `path` can't be opened as a file, or "" if it can or this is unknown."""
+    """Return the reason why `path` can't be opened as a file; "" if it can, or if that is unknown."""
     match disk.kind(path):
         case "file" | None:
             return ""
@@ -143,7 +143,7 @@ def _no_file(path: str, disk: Disk) -> str:
 
 
 def dataset_problems(job: Job, report: DatasetReport | None = None, disk: Disk = REAL_DISK) -> list[Problem]:
-    """Return the problems of the job's dataset folder, including those in its `report`."""
+    """Return the problems of the job's dataset folder, including those from its `report`."""
     if not job.data.dataset:
         return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder with the images.")]
     kind = disk.kind(job.data.dataset)
@@ -219,7 +219,7 @@ def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk:
     if not job.model.name.startswith(TIMM):
         known = [listed.id for listed in catalogue.models]
         return [Problem("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))]
-    # Only the engine, with timm imported, knows if the model exists.
+    # Whether the model exists is only known to the engine, after importing timm.
     if not any(listed.id.startswith(TIMM) for listed in catalogue.models_of(job.task)):
         task = catalogue.task(job.task)
         instead = f"Choose a model for this task, such as {task.model}." if task is not None else "Choose another."

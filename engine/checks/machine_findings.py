@@ -1,4 +1,4 @@
-"""Findings about a machine's fitness for training, for the welcome page and `footplate doctor`."""
+"""Findings about how well a machine can train, for the welcome page and `footplate doctor`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.system import paths
 from engine.system.format import size
 
 DRIVER_ERRORS: tuple[NvmlStatus, ...] = ("version_mismatch", "no_permission")
-"""NVML's states that indicate an error on a machine with GPUs."""
+"""States of NVML that indicate an error on a machine with GPUs."""
 LITTLE_DISK_BYTES = 2 << 30
 LITTLE_MEMORY_BYTES = 2 << 30
 LITTLE_SHARED_BYTES = 256 << 20
@@ -31,8 +31,8 @@ Grade = Literal["fine", "limited", "cpu_only", "broken"]
 class Finding(msgspec.Struct, frozen=True):
     """Finding about one aspect of a machine.
 
-    If the level is "broken", training is impossible; if it is "cpu_only", it is possible only on the CPU; "limited"
-    affects anything else. `remedy` is "" if `text` contains it.
+    With level "broken", training is impossible; with "cpu_only", it is possible only on the CPU; all other limitations
+    have the level "limited". `remedy` is "" if `text` contains it.
     """
 
     grade: Grade
@@ -42,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """Shell command at the end of the remedy, after a colon; "" for none."""
+        """Shell command that follows a colon at the end of the remedy, or ""."""
         last = self.remedy.rpartition(": ")[2]
         return last if last.startswith(("uv ", "sudo ")) else ""
 
@@ -51,7 +51,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def driver_findings(nvml: Nvml) -> Iterator[Finding]:
-    """Yield findings about the state of the driver, and about device files that this user may not open."""
+    """Yield findings about the state of the driver, and about device files that this user can't open."""
     if nvml.status == "ok":
         cuda = f", for CUDA up to {nvml.cuda_version}" if nvml.cuda_version else ""
         yield Finding("fine", "Driver", f"NVIDIA {nvml.driver_version or 'of unknown version'}{cuda}")
@@ -99,7 +99,8 @@ def cpu_warnings(
 ) -> list[Problem]:
     """Return warnings for a job that trains on the CPU of a machine with GPUs.
 
-    They state why the GPUs can't be used, or that they could be used, unless the user has `chosen` the CPU.
+    They explain why the GPUs can't be used. If the GPUs could be used, they say so unless the user has `chosen` the
+    CPU.
     """
     if any(map(is_gpu, job.parallel.devices)):
         return []
@@ -128,7 +129,7 @@ def memory_findings(cpu: Cpu) -> Iterator[Finding]:
 
 
 def disk_findings() -> Iterator[Finding]:
-    """Yield findings about the disk space for runs and the permission to write there."""
+    """Yield findings about disk space for runs, and about the permission to write there."""
     home = paths.home()
     try:
         paths.make_home()

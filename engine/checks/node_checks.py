@@ -1,4 +1,4 @@
-"""Checks of a job on several machines: listing of devices, versions, and equality of inputs."""
+"""Checks of a job on several machines: known machines, equal versions, and equal inputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from engine.parallel.layout import layout
 from engine.system.format import counted
 
 _INPUTS = ("dataset", "model", "weights_file")
-"""Fields of a job that may contain a path."""
+"""Job fields that may contain a path."""
 _EQUAL_PACKAGES = ("torchvision", "timm", "segmentation-models-pytorch", "numpy")
-"""Packages other than PyTorch whose versions influence models and samples."""
+"""Packages, other than PyTorch, whose versions affect models and samples."""
 _TITLES = {
     "footplate": "Footplate",
     "python": "Python",
@@ -32,7 +32,7 @@ _TITLES = {
 
 
 def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
-    """Return the problems of the machines in the job's devices."""
+    """Return the problems of the machines among the job's devices."""
     if not has_remote_devices(job.parallel.devices):
         return []
     names = list(dict.fromkeys(map(host_of, job.parallel.devices)))
@@ -58,7 +58,7 @@ def _begins(job: Job, number: int, name: str) -> bool:
 
 
 def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
-    """Warn if a replica's devices, which communicate at every layer or microbatch, are on different machines."""
+    """Warn if the devices of a replica, which communicate at every layer or microbatch, are on different machines."""
     laid = layout(job, strategy)
     if laid.replicas < 2:
         return
@@ -73,7 +73,7 @@ def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
 
 
 def here_only(devices: Iterable[str]) -> list[Problem]:
-    """Return a problem for devices on other machines, for work that runs only on this one."""
+    """Return a problem if there are devices on other machines, for work that can only run on this machine."""
     if not has_remote_devices(devices):
         return []
     return [
@@ -97,7 +97,10 @@ def versions() -> dict[str, str]:
 
 
 def inputs_of(job: Job) -> dict[str, DatasetDigest]:
-    """Return digests of the inputs of `job` on this machine by field: names and sizes of a dataset, content of a file."""
+    """Return digests of the inputs of `job` on this machine, by field.
+
+    The digest of a dataset covers names and sizes, that of a file its content.
+    """
     found = {}
     for name in _INPUTS:
         value = str(job.value(name) or "")
@@ -116,7 +119,7 @@ def _file_digest(path: Path) -> DatasetDigest:
 
 
 def _folder_digest(path: Path) -> DatasetDigest:
-    """Return a digest of the sorted paths and sizes of all files in a folder, following each link to a folder once."""
+    """Return a digest of the sorted paths and sizes of all files in a folder; links to folders are followed once."""
     if not path.exists():
         return DatasetDigest()
     digest, files, size_bytes = hashlib.sha256(), 0, 0
@@ -156,9 +159,9 @@ def _files(root: Path) -> Iterator[tuple[str, int]]:
 def differences(
     facts: NodeFacts, title: str, local_inputs: Mapping[str, DatasetDigest], reference: NodeFacts, reference_title: str
 ) -> list[Problem]:
-    """Return the problems of training on a machine with `facts`, which is called `title`.
+    """Return the problems of training on a machine with `facts` and the name `title`.
 
-    `local_inputs` are the digests on this machine, and `reference` holds the facts of another machine to compare with.
+    `local_inputs` has the digests on this machine, and `reference` the facts of another machine for comparison.
     """
     found = [Problem("hosts", f"{title}: {facts.problem}")] if facts.problem else []
     for name, here in reference.versions.items():
@@ -183,5 +186,5 @@ def _in_words(digest: DatasetDigest) -> str:
 
 
 def named(typed: str) -> str:
-    """Convert a machine's name on the command line to its name in the list."""
+    """Convert a machine's name as typed on the command line to its name in the list of machines."""
     return "" if typed == THIS else typed

@@ -48,7 +48,7 @@ _BYTES_PER_PARAMETER = 4 * (1 + 2 * 3)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _OTHER_GOALS = {SECONDS: "Training time (s)", PARAMETERS: "Parameters"}
 _BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
-"""Fields of a `Budget`, by their names in the request."""
+"""Fields of a `Budget`, by their names in the user's request."""
 _CHANGEABLE = ("budget", "pruner", "confirm", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
 """Fields that may change when a search is continued."""
 _KEYS = (
@@ -66,18 +66,18 @@ def validate_search(
     report: DatasetReport | None = None,
     disk: Disk = REAL_DISK,
 ) -> tuple[Search | None, list[Problem]]:
-    """Validate a request for a search, and return the search and its problems; the search is None if there are any.
+    """Validate a request for a search, and return the search and all problems; the search is None if there are any.
 
     Args:
-        values: Plain values as in a SPACE.toml, without the job. A dimension is a list of values, or a table with low, high,
-            log and step.
-        job: Settings that all trials share. Its own problems, which `job_checks.problems` returns, are not repeated.
+        values: Plain values as in a SPACE.toml, without the job. A dimension is a list of values, or a table with low,
+            high, log and step.
+        job: Settings that all trials share. Its own problems, which `job_checks.problems` finds, are not repeated.
         catalogue: As in `job_checks.problems`.
         machine: As in `job_checks.problems`.
         report: As in `job_checks.problems`.
         disk: As in `job_checks.problems`.
 
-    Problems have the fields "space.FIELD" and the names of the values.
+    The fields of the problems are "space.FIELD" and the names of the values.
     """
     found = [Problem("search", "A search needs the package Optuna, which isn't installed.", f"Run: {INSTALL}")]
     found = [] if find_spec("optuna") is not None else found
@@ -178,7 +178,7 @@ def _pruning(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
 def _confirm(
     values: Mapping[str, Any], goals: tuple[Goal, ...], space: Mapping[str, Dimension], found: list[Problem]
 ) -> Any:
-    """Return the number of repeats of the best trials: one by default, if they can be confirmed."""
+    """Return the number of repetitions for the best trials, which is 1 by default if they can be confirmed."""
     confirm = values.get("confirm", int(_by_metric(goals) and "seed" not in space))
     if not isinstance(confirm, int) or isinstance(confirm, bool) or not 0 <= confirm <= MAX_REPEATS:
         limits = f"from 0 to {MAX_REPEATS}"
@@ -246,7 +246,7 @@ def _budget(values: Mapping[str, Any], usual_trials: int, found: list[Problem]) 
 
 
 def _number(values: Mapping[str, Any], name: str, like: str, usual: Any, found: list[Problem]) -> Any:
-    """Return a value that is validated like the job's field `like`."""
+    """Return the value `name`, validated like the job field `like`."""
     value = values.get(name)
     if value is None:
         return usual
@@ -264,7 +264,7 @@ def _one_of(name: str, values: Mapping[str, Any], kind: Any, usual: str, found: 
 
 
 def _with_best_metric(goal: Goal, job: Job) -> Job:
-    """Return the job with the goal as the metric for the best checkpoint, unless the job names one."""
+    """Return the job with the goal as the metric for the best checkpoint, unless the job sets one."""
     return job if job.checkpoints.best_by or goal.measure in _OTHER_GOALS else job.with_fields(best_by=goal.measure)
 
 
@@ -277,7 +277,7 @@ def _impossible(
     report: DatasetReport | None,
     disk: Disk,
 ) -> list[Problem]:
-    """Return the problems that single values of a dimension cause in the job."""
+    """Return the problems that single values of the dimensions cause in the job."""
     before = {problem.field for problem in errors(problems(base, catalogue, machine, report, disk))}
     found: dict[tuple[str, str], Problem] = {}
     for name, dimension in space.items():
@@ -293,10 +293,10 @@ def _impossible(
 
 
 def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Problem]:
-    """Return a problem if the disk of `folder`, which may not exist yet, lacks space for the trials' checkpoints.
+    """Return a problem if the disk of `folder`, which need not exist, has too little space for the trials' checkpoints.
 
-    A trial stores its best weights and its last two states, with an optimizer state of at most twice the weights' size.
-    Trials to be confirmed keep theirs until the best is known. Models of unknown size are ignored.
+    A trial stores its best weights and its last two states, with an optimizer state of at most twice the size of the
+    weights. Trials that await confirmation keep theirs until the best one is known. Models of unknown size are ignored.
     """
     models = {search.job.model.name}
     if isinstance(search.space.get("model"), Choices):
@@ -317,7 +317,7 @@ def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Pr
 
 
 def name_problems(search: Search) -> list[Problem]:
-    """Return a problem if there is a different search with this name, which can't be continued as this one."""
+    """Return a problem if another search already has this name and differs too much to be continued."""
     before = SearchFolder(searches_folder() / search.name).search()
     if before is None:
         return []

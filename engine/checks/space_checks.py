@@ -21,7 +21,7 @@ _RANGE_KEYS = ("low", "high", "log", "step")
 
 
 def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
-    """Return the field that a dimension varies: one of the job's, or an option of its task, model or strategy."""
+    """Return the field of a dimension: a job field, or an option of the job's task, model or strategy."""
     if not name.startswith(OPTION):
         return FIELDS.get(name)
     options = catalogue.options_of(job.task, job.model.name, job.resolved_strategy)
@@ -29,7 +29,7 @@ def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
 
 
 def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | None:
-    """Return all values of a dimension; None for a range without steps or with more than `MAX_COMBINATIONS` values."""
+    """Return all values of a dimension; None for a range without steps or with over `MAX_COMBINATIONS` values."""
     if isinstance(dimension, Choices):
         return dimension.values
     step = dimension.step or (1 if field is not None and field.kind == "int" and not dimension.log else None)
@@ -40,7 +40,7 @@ def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | 
 
 
 def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
-    """Return the valid dimensions of a search space, and add problems to `found`."""
+    """Parse a search space and return its valid dimensions; problems are added to `found`."""
     if not isinstance(given, Mapping) or not given:
         remedy = "Add a table [space] with a line such as learning_rate = { low = 1e-4, high = 1e-1, log = true }."
         found.append(Problem("space", "The search has nothing to vary.", remedy))
@@ -122,7 +122,7 @@ def _choices(name: str, field: Field, given: Any, found: list[Problem]) -> Choic
 
 
 def _value(where: str, name: str, field: Field, given: Any, found: list[Problem]) -> Any:
-    """Convert a value to the field's type, and add problems to `found`; "none" clears an optional field."""
+    """Convert a value to the field's type, with problems added to `found`; "none" clears an optional field."""
     given = None if field.optional and given in ("none", "") else given
     if name.startswith(OPTION):
         wrong = [*option_problems({field.name: given}, (field,))]

@@ -1,4 +1,4 @@
-"""Checks of a strategy with the job's devices, batch, model, stages and options."""
+"""Checks of a strategy in combination with the job's devices, batch, model, stages and options."""
 
 from __future__ import annotations
 
@@ -165,13 +165,13 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Ite
 
 
 IMAGES_NEEDED = 2
-"""Number of images that a BatchNorm layer needs together if it gets one value per channel from each."""
+"""Minimum number of images for a BatchNorm layer that gets one value per channel from each image."""
 
 
 def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
-    """Return the problems that would make BatchNorm refuse the job's batches.
+    """Return the problems that would make BatchNorm reject the job's batches.
 
-    Returns [] for a model that is not in the catalogue.
+    Returns [] for models that are not in the catalogue.
     """
     if model is None or not model.lone_batch_norm or job.model.freeze_batchnorm or not job.parallel.devices:
         return []
@@ -201,7 +201,7 @@ def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | N
 
 
 def _parts(job: Job, strategy: StrategyEntry) -> int:
-    """Return the number of parts of a batch that pass through the model one after another or on other devices."""
+    """Return the number of parts of a batch that pass through the model separately, in turn or on different devices."""
     arranged = layout(job, strategy)
     if strategy.cuts_model:
         shares = arranged.replicas * (arranged.microbatches or 1)
@@ -213,7 +213,7 @@ def _parts(job: Job, strategy: StrategyEntry) -> int:
 
 
 def _is_synchronized(job: Job, strategy: StrategyEntry) -> bool:
-    """Return True if BatchNorm's statistics are computed over all devices."""
+    """Return True if BatchNorm computes its statistics over all devices."""
     synchronized = job.parallel.sync_batchnorm and "sync_batchnorm" in strategy.fields and not job.model.freeze_epochs
     return synchronized and len(job.parallel.devices) > 1 and any(map(is_gpu, job.parallel.devices))
 
@@ -304,7 +304,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
 
 
 def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
-    """Return the problems of cutting the model into stages; the split points of a model file are unknown here."""
+    """Return the problems of cutting the model into stages; for a model file, its split points are unknown here."""
     if model is None:
         return []
     if model.uncuttable:
@@ -340,7 +340,7 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
 
 
 def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> Iterator[Problem]:
-    """Yield the problems of the cuts in the job."""
+    """Yield the problems with the cuts that the job sets."""
     cuts = job.parallel.cuts
     if not cuts or (model is not None and model.uncuttable):
         return

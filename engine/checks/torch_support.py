@@ -1,4 +1,4 @@
-"""Build of the installed torch, its compatibility with a machine's driver and GPUs, and alternatives."""
+"""Compatibility of the installed torch build with a machine's driver and GPUs, and alternative builds."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class TorchBuild(NamedTuple):
     """Build of torch.
 
     Attributes:
-        version: As in "2.15.0+cu132".
-        cuda: As in "13.2"; None for a build without CUDA.
-        architectures: Values of `torch.cuda.get_arch_list()`: "sm_90" is compiled code, "compute_90" is compiled by the
-            driver; empty if unknown.
+        version: Version such as "2.15.0+cu132".
+        cuda: Version of CUDA such as "13.2"; None for a build without CUDA.
+        architectures: Result of `torch.cuda.get_arch_list()`: "sm_90" is compiled code, "compute_90" is code for the
+            driver to compile; empty if unknown.
     """
 
     version: str
@@ -35,7 +35,7 @@ class TorchBuild(NamedTuple):
 
 
 def installed_torch() -> TorchBuild | None:
-    """Return the build that an import would find; None if torch is missing or its version is unknown."""
+    """Return the build that `import torch` would load; None if torch is missing or its version is unknown."""
     spec = PathFinder.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -56,10 +56,10 @@ def _text(file: Path) -> str:
 
 
 Numbers = tuple[int, ...]
-"""Version or compute capability as numbers that can be compared."""
+"""Version or compute capability as a tuple of numbers for comparisons."""
 
 OLDEST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-"""Oldest Linux driver for all minor versions of each major CUDA version; the same branches are valid for Windows.
+"""Oldest Linux driver that supports all minor versions of a major CUDA version; on Windows, the branches are the same.
 
 Source: CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version
 Compatibility" (docs.nvidia.com/cuda/cuda-toolkit-release-notes).
@@ -80,7 +80,7 @@ class Obstacle(NamedTuple):
 
 
 class PublishedBuild(NamedTuple):
-    """Builds of torch for one version of CUDA: newest torch, and range of the GPUs' compute capabilities."""
+    """Builds of torch for one version of CUDA, with the newest torch version and the supported compute capabilities."""
 
     cuda: Numbers
     newest_torch: Numbers
@@ -94,7 +94,7 @@ PUBLISHED = (
     PublishedBuild((13, 0), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
     PublishedBuild((13, 2), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
 )
-"""Builds of torch 2.11 and newer on pytorch.org.
+"""Published builds of torch 2.11 and newer.
 
 Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch; its issues #178665 (CUDA 12.8 ended with torch
 2.11), #190385 and #196249 (CUDA 12.6 ended with torch 2.14).
@@ -104,17 +104,18 @@ INSTALL = (
     f"uv pip install --python {shlex.quote(sys.executable)} --reinstall-package torch --reinstall-package torchvision "
     f"'torch<{TOO_NEW_TORCH}' torchvision --torch-backend=cu{{}}{{}}"
 )
-"""Installation command with a placeholder for CUDA's version.
+"""Installation command with a placeholder for the version of CUDA.
 
-uv knows the index of each build. The Python that runs Footplate is named because environments made by pipx or uv are not
-those of a plain "pip". Without `--reinstall-package`, any installed build of the same version would be kept.
+uv knows the package index of each build. The command names the Python that runs Footplate, because environments from
+pipx or uv are not those of a plain "pip". Without `--reinstall-package`, an installed build of the same version would
+be kept.
 """
 
 
 def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torch: TorchBuild) -> Iterator[Obstacle]:
     """Yield the obstacles to using `gpus` with `torch`.
 
-    Each GPU comes with its compute capability, or None if unknown.
+    `gpus` has pairs of a GPU and its compute capability, or None if that is unknown.
     """
     every = tuple(gpu for gpu, _ in gpus)
     known = [capability for _, capability in gpus if capability is not None]
@@ -141,9 +142,9 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
 
 
 def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
-    """Return True if the driver runs programs built for `cuda`, or if that is unknown.
+    """Return True if the driver supports programs built for `cuda`, or if that is unknown.
 
-    A driver runs any minor version of the major versions that it supports. NVML reports the version of libcuda
+    A driver supports all minor versions of its major versions. NVML reports the version of libcuda
     (nvmlSystemGetCudaDriverVersion_v2), which includes NVIDIA's forward compatibility packages for older drivers.
     """
     if nvml.cuda_version:
@@ -153,10 +154,10 @@ def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
 
 
 def _runs(torch: TorchBuild, capability: Numbers) -> bool:
-    """Return True if torch has code for GPUs of `capability`, or if that is unknown.
+    """Return True if torch has code for GPUs of this `capability`, or if that is unknown.
 
     Source: CUDA C++ Programming Guide, "Application Compatibility": compiled code ("sm") runs on GPUs of the same major
-    version and an equal or higher minor version, code compiled by the driver ("compute") on all later GPUs.
+    version and an equal or higher minor version; code that the driver compiles ("compute") runs on all later GPUs.
     """
     built = map(_architecture, torch.architectures)
     return not torch.architectures or any(
@@ -187,7 +188,7 @@ def _another_torch(nvml: Nvml, capabilities: Sequence[Numbers]) -> str:
 
 
 def _published(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuild | None:
-    """Return the newest build that the driver can run on these GPUs, preferably for a CUDA that it fully supports."""
+    """Return the newest build that driver and GPUs support, preferably with CUDA fully supported by the driver."""
     known = _numbers(nvml.cuda_version or "")
     fitting = (
         build

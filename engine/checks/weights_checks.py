@@ -1,4 +1,4 @@
-"""Default models of tasks, and checks of pretrained weights: availability, license, and alternatives."""
+"""Choice of default models, and checks of pretrained weights: availability, license, and alternatives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.system.format import size
 
 
 class ModelChoice(NamedTuple):
-    """Default model of a task.
+    """Default model for a task.
 
     `reason` names it and explains the choice: "ResNet-50, whose weights are on this machine".
     """
@@ -27,10 +27,10 @@ class ModelChoice(NamedTuple):
 
 
 def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu: bool) -> ModelChoice:
-    """Return the first default of `task` that suits the device and whose weights are available, or else the last one.
+    """Choose the first default model of `task` that suits the device and has available weights, or else the last one.
 
-    A server that hasn't answered yet counts as unreachable. Servers of later defaults aren't contacted. The model is ""
-    if the task has no defaults.
+    A server that has not answered yet counts as unreachable, and servers of later defaults are not contacted. The model
+    is "" if the task has no defaults.
     """
     why = "the task's default"
     for default in task.defaults:
@@ -49,7 +49,7 @@ def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu:
 
 
 def included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | None:
-    """Return the task's default whose weights come with the installation; None if the job uses these weights already."""
+    """Return the task's default model whose weights come with Footplate; None if the job already uses it."""
     task = catalogue.task(job.task)
     if task is None:
         return None
@@ -75,7 +75,7 @@ def _choice(default: DefaultModel, weights: Weights | None, why: str, catalogue:
 
 
 def _origin(weights: Weights | None, disk: Disk) -> str:
-    """Return the origin of available weights as a relative clause."""
+    """Describe where available weights come from, as a relative clause."""
     if weights is None:
         return "which starts from random weights"
     here = disk.weights(weights)
@@ -100,10 +100,10 @@ BYTES_PER_PARAMETER = 4
 def weights_problems(
     job: Job, catalogue: Catalogue, disk: Disk, *, chosen: Collection[str] | None = None
 ) -> list[Problem]:
-    """Return the problems with the pretrained weights that a job starts from, or would start from if available.
+    """Return the problems with the pretrained weights that a job uses, or would use if they were available.
 
-    `chosen` names the fields that the user has set; None if unknown. If the user turned `pretrained` off or chose a
-    recipe that doesn't use pretrained weights, unavailable weights aren't reported.
+    `chosen` has the fields that the user has set, or is None if unknown. Unavailable weights are not reported if the
+    user has turned `pretrained` off or chosen a recipe without pretrained weights.
     """
     if job.model.weights_file or job.checkpoints.resume_from or not _model_exists(job, catalogue):
         return []
@@ -127,7 +127,7 @@ def weights_problems(
 
 
 def weights_choices(job: Job, catalogue: Catalogue) -> tuple[Choice, ...]:
-    """Return the remedies for a job whose pretrained weights are unavailable."""
+    """Return the alternatives for a job whose pretrained weights are unavailable."""
     scratch = (Choice("Train from scratch", {"pretrained": False}),) if job.model.pretrained else ()
     alternative = included_alternative(job, catalogue)
     if alternative is None:
@@ -153,7 +153,7 @@ def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[
 
 
 def _expects_weights(job: Job, chosen: Collection[str]) -> bool:
-    """Return True if the user would expect the job to start from pretrained weights if there are any."""
+    """Return True if the user would expect the job to start from pretrained weights, if there are any."""
     if "pretrained" in chosen:
         return False
     return "recipe" not in chosen or any(
@@ -188,7 +188,7 @@ def _remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
 
 
 def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
-    """Describe what happens to weights that aren't on this machine.
+    """Describe the state of weights that are not on this machine, such as "will be downloaded".
 
     No server is contacted for a job without weights.
     """
@@ -209,7 +209,7 @@ def _size(job: Job, weights: Weights, here: OnDisk | None, catalogue: Catalogue,
 
 
 def _model_exists(job: Job, catalogue: Catalogue) -> bool:
-    """Return True unless the model is unknown; other checks report that."""
+    """Return True unless the model is unknown, which other checks report."""
     if job.model_is_file or job.model.name.startswith(TIMM):
         return True
     task = catalogue.task(job.task)

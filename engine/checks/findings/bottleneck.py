@@ -1,4 +1,4 @@
-"""Rules that find what limits the speed of a run, given how the time of its steps is spent."""
+"""Rules that find what limits the speed of a run, based on the times of the parts of its steps."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from engine.parallel.layout import fits
 from engine.system.format import counted, percent
 
 MIN_LOSS = 0.05
-"""Smallest fraction of the time lost to a bottleneck that is reported."""
+"""Minimum fraction of the time that a bottleneck must cost to be reported."""
 HEADROOM = 1.15
-"""Recommended number of loader workers relative to the number that just keeps up, since images differ in size."""
+"""Recommended number of loader workers relative to the bare minimum, since images differ in size."""
 BF16_SAVES = 0.5
-"""Fraction of the time of both passes that bf16 saves on GPUs with tensor cores.
+"""Fraction of the passes' time that bf16 saves on GPUs with tensor cores.
 
 On an A100, NVIDIA's DeepLearningExamples train ResNet-50 with 938 images/s in TF32 and 2,470 with AMP.
 """
 STARVED = 0.5
-"""Smallest fraction of steps that end with an empty GPU queue at which the host counts as too slow for the GPU."""
+"""Minimum fraction of steps that end with an empty GPU queue if the host is too slow for the GPU."""
 BUSY_CPU = 0.1
-"""Smallest fraction of the time waiting for a core used by other programs that is the bottleneck of a CPU run."""
+"""Minimum fraction of the time that a CPU run waits for cores in use by other programs, for a bottleneck."""
 DECODING_LOAD = 0.2
-"""Load of a core below which decoding is not the cause of busy cores."""
+"""Maximum load of a core by decoding at which decoding can't be what keeps the cores busy."""
 WAITING: tuple[Part, ...] = ("data", "transfer", "communication")
 """Parts of a step during which the device is idle."""
 
@@ -36,15 +36,15 @@ class Situation:
     """Measurements of a run by rank 0.
 
     Attributes:
-        parts: Seconds per step by part, `step_s` in total.
-        readers: Number of threads of this worker that read images; None if it reads none.
+        parts: Seconds per step by part; they add up to `step_s`.
+        readers: Number of threads with which this worker reads images; None if it reads none.
         decoding_s: Thread-seconds of decoding per step.
-        spare_cores: Cores of this worker without a computing thread.
-        held_up: Fraction of the time that computing threads spend waiting for a core.
-        epochs_before: Completed epochs of this execution, each with all images decoded.
+        spare_cores: Number of this worker's cores that are not used for computing.
+        held_up: Fraction of the time that computing threads wait for a core.
+        epochs_before: Number of completed epochs in this execution; all images have been decoded in each.
         starved: Fraction of steps that ended with an empty GPU queue; see `Times`.
-        ranks: Times of all ranks in the last traced step.
-        trace: Pipeline schedule of the last traced step.
+        ranks: Times of all ranks in the last recorded step.
+        trace: Pipeline schedule of the last recorded step.
     """
 
     job: Job
@@ -64,7 +64,7 @@ class Situation:
     trace: ScheduleTraced | None = None
 
     def fraction(self, *parts: Part) -> float:
-        """Return the fraction of a step's time spent in `parts`."""
+        """Return the fraction of a step that `parts` take."""
         return sum(self.parts.get(part, 0.0) for part in parts) / self.step_s if self.step_s else 0.0
 
     @property
@@ -79,7 +79,7 @@ class Situation:
         return len(self.job.parallel.devices) > 1
 
     def devices(self, verb: str) -> str:
-        """Return the devices and `verb` as the start of a sentence: "The GPUs wait" or "The CPU waits"."""
+        """Return a subject and its `verb` for a sentence: "The GPUs wait" or "The CPU waits"."""
         kind = "GPU" if self.on_gpu else "CPU"
         if self.has_several:
             return f"The {kind}s {verb}" if self.on_gpu else f"The {kind} workers {verb}"
@@ -91,7 +91,7 @@ class Situation:
 
 
 def find_bottleneck(situation: Situation) -> Advice:
-    """Return advice about the costliest bottleneck, or the finding that there is none."""
+    """Return advice about the bottleneck that costs most, or state that there is none."""
     costly = [each for each in _costs(situation) if each[0] >= MIN_LOSS]
     if costly:
         return max(costly, key=lambda each: each[0])[1]
@@ -100,14 +100,14 @@ def find_bottleneck(situation: Situation) -> Advice:
 
 
 def _costs(situation: Situation) -> Iterator[tuple[float, Advice]]:
-    """Yield possible bottlenecks, each with the fraction of the time that it costs."""
+    """Yield possible bottlenecks with advice, each with the fraction of the time that it costs."""
     yield situation.fraction("data"), _check_data(situation)
     if (
         not situation.on_gpu
         and situation.decoding_s < DECODING_LOAD * situation.step_s
         and situation.held_up >= BUSY_CPU
     ):
-        # Other ranks wait for the one that has just lost its core, so neither a straggler nor communication is the cause.
+        # Other ranks wait for any rank that loses its core, so straggler and communication are not the cause.
         yield situation.held_up, _check_other_programs(situation)
     elif situation.ranks is not None and situation.ranks.straggler is not None:
         yield _check_straggler(situation, situation.ranks, situation.ranks.straggler)
@@ -119,7 +119,7 @@ def _costs(situation: Situation) -> Iterator[tuple[float, Advice]]:
         sentence = f"{situation.devices('compute')} in fp32: bf16 would take about half the time."
         advice = Advice(sentence=sentence, field="precision", value="bf16")
         yield BF16_SAVES * situation.fraction("forward", "backward"), advice
-    # A GPU that waits for images has an empty queue for that reason.
+    # If the GPU waits for images, this explains its empty queue.
     if situation.starved is not None and situation.starved >= STARVED and situation.fraction("data") < MIN_LOSS:
         larger = 2 * situation.job.training.batch_size
         sentence = (
@@ -165,7 +165,7 @@ def _check_decoding(situation: Situation, readers: int, waits: str) -> Advice:
 
 
 def _check_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tuple[float, Advice]:
-    """Return the mean fraction of a step that the other ranks wait for the rank `slow`, and the advice."""
+    """Return the mean fraction of a step that other ranks wait for the rank `slow`, with advice."""
     others = [times for rank, times in enumerate(ranks.ranks) if rank != slow]
     waiting = [t.waiting_s / total for t in others if (total := t.compute_s + t.communication_s + t.waiting_s) > 0]
     fraction = sum(waiting) / len(waiting) if waiting else 0.0

@@ -21,7 +21,7 @@ _USUAL_CHECKPOINTS = ("checkpoints/best.pt", "checkpoints/last.pt")
 
 @dataclass
 class Epoch:
-    """Means over the training steps of an epoch, and the metrics of its validation."""
+    """Means over the training steps of an epoch, and metrics of its validation."""
 
     step: int = 0
     """Last step of the epoch."""
@@ -37,11 +37,11 @@ class Epoch:
 
     @property
     def accuracy(self) -> float | None:
-        """Fraction of training samples classified correctly."""
+        """Fraction of correctly classified training samples."""
         return self._accuracy_sum / self._accuracy_steps if self._accuracy_steps else None
 
     def add(self, metrics: StepMetrics, steps: int) -> None:
-        """Add means over `steps` steps; a loss that is not finite is skipped."""
+        """Add the means over `steps` steps; skip a loss that is not finite."""
         self.step = metrics.step
         if not math.isfinite(metrics.loss):
             return
@@ -55,9 +55,9 @@ class Epoch:
 
 
 class History:
-    """History of a run over all of its executions: epochs, classes, metrics per class, best metrics and checkpoints.
+    """History of a run over all its executions: epochs, classes, metrics per class, best metrics and checkpoints.
 
-    Steps that are repeated after resuming from a checkpoint count once.
+    Steps that a resumed execution repeats count once.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class History:
                 self.best, self.best_epoch = event.best, event.best_epoch
 
     def checkpoints(self, folder: Path) -> tuple[str, ...]:
-        """Return the paths of the checkpoints that exist in the run's folder, relative to it."""
+        """Return the paths, relative to the run folder, of all checkpoints that exist there."""
         return tuple(path for path in self._checkpoints if (folder / path).exists())
 
     def _epoch(self, number: int) -> Epoch:

@@ -1,4 +1,4 @@
-"""Sentences that explain why one strategy trains a job faster than others, and how to make the job fit into memory."""
+"""Explanations why one strategy trains a job faster than others, and suggestions for fitting a job into memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from engine.parallel.layout import bubble
 from engine.system.format import percent, size
 
 MAX_RIVALS = 3
-"""Largest number of other strategies that the sentence compares with the fastest."""
+"""Maximum number of other strategies that the fastest one is compared with."""
 LONG_WAIT = 0.1
-"""Smallest fraction of a step spent waiting for data that is mentioned."""
+"""Minimum fraction of a step spent on waiting for data that is worth mentioning."""
 TIE = 0.04
-"""Candidates whose speeds differ by less than this fraction count as equally fast."""
+"""Relative difference of speeds below which candidates count as equally fast."""
 NOTHING_FITS = (
     "Choose a smaller image size, batch or model, or devices with more memory: nothing that keeps the training as it is "
     "makes it fit."
@@ -106,7 +106,7 @@ def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]
 
 
 def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) -> str:
-    """Describe how fast `other` is compared with `best`, and why it is slower."""
+    """Describe the speed of `other` relative to `best`, and the reason why it is slower."""
     strategy = catalogue.strategy(other.strategy)
     assert strategy is not None
     ratio = _speed(other) / _speed(best)

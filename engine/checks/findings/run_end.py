@@ -1,4 +1,4 @@
-"""Rules that find improvements for a finished run, given its history of training and validation metrics."""
+"""Rules that find improvements for a finished run, based on its training and validation metrics."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from engine.contract.job import FIELDS, Job
 from engine.system.format import counted, listed, percent
 
 MIN_EPOCHS = 3
-"""Minimum number of validated epochs for a verdict; with fewer, a trend can't be distinguished from noise."""
+"""Minimum number of validated epochs for a verdict; with fewer, noise looks like a trend."""
 NOISE_WINDOW = 6
-"""Number of last validations that determine the noise of a metric."""
+"""Number of validations, from the last one back, that determine the noise of a metric."""
 NOISE_DEVIATIONS = 3.0
-"""Number of standard deviations that a change must exceed; about one in a hundred flat, noisy curves is misjudged."""
+"""Number of standard deviations that a change must exceed; about 1 % of flat, noisy curves are misjudged."""
 STEADY_EPOCHS = 5
-"""Number of consecutive validations with a decreasing loss that count as a decrease; by chance, the odds are 1:120."""
+"""Number of consecutive validations with falling loss that count as a decrease; the odds are 1:120 by chance."""
 WORTHWHILE_GAIN = 0.01
-"""Relative decrease of the validation loss per epoch that makes another epoch worthwhile."""
+"""Minimum relative decrease of the validation loss per epoch for which another epoch is worthwhile."""
 DEFAULT_GAIN_RATIO = 0.8
-"""Ratio of an epoch's gain to the previous one's if there are too few epochs to fit it: a time constant of 4.5 epochs."""
+"""Assumed ratio of successive epochs' gains if there are too few to fit it (a time constant of 4.5 epochs)."""
 OVERFIT_CHANGE = 0.05
-"""Smallest relative increase of the validation loss, and decrease of the training loss, in an overfitted run."""
+"""Minimum relative increase of the validation loss, and decrease of the training loss, in an overfitted run."""
 LEARNING_DECREASE = 0.05
-"""Smallest relative decrease of a training loss that counts as learning."""
+"""Minimum relative decrease of the training loss in a run that learns."""
 NOTHING_LEARNED = 0.05
-"""Value below which a metric from 0 to 1 without a chance level shows that nothing was learned."""
+"""Value of a metric (0 to 1, without a chance level) below which nothing was learned."""
 SUSPECT_RATE_FACTOR = 10.0
-"""Factor between a learning rate and the usual one that makes the rate the first suspect if nothing was learned."""
+"""Ratio of learning rate and usual rate from which on the rate is the first suspect if nothing was learned."""
 LEARNED_ABOVE_CHANCE = 0.25
-"""Smallest training accuracy above chance of a model that has learned its training images."""
+"""Minimum training accuracy above chance for a model that has learned its training images."""
 MAX_CHANCE_MARGIN = 0.15
-"""Largest margin of two standard errors at which there are enough validation images to compare with chance."""
+"""Maximum margin of two standard errors with which a comparison with chance is meaningful."""
 WEAK_FRACTION = 0.5
-"""Fraction of the median class's recall below which a class is weak, and of its count below which a class is rare."""
+"""Fraction of the median class's recall below which a class is weak, and of its count below which it is rare."""
 MIN_MEDIAN_RECALL = 0.3
-"""Smallest median recall of a model that works in general, so that single classes can be called weak."""
+"""Minimum median recall of a model that works in general, so that single classes can be called weak."""
 USUAL_RATES = {"sgd": 0.01, "lamb": 0.005, "adagrad": 0.01}
 USUAL_RATE = 0.001
-"""Learning rates with which most models learn something: defaults of torch and timm; 0.001 for Adam and variants."""
+"""Learning rates at which most models learn, by optimizer: defaults of torch and timm; 0.001 for Adam's variants."""
 USUAL_SMOOTHING = 0.1
 """Usual label smoothing (Szegedy et al. 2016, Rethinking the Inception Architecture)."""
 MAX_DECOUPLED_DECAY = {"adamw": 0.05, "lamb": 0.05}
 MAX_L2_DECAY = 0.0005
-"""Strongest usual weight decay: that of timm's ImageNet recipes if decoupled, else that of AlexNet and VGG."""
+"""Maximum usual weight decay: that of timm's ImageNet recipes if decoupled, else that of AlexNet and VGG."""
 MAX_PLAUSIBLE = 1e12
-"""Largest plausible value of a metric; larger ones, and NaN, come from a failed validation."""
+"""Maximum plausible value of a metric; larger ones, and NaN, come from a failed validation."""
 _STRENGTHS = ("none", "light", "medium", "strong")
 _MAX_NAMES = 3
 
@@ -59,9 +59,9 @@ _Changes = dict[str, int | float | str | bool]
 
 
 def find_verdict(history: History, job: Job, outcome: Outcome) -> Verdict | None:
-    """Return the verdict on a run that ended with `outcome`, or None if its history shows nothing noteworthy.
+    """Return a verdict on a run that has ended with `outcome`, or None if nothing is noteworthy.
 
-    A stopped run is never called converged, since its schedule would have lowered the learning rate further.
+    A stopped run never counts as converged, since its schedule would have reduced the learning rate further.
     """
     task = load_catalogue().task(job.task)
     run = _Run.of(history, job, task) if task is not None else None
@@ -92,7 +92,7 @@ class _Curve:
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """Values of the metric, negated if higher is better."""
+        """Values of the metric, negated if higher values are better."""
         return tuple(-value for value in self.values) if self.measure.higher_is_better else self.values
 
     @property
@@ -101,10 +101,10 @@ class _Curve:
         return min(range(len(self.values)), key=self.costs.__getitem__)
 
     def noise(self, start: int = 0) -> float:
-        """Return the standard deviation of the last values from index `start` on, around their trend.
+        """Estimate the noise of the last values from index `start` on: their standard deviation around the trend.
 
-        Uses second differences, which cancel a straight trend (Gasser, Sroka and Jennen-Steinmetz 1986), and a
-        larger estimate the fewer values there are, since a few may agree by chance.
+        It is computed from second differences, which cancel a linear trend (Gasser, Sroka and Jennen-Steinmetz 1986).
+        With fewer values, the estimate is increased, since a few values may agree by chance.
         """
         last = self.costs[start:][-NOISE_WINDOW:]
         differences = [a - 2 * b + c for a, b, c in zip(last, last[1:], last[2:], strict=False)]
@@ -114,12 +114,12 @@ class _Curve:
 
     @property
     def mean_near_best(self) -> float:
-        """Mean of the best cost and its neighbors, which is close to the other values if they are pure noise."""
+        """Mean of the best cost and its neighbors; if values are pure noise, it is close to the other values."""
         return _mean(self.costs[max(0, self.best - 1) : self.best + 2])
 
     @property
     def recent(self) -> float:
-        """Mean of at most three last costs after the best one, or the last cost if that is the best."""
+        """Mean of the last costs after the best one, at most three; if the best one is last, its cost."""
         after = self.costs[max(self.best + 1, len(self.costs) - MIN_EPOCHS) :]
         return _mean(after) if after else self.costs[-1]
 
@@ -136,15 +136,15 @@ class _Run:
     job: Job
     task: TaskEntry
     curve: _Curve
-    """Validation loss, or `best_curve` for tasks without one."""
+    """Validation loss, or `best_curve` if the task has none."""
     best_curve: _Curve
-    """Metric that decides which checkpoint is the best."""
+    """Metric that selects the best checkpoint."""
     trained: dict[int, Epoch] = field(default_factory=dict)
     """Epochs with a training loss."""
 
     @classmethod
     def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
-        """Create the history for the verdict; return None if there are too few validations."""
+        """Create the object; return None if there are too few validations."""
         known = [measure for measure in task.metrics if any(measure.id in e.measures for e in history.epochs.values())]
         best_by = next(
             (measure for measure in known if measure.id == job.checkpoints.best_by), known[0] if known else None
@@ -160,12 +160,12 @@ class _Run:
 
     @property
     def losses(self) -> list[float]:
-        """Training loss by epoch."""
+        """Training losses in the order of epochs."""
         return [epoch.loss for epoch in self.trained.values() if epoch.loss is not None]
 
     @property
     def is_learning(self) -> bool:
-        """True if the training loss decreased noticeably."""
+        """True if the training loss has decreased noticeably."""
         return self.losses[0] - self.losses[-1] >= LEARNING_DECREASE * abs(self.losses[0])
 
     @property
@@ -180,7 +180,7 @@ class _Run:
         return [sum(row) for row in measures.confusion] if measures is not None else []
 
     def uses(self, name: str) -> bool:
-        """Return True if the job field `name` has an effect."""
+        """Return True if the field `name` has an effect in this job."""
         return name not in idle_fields(self.job.values(), load_catalogue())
 
 
@@ -188,7 +188,7 @@ class _Run:
 
 
 def _check_learning(run: _Run) -> Verdict | None:
-    """Return a verdict on a run that learned nothing, else None."""
+    """Return a verdict if the run has learned nothing, else None."""
     losses = run.losses
     if len(losses) < MIN_EPOCHS or not losses[0]:
         return None
@@ -227,10 +227,10 @@ def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
 
 
 def _bad_rate(run: _Run, losses: Sequence[float]) -> Verdict:
-    """Suggest a learning rate for a run whose training loss did not fall.
+    """Suggest a learning rate for a run whose training loss did not decrease.
 
-    The rate is too low if it is below the usual ones, or if the loss decreased slightly; it is too high if it is above
-    the usual ones, or if the loss rose or jumped.
+    The rate counts as too low if it is below the usual ones or if the loss decreased slightly. It counts as too high if
+    it is above the usual ones or if the loss rose or jumped.
     """
     job, first, last = run.job, losses[0], losses[-1]
     figures = {"first_loss": first, "last_loss": last, "learning_rate": job.optimizer.learning_rate}
@@ -260,10 +260,10 @@ def _usual_rate(job: Job) -> float:
 
 
 def _check_overfitting(run: _Run) -> Verdict | None:
-    """Return a verdict if the validation loss has increased since its best epoch while the training loss decreased.
+    """Return a verdict if the validation loss has risen since its best epoch while the training loss has decreased.
 
-    A classifier often improves while its loss increases, so the metric that decides which checkpoint is the best must
-    have stopped improving, too.
+    Since classifiers often improve while their loss rises, the metric that selects the best checkpoint must also have
+    stopped improving.
     """
     curve, epoch = run.curve, run.curve.epochs[run.curve.best]
     before, now = run.trained.get(epoch), next(reversed(run.trained.values()), None)
@@ -286,7 +286,7 @@ def _check_overfitting(run: _Run) -> Verdict | None:
 
 
 def _is_still_improving(run: _Run, since: int) -> bool:
-    """Return True if the metric of the best checkpoint improved after the epoch `since` by more than its noise."""
+    """Return True if the best checkpoint's metric has improved after epoch `since` by more than its noise."""
     best = run.best_curve
     if since not in best.epochs:
         return False
@@ -299,7 +299,7 @@ def _is_still_improving(run: _Run, since: int) -> bool:
 
 
 def _regularization(run: _Run, best_epoch: int) -> _Changes:
-    """Choose stronger augmentation. If it is at its maximum, choose other regularization, and then fewer epochs."""
+    """Choose stronger augmentation; if that is at its maximum, other regularization; if that is, too, fewer epochs."""
     job = run.job
     if run.uses("augmentation") and job.augmentation.name in _STRENGTHS[:-1]:
         return {"augmentation": _STRENGTHS[_STRENGTHS.index(job.augmentation.name) + 1]}
@@ -316,7 +316,7 @@ def _regularization(run: _Run, best_epoch: int) -> _Changes:
 
 
 def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
-    """Return a verdict if the validation loss was still decreasing at a worthwhile rate."""
+    """Return a verdict if the validation loss was still decreasing fast enough for more epochs."""
     curve = run.curve
     before, middle, now = curve.costs[-MIN_EPOCHS:]
     rate = (before - now) / 2 / max(abs(before), abs(now), 1e-12)
@@ -346,7 +346,7 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
 
 
 def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
-    """Predict how many more epochs are worthwhile as the gain shrinks exponentially, at most doubling the run."""
+    """Predict how many more epochs are worthwhile if gains shrink exponentially, up to as many as before."""
     ratio = DEFAULT_GAIN_RATIO
     if len(curve.costs) >= STEADY_EPOCHS:
         first, middle, last = curve.costs[-STEADY_EPOCHS::2]
@@ -357,7 +357,7 @@ def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
 
 
 def _is_at_rest(run: _Run) -> bool:
-    """Return True if a run that had learned no longer changed noticeably in either direction."""
+    """Return True if a run has learned and finally stayed the same within its noise."""
     curve = run.curve
     if run.losses and not run.is_learning:
         return False
@@ -377,7 +377,7 @@ def _converged(run: _Run) -> Verdict:
 
 
 def _check_classes(run: _Run) -> Verdict | None:
-    """Return a verdict about classes whose recall is far below that of the median class, by more than chance."""
+    """Return a verdict about classes whose recall is far below the median, by more than chance."""
     measured, counts = run.history.class_measures, run.class_counts
     recalls = measured.measures.get("Recall", ()) if measured is not None else ()
     known = sorted(recall for recall in recalls if recall is not None)
@@ -421,7 +421,7 @@ def _oversampling(run: _Run) -> _Changes:
 
 
 def _advice(changes: _Changes) -> str:
-    """Return a sentence about the changes, such as “Set label smoothing to 0.1.”, after a space; "" without changes."""
+    """Return a sentence about the changes after a space, such as “ Set label smoothing to 0.1.”; "" without any."""
     switches = [f"“{FIELDS[name].label}”" for name, value in changes.items() if value is True]
     if switches:
         return f" Turn on {listed(switches, most=_MAX_NAMES)}."
@@ -433,7 +433,7 @@ def _advice(changes: _Changes) -> str:
 
 
 def _lower(title: str) -> str:
-    """Lower the first letter of a title, except in abbreviations such as "IoU"."""
+    """Convert the first letter of a title to lower case, except in abbreviations such as "IoU"."""
     return title[:1].lower() + title[1:] if title.partition(" ")[0][1:].islower() else title
 
 
