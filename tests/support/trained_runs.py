@@ -102,8 +102,11 @@ _FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def train(forker: Forker, folder: Path, task: str, **fields: Any) -> Trained:
-    """Train a small model on a small dataset of the task for one epoch; `fields` override fields of the job."""
+def train(forker: Forker, folder: Path, task: str, *, prepare: str = "", **fields: Any) -> Trained:
+    """Train a small model on a small dataset of the task for one epoch; `fields` override fields of the job.
+
+    The workers call `prepare` first, a function by "module:name".
+    """
     values: dict[str, Any] = {"batch_size": 4, "epochs": 1, "learning_rate": 0.01, "predictions": 0}
     if task == "custom":
         values |= {"model": str(COUNTING), "model_file_sha256": agreed(COUNTING)}
@@ -114,7 +117,7 @@ def train(forker: Forker, folder: Path, task: str, **fields: Any) -> Trained:
         values["dataset"] = str(DATASETS[task](folder / "dataset"))
     job = Job.from_fields(**values)
     run = RunFolder(folder / "run")
-    group = WorkerGroup(forker, job, run.path).completed()
+    group = WorkerGroup(forker, job, run.path, prepare=prepare).completed()
     save_job(job, run.job_file)
     (planned,) = group.of(Planned)
     run.events_file.write_bytes(ENCODE.encode(planned) + b"\n")

@@ -1,10 +1,11 @@
-"""Trained transformers detectors: evaluation, review, predictions, tiles, heat maps, ONNX."""
+"""Trained transformers detectors and segmenters: evaluation, review, predictions, tiles, heat maps, ONNX."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,23 +19,47 @@ from engine.inference.conversion.static_detectors import TRANSLATIONS
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.review.review import review
+from engine.models import registry
+from engine.models.base import Model
 from engine.runs.evaluations import read_evaluation
-from engine.tasks.predictions import Objects
+from engine.system.plugins import Registry
+from engine.tasks.predictions import Mask, Objects
 from tests.engine.inference.explanation.test_explain import explained, first_image
+from tests.support.cases import some
 from tests.support.trained_runs import Trained, train
 from tests.support.worker_group import Forker
 
 pytest.importorskip("transformers", reason="needs footplate[transformers]")
 
-from tests.support.hub_models import tiny
+from tests.support.hub_models import INSTALL, TINY, tiny
 
 SIDE = 64
 
 
-@pytest.fixture(scope="module")
-def run(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder = tmp_path_factory.mktemp("hub")
-    return train(forker, folder, "detection", model="dfine_n", image_size=SIDE, learning_rate=1e-3, encoder="")
+MEASURES = {"detection": "map", "instance_segmentation": "mask_map", "segmentation": "miou"}
+RUNS = {
+    "tiny_dfine": {"image_size": SIDE},
+    "tiny_rfdetr_masks": {"image_size": 2 * SIDE},
+    "tiny_mask2former": {"image_size": SIDE, "precision": "bf16", "ema_decay": 0.9},
+    "tiny_eomt_pixels": {"image_size": SIDE},
+}
+"""Fields of the job for each model."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    """Register the tiny models in this process."""
+    with pytest.MonkeyPatch.context() as patched:
+        known = Registry("footplate.models", registry.MODELS.own | TINY, lambda _, loaded: cast(Model, loaded))
+        patched.setattr(registry, "MODELS", known)
+        yield
+
+
+@pytest.fixture(scope="module", params=some(list(RUNS), ["tiny_dfine", "tiny_mask2former"]))
+def run(request: pytest.FixtureRequest, forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder, name = tmp_path_factory.mktemp("hub"), request.param
+    fields = {"model": name, "learning_rate": 1e-3, "encoder": ""} | RUNS[name]
+    return train(forker, folder, TINY[name].task, prepare=INSTALL, **fields)
 
 
 def test_evaluation_repeats_the_validation_and_is_reviewed(
@@ -43,8 +68,9 @@ def test_evaluation_repeats_the_validation_and_is_reviewed(
     monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 60)
     folder = Path(shutil.copytree(run.run.path, tmp_path / "run"))
     saved = evaluate(EvaluateOrder(run=str(folder), checkpoint="last"), lambda _: None).parent
+    name = MEASURES[run.job.task]
     measured = read_evaluation(saved).evaluation.measures
-    assert measured["map"].value == pytest.approx(run.measures["map"], abs=1e-6)
+    assert measured[name].value == pytest.approx(run.measures[name], abs=1e-6)
     worst = decode_review(review(ReviewOrder(run=str(folder)), lambda _: None).read_bytes()).worst
     assert worst
     assert all(Path(sample.file).is_file() for sample in worst)
@@ -52,14 +78,19 @@ def test_evaluation_repeats_the_validation_and_is_reviewed(
 
 def test_large_image_is_predicted_in_tiles(run: Trained) -> None:
     model = Run(run.run.path).load("last", "cpu")
-    image = np.random.default_rng(0).integers(0, 256, (100, 150, 3), dtype=np.uint8)
-    (found,) = model.predict([image], tile=SIDE, overlap=0.2)
+    image = np.random.default_rng(0).integers(0, 256, (200, 250, 3), dtype=np.uint8)
+    (found,) = model.predict([image], tile=run.job.data.image_size, overlap=0.2)
+    if run.job.task == "segmentation":
+        assert isinstance(found, Mask)
+        assert found.plane.shape == (200, 250)
+        return
     assert isinstance(found, Objects)
     assert found.boxes.shape[1] == 4
-    assert found.boxes.max(initial=0) <= 150
+    assert found.boxes.max(initial=0) <= 250
+    assert (found.windows is None) == (run.job.task == "detection")
 
 
-def test_heat_maps_explain_detections(run: Trained, tmp_path: Path) -> None:
+def test_heat_maps_explain_predictions(run: Trained, tmp_path: Path) -> None:
     image = first_image(Path(run.job.data.dataset))
     made = explained(run, tmp_path / "out", image)
     assert made.images[0].maps

@@ -107,7 +107,12 @@ def test_losses_of_masks_are_those_of_transformers_times_the_units(
     count = 1 if name == "tiny_rfdetr_masks" else 2
     images, boxes = images[:count], BOXES[:count]
     points = torch.rand(3 * 1024, 2, generator=torch.Generator().manual_seed(2))
-    monkeypatch.setattr(torch, "rand", lambda *shape, device=None: points[: shape[1]].expand(shape).contiguous())
+    draw = torch.rand
+
+    def rand(*shape: Any, **options: Any) -> torch.Tensor:
+        return points[: shape[1]].expand(shape).contiguous() if len(shape) == 3 else draw(*shape, **options)
+
+    monkeypatch.setattr(torch, "rand", rand)
     model, targets = build(name), targets_for(name, boxes)
     plain = model.library_class(model.config).train().requires_grad_(False)
     plain.load_state_dict(model.state_dict())
