@@ -122,8 +122,8 @@ def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     patch.setenv(MARK, str(folder))
     threads = set(threading.enumerate())
     yield home
-    leaks = [f"process {process}" for process in lingering_processes(str(folder))]
-    leaks += [f"thread {thread.name}" for thread in _lingering_threads(threads)]
+    leaks = [f"process {process}" for process in leaked_processes(str(folder))]
+    leaks += [f"thread {thread.name}" for thread in _leaked_threads(threads)]
     leaks += [f"socket {path}" for path in runtime.rglob("*") if path.is_socket()]
     shutil.rmtree(runtime, ignore_errors=True)
     if leaks:
@@ -179,7 +179,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return done
 
 
-def lingering_processes(mark: str) -> list[str]:
+def leaked_processes(mark: str) -> list[str]:
     """Kill the processes of this test that haven't exited in time, and return their descriptions."""
     deadline = time.monotonic() + GOODBYE_S
     while True:
@@ -232,7 +232,7 @@ def _command(process: psutil.Process) -> list[str]:
         return ["?"]
 
 
-def _lingering_threads(before: set[threading.Thread]) -> list[threading.Thread]:
+def _leaked_threads(before: set[threading.Thread]) -> list[threading.Thread]:
     deadline = time.monotonic() + GOODBYE_S
     new = [t for t in threading.enumerate() if t not in before and not isinstance(t, threading._DummyThread)]
     for thread in new:

@@ -39,17 +39,17 @@ TEXTS = (100, 150, 200)
 SCHEMES = ("light", "dark")
 
 
-def faint(shown: QWidget, image: QImage) -> Iterator[str]:
-    """Yield the enabled texts in `shown` whose contrast in `image` is too low.
+def faint(page: QWidget, image: QImage) -> Iterator[str]:
+    """Yield the enabled texts in `page` whose contrast in `image` is too low.
 
     The text color is taken from the palette; the background is the most common color in the image of the widget.
     """
     kinds = (QLabel, QAbstractButton, QLineEdit, QComboBox)
-    for widget in shown.findChildren(QWidget):
+    for widget in page.findChildren(QWidget):
         if not isinstance(widget, kinds) or not widget.isVisible() or not widget.isEnabled():
             continue
         text = widget.currentText() if isinstance(widget, QComboBox) else widget.text()
-        ground = ground_of(widget, shown, image)
+        ground = ground_of(widget, page, image)
         if not text.strip() or ground is None:
             continue
         ink = widget.palette().color(widget.foregroundRole())
@@ -57,17 +57,17 @@ def faint(shown: QWidget, image: QImage) -> Iterator[str]:
             yield f"{found:.2f} to 1: {text[:60]!r}, {ink.name()} on {ground.name()}"
 
 
-def ground_of(widget: QWidget, shown: QWidget, image: QImage) -> QColor | None:
+def ground_of(widget: QWidget, page: QWidget, image: QImage) -> QColor | None:
     """Return the most common color in the visible part of `widget`; None if it is hidden."""
-    seen = widget.visibleRegion().boundingRect()
-    if seen.isEmpty():
+    visible = widget.visibleRegion().boundingRect()
+    if visible.isEmpty():
         return None
     ratio = image.devicePixelRatio()
-    corner = widget.mapTo(shown, seen.topLeft())
+    corner = widget.mapTo(page, visible.topLeft())
     left, top = round(corner.x() * ratio), round(corner.y() * ratio)
-    part = image.copy(left, top, round(seen.width() * ratio), round(seen.height() * ratio))
-    part = part.convertToFormat(QImage.Format.Format_RGB32)
-    pixels = np.frombuffer(part.constBits(), np.uint32).reshape(part.height(), -1)[:, : part.width()]
+    section = image.copy(left, top, round(visible.width() * ratio), round(visible.height() * ratio))
+    section = section.convertToFormat(QImage.Format.Format_RGB32)
+    pixels = np.frombuffer(section.constBits(), np.uint32).reshape(section.height(), -1)[:, : section.width()]
     colors, counts = np.unique(pixels, return_counts=True)
     return QColor.fromRgb(int(colors[counts.argmax()]))
 
@@ -91,22 +91,22 @@ def draw(asked: argparse.Namespace, text_percent: int) -> int:
         for scheme in asked.scheme:
             window.commands.preferences.set("theme", scheme)
             try:
-                shown = show()
+                page = show()
             except TimeoutError as error:
                 found.setdefault(f"{name}: {error}", []).append(scheme)
                 continue
-            for size in asked.size if shown is window else (f"{shown.width()}x{shown.height()}",):
-                shown.resize(*map(int, size.split("x")))
-                for _turn in range(
+            for size in asked.size if page is window else (f"{page.width()}x{page.height()}",):
+                page.resize(*map(int, size.split("x")))
+                for _round in range(
                     8
                 ):  # plots are drawn a little after they are seen, and may change the layout once more
                     QTest.qWait(50)
-                picture = shown.grab().toImage()
+                picture = page.grab().toImage()
                 drawn += picture.save(str(asked.folder / f"{name}-{size}-{scheme}-{text_percent}.png"))
-                for each in (*faint(shown, picture), *clipped(shown)):
+                for each in (*faint(page, picture), *clipped(page)):
                     found.setdefault(f"{name}: {each}", []).append(f"{size} {scheme} {text_percent} %")
-                if shown is window and f"{shown.width()}x{shown.height()}" != size:
-                    found.setdefault(f"{name}: needs {shown.width()}x{shown.height()}", []).append(size)
+                if page is window and f"{page.width()}x{page.height()}" != size:
+                    found.setdefault(f"{name}: needs {page.width()}x{page.height()}", []).append(size)
     stage.stop_training()
     window.quit()
     for complaint, places in found.items():
@@ -132,10 +132,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="fp") as work:
             stub = compile_stub(Path(work) / "nvml")
             MACHINES["everything"].write(stub)
-            own = {"QT_QPA_PLATFORM": "offscreen", "XDG_RUNTIME_DIR": work}
-            own |= {"FOOTPLATE_HOME": f"{work}/home", "FOOTPLATE_CACHE": f"{work}/cache"} | stub.environment
+            separate = {"QT_QPA_PLATFORM": "offscreen", "XDG_RUNTIME_DIR": work}
+            separate |= {"FOOTPLATE_HOME": f"{work}/home", "FOOTPLATE_CACHE": f"{work}/cache"} | stub.environment
             again = [sys.executable, "-m", "tests.screenshots", *sys.argv[1:], "--here", "--text", str(text)]
-            codes.append(subprocess.run(again, env=os.environ | own, check=False).returncode)
+            codes.append(subprocess.run(again, env=os.environ | separate, check=False).returncode)
     return max(codes)
 
 

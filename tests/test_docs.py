@@ -57,8 +57,8 @@ def test_help_follows_links(page: Path) -> None:
 
 
 def test_images_are_small_and_used() -> None:
-    shown = {DOCS / link for page in PAGES for link in LINK.findall(page.read_text()) if link.endswith(".png")}
-    assert shown == set(PICTURES)
+    linked = {DOCS / link for page in PAGES for link in LINK.findall(page.read_text()) if link.endswith(".png")}
+    assert linked == set(PICTURES)
     assert [picture.name for picture in PICTURES if picture.stat().st_size > 120_000] == []
 
 
@@ -84,18 +84,20 @@ def test_commands_parse(page: Path) -> None:
     commands = parser()
     for line in code(page):
         if line.startswith("footplate "):
-            judge(commands, shlex.split(line.partition(" > ")[0], comments=True)[1:], line)
+            check_command(commands, shlex.split(line.partition(" > ")[0], comments=True)[1:], line)
         elif line.startswith("--"):
             assert re.match(r"--[\w-]+", line)[0] in every_flag(commands), line
 
 
-def judge(commands: argparse.ArgumentParser, words: list[str], line: str) -> None:
-    """Check that the parser of the subcommand in `words` knows all flags of a command line."""
-    while words and (subcommands := subcommands_of(commands)) and not words[0].startswith("-"):
-        assert words[0] in subcommands, line
-        commands = subcommands[words.pop(0)]
+def check_command(commands: argparse.ArgumentParser, arguments: list[str], line: str) -> None:
+    """Check that the parser of the subcommand in `arguments` knows all flags of a command line."""
+    while arguments and (subcommands := subcommands_of(commands)) and not arguments[0].startswith("-"):
+        assert arguments[0] in subcommands, line
+        commands = subcommands[arguments.pop(0)]
     known = commands._option_string_actions
-    assert [word for word in words if word.startswith("--") and word.partition("=")[0] not in known] == [], line
+    assert [
+        argument for argument in arguments if argument.startswith("--") and argument.partition("=")[0] not in known
+    ] == [], line
 
 
 def subcommands_of(commands: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -115,4 +117,4 @@ def every_flag(commands: argparse.ArgumentParser) -> set[str]:
 )
 def test_invalid_command_is_noticed(line: str) -> None:
     with pytest.raises(AssertionError):
-        judge(parser(), line.split()[1:], line)
+        check_command(parser(), line.split()[1:], line)

@@ -26,9 +26,9 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(tree / "tests/long"), *words], capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, str(tree / "tests/long"), *arguments], capture_output=True, text=True, check=False, timeout=100
     )
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.benchmarks import report
 
-KEPT = {"name": "kept", "what": "What is kept", "aim": "1", "command": "-c 1/0", "line": "", "measured": "0.9", "date": "2026-01-02", "machine": "an old one"}  # fmt: skip
+UNCHANGED = {"name": "kept", "what": "What is kept", "aim": "1", "command": "-c 1/0", "line": "", "measured": "0.9", "date": "2026-01-02", "machine": "an old one"}  # fmt: skip
 
 
 def entry(name: str, command: str, line: str = "") -> dict[str, str]:
-    return {**KEPT, "name": name, "command": command, "line": line}
+    return {**UNCHANGED, "name": name, "command": command, "line": line}
 
 
 @pytest.fixture
@@ -29,11 +29,11 @@ def rows(page: Path) -> dict[str, list[str]]:
 
 
 def test_report_updates_chosen_lines_only(page: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "figures.json"
+    figures_file = tmp_path / "figures.json"
     quick = entry("quick", """-c 'print("a"); print("half: 0.5"); print("last | 0.7")'""")
     missed = entry("missed", """-c 'print("half: 0.5"); print("rest"); exit(1)'""", "^half")
-    kept.write_text(json.dumps([KEPT, quick, missed]))
-    assert report.update(page, kept, ["quick", "missed"], "a new one") == 0
+    figures_file.write_text(json.dumps([UNCHANGED, quick, missed]))
+    assert report.update(page, figures_file, ["quick", "missed"], "a new one") == 0
     text = page.read_text()
     assert text.startswith("# Figures\n\n")
     assert text.endswith(f"{report.END}\nMore.\n")
@@ -44,14 +44,14 @@ def test_report_updates_chosen_lines_only(page: Path, tmp_path: Path) -> None:
     assert rows(page)["missed"][3] == "half: 0.5 (aim missed)"
     assert "1. an old one\n2. a new one\n" in text
     before = page.read_text()
-    assert report.update(page, kept, [], "another") == 0
+    assert report.update(page, figures_file, [], "another") == 0
     assert page.read_text() == before
 
 
 def test_failed_command_keeps_its_line(page: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "figures.json"
-    kept.write_text(json.dumps([KEPT]))
-    assert report.update(page, kept, ["kept"], "a new one") == 1
+    figures_file = tmp_path / "figures.json"
+    figures_file.write_text(json.dumps([UNCHANGED]))
+    assert report.update(page, figures_file, ["kept"], "a new one") == 1
     assert rows(page)["kept"][3:5] == ["0.9", "2026-01-02, machine 1"]
 
 
@@ -64,7 +64,8 @@ def test_table_shows_saved_results() -> None:
 
 def test_commands_name_existing_scripts() -> None:
     for figure in json.loads(report.FIGURES.read_text()):
-        words = (
-            word.replace(".", "/") + ".py" if word.startswith("tests.") else word for word in figure["command"].split()
+        arguments = (
+            argument.replace(".", "/") + ".py" if argument.startswith("tests.") else argument
+            for argument in figure["command"].split()
         )
-        assert (report.ROOT / next(word for word in words if word.endswith(".py"))).is_file()
+        assert (report.ROOT / next(argument for argument in arguments if argument.endswith(".py"))).is_file()

@@ -169,10 +169,10 @@ def test_damaged_datasets_are_reported_or_read(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("part", range(10))
-def test_ten_thousand_damaged_datasets(tmp_path: Path, part: int) -> None:
+@pytest.mark.parametrize("batch", range(10))
+def test_ten_thousand_damaged_datasets(tmp_path: Path, batch: int) -> None:
     count = LONG // 10
-    found = inspect(tmp_path, 1000 + part * count, 1000 + (part + 1) * count)
+    found = inspect(tmp_path, 1000 + batch * count, 1000 + (batch + 1) * count)
     print(found)
     assert found.wrong == []
     assert found.folders == count

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.attacks, pytest.mark.skipif(os.name == "nt", reason="s
 
 HOST = "ws1"
 RUN = RunFound(run_id="20260101-000000-run", job=b"", written=0.0)
-PART = LogChunk(offset=0, data=b"x" * (1 << 20))
+CHUNK = LogChunk(offset=0, data=b"x" * (1 << 20))
 STATE = RunLiveness(execution=1, alive=False)
 Answer = Callable[..., None]
 
@@ -69,10 +69,10 @@ def follow() -> tuple[FollowResult, str]:
     [
         (msgspec.structs.replace(RUN, run_id="r" * 3000),),
         (msgspec.structs.replace(RUN, run_id="../../runs/other"),),
-        (PART,),
+        (CHUNK,),
         (STATE,),
         (msgspec.structs.replace(RUN, written=1e300),),
-        (RUN, *[PART] * 17),
+        (RUN, *[CHUNK] * 17),
     ],
     ids=["long_id", "path_as_id", "log_first", "state_first", "far_time", "endless_line"],
 )

@@ -57,7 +57,7 @@ def hostile_run() -> RunFolder:
     return run
 
 
-def test_say_escapes_all_control_characters(capsys: Out) -> None:
+def test_printed_text_has_no_control_characters(capsys: Out) -> None:
     say(EVIL, "\tFORGED, indented")
     output = capsys.readouterr().out
     nothing_obeyed(output, 2)

@@ -99,17 +99,17 @@ class Tour:
         hosts, monitor = self.workspace.hosts, self.workspace.monitor
         self.window.header.show_page(MONITOR)
         for second in range(3):
-            shown = machine(self.names, second)
+            fed = machine(self.names, second)
             with self.stop(f"snapshot {second}"):
-                see(hosts, shown)
+                see(hosts, fed)
             with self.stop(f"another host's snapshot {second}"):
-                see(hosts, structs.replace(shown, host=self.names[0], gpus=shown.gpus[:1]), "box")
+                see(hosts, structs.replace(fed, host=self.names[0], gpus=fed.gpus[:1]), "box")
                 hosts.error_changed.emit("box", self.names[0] if second == 1 else "")
         for number, view in enumerate(VIEWS):
             with self.stop(view):
                 monitor.show_view(number)
             self._tips()
-        for gpu in shown.gpus:
+        for gpu in fed.gpus:
             with self.stop("detail"):
                 monitor.show_gpu(gpu.uuid)
         with self.stop("compact"):

@@ -78,10 +78,10 @@ def intruder(run: RealRun, result: dict[str, int]) -> Iterator[None]:
     has_ended = threading.Event()
 
     def watch() -> None:
-        seen: set[int] = set()
+        known: set[int] = set()
         while not has_ended.wait(0.002):
-            for port in listening_ports(run) - seen:
-                seen.add(port)
+            for port in listening_ports(run) - known:
+                known.add(port)
                 stdin.write(f"{port}\n".encode())
                 stdin.flush()
 

@@ -135,7 +135,7 @@ def test_failed_connection_leaves_no_socket(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("crowded", [False, True])
-def test_attach_to_stopped_supervisor_says_so(start: Start, suspend: Suspend, crowded: bool) -> None:
+def test_attach_reports_stopped_supervisor(start: Start, suspend: Suspend, crowded: bool) -> None:
     supervised = start("forever")
     supervised.connect().close()
     suspend(supervised, crowded=crowded)

@@ -51,9 +51,9 @@ def run_rank(rank: int, ranks: int, turns: int, length: int, folder: str) -> Non
     agreement = Agreement(GroupCollectives(dist.group.WORLD), ranks)
     draws = random.Random(rank)
     measured: dict[str, list[float]] = {way: [] for way in WAYS}
-    for turn in range(turns):
+    for index in range(turns):
         lengths = [draws.uniform(*STEP_S) for _ in range(length)]
-        for way in WAYS[turn % 3 :] + WAYS[: turn % 3]:
+        for way in WAYS[index % 3 :] + WAYS[: index % 3]:
             dist.barrier()
             measured[way].append(steps(way, agreement, lengths))
     if rank == 0:

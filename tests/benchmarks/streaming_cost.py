@@ -42,7 +42,7 @@ HERE = Path(__file__)
 MNIST = DATASETS / "mnist"
 
 
-def told(spec: WorkerSpec, channel: socket.socket) -> int:
+def instrumented(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run a worker that measures the cost of its metrics and checkpoints."""
     from engine.strategies import stopwatch
     from engine.training import metric_buffer, report, trainer
@@ -203,7 +203,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--dataset", type=Path, default=MNIST if MNIST.exists() else paths.sample_dataset())
     parser.add_argument("--supervise", metavar="RUN_FOLDER", help=argparse.SUPPRESS)
-    parser.add_argument("--worker", default="told", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", default="instrumented", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.supervise:
         return supervise(options.supervise, options.worker)
@@ -212,8 +212,8 @@ def main() -> int:
     with empty_home():
         rounds = [
             (
-                measure(job, "told", reader=False),
-                measure(job, "told", reader=True),
+                measure(job, "instrumented", reader=False),
+                measure(job, "instrumented", reader=True),
                 measure(job, "silent", reader=False),
             )
             for _ in range(options.pairs)

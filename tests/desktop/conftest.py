@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import lingering_processes
+from tests.conftest import leaked_processes
 from tests.desktop.desktops import Desktop, wayland_desktop, wayland_desktop_with_keyboard, why_not, x_desktop
 
 Make = Callable[[Path, Path], AbstractContextManager[Desktop]]
@@ -23,7 +23,7 @@ def _lend(make: Make, folder: Path) -> Iterator[Desktop]:
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
     with make(folder, runtime) as desktop:
         yield desktop
-    left = lingering_processes(str(folder))
+    left = leaked_processes(str(folder))
     shutil.rmtree(runtime, ignore_errors=True)
     assert left == []
 

@@ -276,8 +276,8 @@ def test_controls_of_all_pages_have_name_and_role(window: Window) -> None:
     wrong: dict[str, list[str]] = {}
 
     def check_page(page: str) -> None:
-        page_shown = window.windows()
-        wrong[page] = [text for each in page_shown for text in lacking(each)] + off_screen(page_shown)
+        windows = window.windows()
+        wrong[page] = [text for each in windows for text in lacking(each)] + off_screen(windows)
 
     for view in RUN_VIEWS:
         window.press(view, "page tab")

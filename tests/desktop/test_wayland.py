@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def window(wayland: Desktop) -> Iterator[Window]:
-    made = Window(wayland)
-    yield made
-    made.close()
+    footplate = Window(wayland)
+    yield footplate
+    footplate.close()
 
 
 def test_window_trains_the_sample_under_weston(wayland: Desktop, window: Window, tmp_path: Path) -> None:

@@ -86,9 +86,11 @@ class Window:
         node = self.find(name)
         return node.description if node is not None else ""
 
-    def wait_for_text(self, name: str, part: str, patience_s: float = 60.0) -> str:
-        """Wait until the text of the object `name` contains `part`, and return the text."""
-        return until(lambda: part in (text := self.named_text(name)) and text, f"“{part}” of “{name}”", patience_s)
+    def wait_for_text(self, name: str, fragment: str, patience_s: float = 60.0) -> str:
+        """Wait until the text of the object `name` contains `fragment`, and return the text."""
+        return until(
+            lambda: fragment in (text := self.named_text(name)) and text, f"“{fragment}” of “{name}”", patience_s
+        )
 
     def announced(self) -> list[str]:
         """Return all announcements for screen readers."""

@@ -82,10 +82,10 @@ def start(forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerGroup]
     """Return a function that starts a job's workers. They are ended after the test."""
     groups: list[WorkerGroup] = []
 
-    def begin(job: Job, **options: Any) -> WorkerGroup:
+    def launch(job: Job, **options: Any) -> WorkerGroup:
         groups.append(WorkerGroup(forker, job, tmp_path / f"run-{len(groups)}", **options))
         return groups[-1]
 
-    yield begin
+    yield launch
     for group in groups:
         group.close()

@@ -151,14 +151,14 @@ def german() -> Iterator[None]:
 
 
 @pytest.fixture
-def warm_parent() -> None:
+def preloader() -> None:
     """Let windows start a preloader, as the real program does."""
 
 
 @pytest.fixture(autouse=True)
-def nothing_beforehand(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prevent windows from starting a preloader, which takes seconds, except in tests with `warm_parent`."""
-    if "warm_parent" not in request.fixturenames:
+def no_preloader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prevent windows from starting a preloader, which takes seconds, except in tests with `preloader`."""
+    if "preloader" not in request.fixturenames:
         monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
 
 
@@ -178,16 +178,16 @@ def computed_memory() -> None:
 
 
 @pytest.fixture(scope="session")
-def sample_looked_through(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sample_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Inspect the sample dataset once, and return the file with the inspector's output."""
 
-    def look(file: Path) -> Path:
+    def inspect_once(file: Path) -> Path:
         if not file.exists():
             command = [sys.executable, "-m", "engine.data", *SAMPLE]
             file.write_bytes(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
         return file
 
-    return built_once(tmp_path_factory, "sample", look)
+    return built_once(tmp_path_factory, "sample", inspect_once)
 
 
 @pytest.fixture
@@ -196,16 +196,16 @@ def real_inspector() -> None:
 
 
 @pytest.fixture(autouse=True)
-def sample_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sample_looked_through: Path) -> None:
+def sample_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sample_report: Path) -> None:
     """Replay the inspector's output for the sample dataset, except in tests with `real_inspector`.
 
     Every window inspects the sample dataset when it opens, which takes as long as opening it.
     """
     if "real_inspector" not in request.fixturenames:
-        tell_at_once(monkeypatch, sample_looked_through)
+        replay_report(monkeypatch, sample_report)
 
 
-def tell_at_once(patch: pytest.MonkeyPatch, said: Path) -> None:
+def replay_report(patch: pytest.MonkeyPatch, said: Path) -> None:
     """Make inspectors of the sample dataset print the file `said`."""
     command = Inspector.command
 
@@ -238,14 +238,14 @@ def window_of_file(
     styled: QApplication,
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
-    sample_looked_through: Path,
+    sample_report: Path,
 ) -> Iterator[MainWindow]:
     """Yield the window that the tests in a file share, with its own home and leak check."""
     bot = QtBot(request)
     with pytest.MonkeyPatch.context() as patch, home_in(tmp_path_factory.mktemp("window"), patch):
         patch.setattr(Launcher, "preload", lambda _launcher: None)
         patch.setattr(cached_disk, "GRACE_S", 60.0)
-        tell_at_once(patch, sample_looked_through)
+        replay_report(patch, sample_report)
         created = MainWindow()
         with bot.waitSignal(created.completed):
             created.show()

@@ -109,7 +109,7 @@ def raise_on_thread() -> None:
 
 
 @pytest.mark.parametrize("go_wrong", [raise_in_slot, raise_on_thread])
-def test_unexpected_exception_is_logged_and_shown(
+def test_unexpected_exception_is_logged_and_reported(
     reporting_window: MainWindow, qtbot: QtBot, caplog: pytest.LogCaptureFixture, go_wrong: Callable[[], None]
 ) -> None:
     window = reporting_window

@@ -61,22 +61,22 @@ VARIES = re.compile(
 """Regular expression for folders, dates, times and sizes of the machine, which differ between two runs of a test."""
 
 
-def controls(shown: QWidget) -> list[QWidget]:
-    return [each for each in reachable(shown) if each.isVisible() and each.isEnabled() and not each.size().isEmpty()]
+def controls(page: QWidget) -> list[QWidget]:
+    return [each for each in reachable(page) if each.isVisible() and each.isEnabled() and not each.size().isEmpty()]
 
 
-def stops(shown: QWidget) -> list[QWidget]:
+def stops(page: QWidget) -> list[QWidget]:
     """Return the widgets that Tab visits, from the first one until they repeat."""
-    there = controls(shown)
-    widget = shown.nextInFocusChain()
-    while widget not in there:
+    present = controls(page)
+    widget = page.nextInFocusChain()
+    while widget not in present:
         widget = widget.nextInFocusChain()
     widget.setFocus()
     found: list[QWidget] = []
     while widget is not None and widget not in found:
         found.append(widget)
-        shown.focusNextChild()
-        widget = shown.focusWidget()
+        page.focusNextChild()
+        widget = page.focusWidget()
     return [*found, widget]
 
 
@@ -100,9 +100,9 @@ def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
     return b.bottom() <= a.top() and b.left() < a.right()
 
 
-def texts(shown: QWidget) -> Iterator[str]:
+def texts(page: QWidget) -> Iterator[str]:
     """Yield all texts of labels, buttons, tables and accessible descriptions, except those from the engine."""
-    for widget in shown.findChildren(QWidget):
+    for widget in page.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), ProblemLabel | FindingRow):
             continue
         if isinstance(widget, QLabel | QAbstractButton):
@@ -116,43 +116,43 @@ def texts(shown: QWidget) -> Iterator[str]:
         yield widget.accessibleDescription()
 
 
-def traps(shown: QWidget) -> list[str]:
+def traps(page: QWidget) -> list[str]:
     """Return the widgets that Tab can't leave."""
     return [
         spoken_name(each)
-        for each in controls(shown)
+        for each in controls(page)
         if (isinstance(each, QAbstractItemView) and each.tabKeyNavigation())
         or (isinstance(each, QPlainTextEdit | QTextEdit) and not each.isReadOnly() and not each.tabChangesFocus())
     ]
 
 
-def faults(shown: QWidget) -> Iterator[str]:
+def faults(page: QWidget) -> Iterator[str]:
     """Yield a message for each fault on the visible page."""
-    there = controls(shown)
+    present = controls(page)
     yield from (
         f"no name: {type(each).__name__} in {type(each.parent()).__name__}"
-        for each in there
+        for each in present
         if not spoken_name(each).strip()
     )
     yield from (
         f"nothing on the button {spoken_name(each)}"
-        for each in there
+        for each in present
         if isinstance(each, QPushButton | QToolButton) and not each.text() and each.icon().isNull()
     )
-    *walked, last = stops(shown)
+    *walked, last = stops(page)
     if last is not walked[0]:
         yield f"Tab comes from {spoken_name(walked[-1])} to {spoken_name(last)}, never to the first control again"
-    yield from (f"Tab misses {spoken_name(each)}" for each in there if each not in walked)
+    yield from (f"Tab misses {spoken_name(each)}" for each in present if each not in walked)
     yield from (
         f"Tab goes from {spoken_name(before)} to {spoken_name(after)}"
-        for before, after in pairwise(each for each in walked if each in there)
-        if against_reading(before, after, shown)
+        for before, after in pairwise(each for each in walked if each in present)
+        if against_reading(before, after, page)
     )
-    yield from (f"Tab stays in {name}" for name in traps(shown))
-    yield from (f"English number: {text[:80]}" for text in texts(shown) if ENGLISH.search(text))
+    yield from (f"Tab stays in {name}" for name in traps(page))
+    yield from (f"English number: {text[:80]}" for text in texts(page) if ENGLISH.search(text))
 
 
-def show_going_on(stage: Stage) -> QWidget:
+def show_active_run(stage: Stage) -> QWidget:
     """Show a run that appears to be active, and return its page."""
     stage.window.show_run(supervise_here(a_run(400, None)))
     until(lambda: not stage.workspace.session.loading)
@@ -210,17 +210,17 @@ def test_every_page_is_accessible_and_unclipped(
     assert theme.scaled(100) == PERCENT
     found: dict[str, str] = {}
     described: dict[str, list[str]] = {}
-    for name, show in (stage.pages() | stage.unfolded() | {"run-going-on": partial(show_going_on, stage)}).items():
+    for name, show in (stage.pages() | stage.unfolded() | {"run-going-on": partial(show_active_run, stage)}).items():
         if name == SECOND:
             stage.furnish(tmp_path)
-        shown = show()
-        if shown is window:
+        page = show()
+        if page is window:
             window.acts.devices_panel.setChecked(True)
             window.resize(WIDTH, HEIGHT)
-        for fault in (*at_rest(shown), *faults(shown), *clipped(shown)):
+        for fault in (*at_rest(page), *faults(page), *clipped(page)):
             if not fault.startswith(PageScroll.__name__):  # a page next to the devices may scroll
                 found.setdefault(fault, name)
-        page = window.pages.currentWidget() if shown is window else shown
+        page = window.pages.currentWidget() if page is window else page
         run_ids = [run.name for run in paths.runs_folder().glob("*")]
         if name not in ("about", "help"):  # packages, and the guide
             lines = [without_changing_parts(line, name, run_ids) for line in settled_contents(page)]

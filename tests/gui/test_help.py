@@ -159,7 +159,7 @@ def test_search_reports_no_matches(window: HelpWindow, qtbot: QtBot) -> None:
     assert not window.found.isVisible()
 
 
-def test_enter_visits_all_matches(window: HelpWindow, qtbot: QtBot) -> None:
+def test_return_key_cycles_through_matches(window: HelpWindow, qtbot: QtBot) -> None:
     qtbot.keyClicks(window.search, "pipeline")
     counts = {name: len(helping.matches(window._document(name), "pipeline")) for name in pages()}
     counts = {name: count for name, count in counts.items() if count}

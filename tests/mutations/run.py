@@ -49,7 +49,7 @@ def main() -> int:
         noticed = 0
         for fault in faults:
             start = time.monotonic()
-            verdict = judge(tree, fault, complete=options.complete)
+            verdict = try_fault(tree, fault, complete=options.complete)
             noticed += verdict.startswith("noticed")
             print(f"{fault.stem:40} {time.monotonic() - start:5.0f} s  {verdict}", flush=True)
     print(f"{noticed} of {len(faults)} faults were noticed ({100 * noticed / len(faults):.0f} %).")
@@ -69,7 +69,7 @@ def declared_tests(fault: Path) -> list[str]:
     return [line.partition("tests:")[2].strip() for line in head.splitlines() if line.startswith("tests:")]
 
 
-def judge(tree: Path, fault: Path, *, complete: bool) -> str:
+def try_fault(tree: Path, fault: Path, *, complete: bool) -> str:
     """Apply a fault, run tests, and return "noticed by" with the first failed test, or the reason why none failed.
 
     The tree is restored afterwards.

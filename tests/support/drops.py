@@ -38,7 +38,7 @@ def drag_files(widget: QWidget, *paths: Path) -> QMimeData:
     data = _data_of(*paths)
     # From 6.12 on Qt takes the place of a drag as floats, as it does that of a drop, and deprecates whole numbers.
     place: Any = _PLACE if PySide6.__version_info__ >= (6, 12) else QPoint(5, 5)
-    enter = QDragEnterEvent(place, _COPY, data, _LEFT, _NO_KEYS)
-    QApplication.sendEvent(widget, enter)
-    assert enter.isAccepted()
+    entered = QDragEnterEvent(place, _COPY, data, _LEFT, _NO_KEYS)
+    QApplication.sendEvent(widget, entered)
+    assert entered.isAccepted()
     return data

@@ -30,7 +30,7 @@ from tests.gui.compare.runs import run_of, validating
 from tests.gui.cut.example import a_cut
 from tests.gui.finders.test_batch_size import FOUND as SIZES_FOUND
 from tests.gui.finders.test_learning_rate import a_curve
-from tests.gui.run.evaluated_run import a_looked_run
+from tests.gui.run.evaluated_run import a_predicted_run
 from tests.gui.run.model.saved_evaluations import make_dataset, save_evaluation
 from tests.support.made_searches import make_search
 from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
@@ -66,7 +66,7 @@ class Stage:
     def furnish(self, folder: Path) -> None:
         """Create the runs and searches that the pages after the welcome page show."""
         dataset = make_dataset(folder / "trees")
-        self.run = a_looked_run(dataset=str(dataset))
+        self.run = a_predicted_run(dataset=str(dataset))
         (self.run.checkpoints / "best.pt").write_bytes(b"weights")
         save_evaluation(self.run, dataset)
         self.others = [run_of(dataset=str(dataset), change=validating(*many)) for many in ACCURACIES]

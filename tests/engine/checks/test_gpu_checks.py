@@ -141,14 +141,14 @@ def test_instance_excludes_other_gpus(strategy: str, devices: tuple[str, ...]) -
 
 
 def test_lost_gpus_are_named_with_their_xids() -> None:
-    gone = gpu(1, lost=True, xids=(Xid(1.0, 31), Xid(2.0, 79)))
+    lost_gpu = gpu(1, lost=True, xids=(Xid(1.0, 31), Xid(2.0, 79)))
     off_the_bus = gpu(2, xids=(Xid(3.0, 79),))
-    state = machine(gpu(0, xids=(Xid(1.0, 31),)), gone, off_the_bus)
+    state = machine(gpu(0, xids=(Xid(1.0, 31),)), lost_gpu, off_the_bus)
     unlisted = "GPU-3aaaaaaa-1111-2222-3333-444444444444"
-    found = lost_gpus((gpu(0).uuid, gone.uuid, off_the_bus.uuid, unlisted, "cpu", "ws1:GPU-elsewhere"), state)
-    assert list(found) == [gone.uuid, off_the_bus.uuid, unlisted]
-    assert "GPU 1" in found[gone.uuid]
-    assert "Xid 31, 79" in found[gone.uuid]
+    found = lost_gpus((gpu(0).uuid, lost_gpu.uuid, off_the_bus.uuid, unlisted, "cpu", "ws1:GPU-elsewhere"), state)
+    assert list(found) == [lost_gpu.uuid, off_the_bus.uuid, unlisted]
+    assert "GPU 1" in found[lost_gpu.uuid]
+    assert "Xid 31, 79" in found[lost_gpu.uuid]
     assert unlisted in found[unlisted]
 
 

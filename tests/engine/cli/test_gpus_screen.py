@@ -27,7 +27,7 @@ import termios
 FRAME = re.compile(r"\x1b\[1;1H(.*?)(?=\x1b\[1;1H)", re.DOTALL)
 NEXT_LINE = re.compile(r"\x1b\[\d+;1H")
 SEQUENCE = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
-ENTER, END = "\x1b[?1049h", "\x1b[?1049l"
+SCREEN_ON, SCREEN_OFF = "\x1b[?1049h", "\x1b[?1049l"
 
 
 SHELL = """
@@ -131,18 +131,18 @@ def test_screen_redraws_in_place(terminal: Open) -> None:
 def test_screen_restores_the_terminal(terminal: Open, how: str) -> None:
     screen = terminal()
     assert screen.echoes
-    screen.until(lambda text: ENTER in text and "H200" in text)
+    screen.until(lambda text: SCREEN_ON in text and "H200" in text)
     assert not screen.echoes
     if how == "Ctrl-C":
         os.write(screen.keyboard, b"q\x03")
     else:
         screen.footplate.terminate()
-    text = screen.until(lambda text: END in text)
+    text = screen.until(lambda text: SCREEN_OFF in text)
     assert screen.code() == (130 if how == "Ctrl-C" else 128 + signal.SIGTERM)
     assert screen.echoes
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor
     assert "Traceback" not in text
-    assert "q" not in SEQUENCE.sub("", text[text.rindex(END) :])
+    assert "q" not in SEQUENCE.sub("", text[text.rindex(SCREEN_OFF) :])
 
 
 def test_screen_follows_the_terminal_size(terminal: Open) -> None:

@@ -92,8 +92,8 @@ def test_large_image_is_predicted_in_tiles(run: Trained) -> None:
 
 def test_heat_maps_explain_predictions(run: Trained, tmp_path: Path) -> None:
     image = first_image(Path(run.job.data.dataset))
-    made = explained(run, tmp_path / "out", image)
-    assert made.images[0].maps
+    result = explained(run, tmp_path / "out", image)
+    assert result.images[0].maps
 
 
 @pytest.mark.long

@@ -48,11 +48,11 @@ class Bed(Machines):
 
     def begin(self, devices: str, *flags: str) -> RunFolder:
         """Start a long run, and wait until it has saved some checkpoints."""
-        begun = self.footplate(
+        done = self.footplate(
             "train", str(self.images), *QUICK, "--devices", devices, "--epochs", "9000", "--detach", *flags
         )
-        assert begun.returncode == 0, begun.stderr
-        run = next(run for run in self.runs() if run.run_id == begun.stdout.strip())
+        assert done.returncode == 0, done.stderr
+        run = next(run for run in self.runs() if run.run_id == done.stdout.strip())
         until(lambda: len(events_of(run, "checkpoint")) > 2, 240, f"no checkpoints: {list(run.events())}")
         return run
 
@@ -100,7 +100,7 @@ def bed() -> Iterator[Bed]:
     if why := why_not():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fpb"))
-    made = Bed(folder)
-    yield made
-    made.close()
+    bed = Bed(folder)
+    yield bed
+    bed.close()
     shutil.rmtree(folder)

@@ -68,9 +68,9 @@ class FaultyBed(Bed):
                 ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "none", self.home_of(name)], check=True
             )
             self.reboot(name)
-        begun = time.monotonic()
-        self.meant = weights(self._run_to_end())
-        self.seconds = time.monotonic() - begun
+        started = time.monotonic()
+        self.expected = weights(self._run_to_end())
+        self.seconds = time.monotonic() - started
 
     def close(self) -> None:
         super().close()
@@ -78,15 +78,15 @@ class FaultyBed(Bed):
             subprocess.run(["umount", "-l", self.home_of(name)], check=True)
 
     def _run_to_end(self) -> RunFolder:
-        run = self.begin_run()
+        run = self.start_run()
         until(lambda: run.state() in ENDED, END_S, "it does not end")
         assert run.state() == "completed", events_of(run, "failed")
         return run
 
-    def begin_run(self, *flags: str) -> RunFolder:
-        begun = self.footplate("train", str(self.images), *FLAGS, "--detach", *flags)
-        assert begun.returncode == 0, begun.stderr
-        return next(run for run in self.runs() if run.run_id == begun.stdout.strip())
+    def start_run(self, *flags: str) -> RunFolder:
+        started = self.footplate("train", str(self.images), *FLAGS, "--detach", *flags)
+        assert started.returncode == 0, started.stderr
+        return next(run for run in self.runs() if run.run_id == started.stdout.strip())
 
     def befall(self, run: RunFolder, fault: Fault) -> bool:
         """Cause a fault, and repair it if it passes; return False if the run has ended before."""
@@ -179,9 +179,9 @@ def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> 
 
 def suffer(bed: FaultyBed, fault: Fault) -> str:
     """Train a run with a fault, check the outcome, and describe it."""
-    begun = time.monotonic()
-    run = bed.begin_run(*fault.flags)
-    while time.monotonic() < begun + fault.after_s and run.state() not in ENDED:
+    started = time.monotonic()
+    run = bed.start_run(*fault.flags)
+    while time.monotonic() < started + fault.after_s and run.state() not in ENDED:
         time.sleep(0.02)
     at_step = len(events_of(run, "step"))
     done = bed.befall(run, fault)
@@ -203,7 +203,7 @@ def suffer(bed: FaultyBed, fault: Fault) -> str:
         assert not fault.fewer or not at_step, f"it could have gone on: {end.outcome}: {end.cause}"
         return f"{end.outcome}: {end.cause}"
     limit = CLOSE if events_of(run, "restarting") and fault.fewer else LIMIT
-    torch.testing.assert_close(weights(run), bed.meant, rtol=limit, atol=limit)
+    torch.testing.assert_close(weights(run), bed.expected, rtol=limit, atol=limit)
     return f"completed, {len(events_of(run, 'restarting'))} restarts" + ("" if done else " (too late)")
 
 
@@ -220,15 +220,15 @@ def main() -> int:
         drawn = faults(options.seed, options.count, bed.names, bed.seconds)
         print(f"undisturbed: {bed.seconds:.1f} s", flush=True)
         for number, fault in enumerate(drawn[options.first :], options.first):
-            begun = time.monotonic()
+            started = time.monotonic()
             try:
-                said = suffer(bed, fault)
+                outcome = suffer(bed, fault)
             except AssertionError as error:
                 failed += 1
-                said = f"FAILED {error}"
+                outcome = f"FAILED {error}"
                 for machine in bed.names:  # so that the next has none of it
                     shutil.rmtree(bed.home_of(machine) / "nodes", ignore_errors=True)
-            print(f"{number} {fault}: {said} [{time.monotonic() - begun:.1f} s]", flush=True)
+            print(f"{number} {fault}: {outcome} [{time.monotonic() - started:.1f} s]", flush=True)
     finally:
         bed.close()
         shutil.rmtree(folder)

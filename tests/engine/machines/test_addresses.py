@@ -11,7 +11,7 @@ import pytest
 from engine.contract.hosts import PORTS
 from engine.machines import addresses
 
-HERE, THERE = "192.0.2.7", "192.0.2.9"
+LOCAL, REMOTE = "192.0.2.7", "192.0.2.9"
 ALONE = "127.0.0.77"
 """Loopback address on which no other process listens."""
 
@@ -30,10 +30,10 @@ BOUND = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "NCCL
     ("variables", "found"),
     [
         ({}, ("", "")),
-        ({"SSH_CONNECTION": f"{THERE} 50022 {HERE} 22"}, (HERE, THERE)),
-        ({"SSH_CONNECTION": f"{THERE} 50022"}, ("", "")),
+        ({"SSH_CONNECTION": f"{REMOTE} 50022 {LOCAL} 22"}, (LOCAL, REMOTE)),
+        ({"SSH_CONNECTION": f"{REMOTE} 50022"}, ("", "")),
         (
-            {"SLURM_LAUNCH_NODE_IPADDR": "127.0.0.5", "SSH_CONNECTION": f"{THERE} 50022 {HERE} 22"},
+            {"SLURM_LAUNCH_NODE_IPADDR": "127.0.0.5", "SSH_CONNECTION": f"{REMOTE} 50022 {LOCAL} 22"},
             ("127.0.0.1", "127.0.0.5"),
         ),
     ],

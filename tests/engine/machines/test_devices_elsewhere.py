@@ -96,31 +96,31 @@ def test_host_problems_of_job() -> None:
         put_host(Host(name=name))
     catalogue = load_catalogue()
 
-    def judged(devices: tuple[str, ...], strategy: str = "ddp", **fields: Any) -> list[str]:
+    def find_problems(devices: tuple[str, ...], strategy: str = "ddp", **fields: Any) -> list[str]:
         job = Job.from_fields(devices=devices, strategy=strategy, **fields)
         return [f"{problem.field} {problem.severity}" for problem in host_problems(job, catalogue.strategy(strategy))]
 
-    assert judged(("node1:cpu", "node2:cpu")) == []
-    assert judged(("node1:cpu", "node3:cpu")) == ["devices error"]
-    assert judged(("node1:cpu", "node2:cpu", "node1:cpu")) == ["devices error"]
-    assert judged(("node1:cpu", "node2:cpu"), "dp") == ["strategy error"]
+    assert find_problems(("node1:cpu", "node2:cpu")) == []
+    assert find_problems(("node1:cpu", "node3:cpu")) == ["devices error"]
+    assert find_problems(("node1:cpu", "node2:cpu", "node1:cpu")) == ["devices error"]
+    assert find_problems(("node1:cpu", "node2:cpu"), "dp") == ["strategy error"]
     two = ("node1:cpu", "node1:cpu", "node2:cpu", "node2:cpu")
-    assert judged(two, "hsdp", replicas=2) == []
+    assert find_problems(two, "hsdp", replicas=2) == []
     crossing = ("node1:cpu", "node2:cpu", "node2:cpu", "node2:cpu")
-    assert judged(crossing, "hsdp", replicas=2) == ["replicas warning"]
+    assert find_problems(crossing, "hsdp", replicas=2) == ["replicas warning"]
 
 
 def test_differences_find_other_dataset(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(b"1")
-    ours = inputs_of(Job.from_fields(dataset=str(tmp_path)))
-    alike = NodeFacts(versions={}, inputs=ours, time=0.0, free_bytes=1)
-    assert differences(alike, "node1", ours, alike, "this machine") == []
+    inputs = inputs_of(Job.from_fields(dataset=str(tmp_path)))
+    alike = NodeFacts(versions={}, inputs=inputs, time=0.0, free_bytes=1)
+    assert differences(alike, "node1", inputs, alike, "this machine") == []
     (tmp_path / "a" / "1.png").write_bytes(b"22")
     [problem] = differences(alike, "node1", inputs_of(Job.from_fields(dataset=str(tmp_path))), alike, "this machine")
     assert problem.field == "dataset"
     absent = msgspec.structs.replace(alike, inputs={})
-    [problem] = differences(absent, "node1", ours, alike, "this machine")
+    [problem] = differences(absent, "node1", inputs, alike, "this machine")
     assert problem.field == "dataset"
 
 
@@ -158,7 +158,7 @@ def test_versions_of_packages_that_build_models_are_compared() -> None:
     assert {"torch", "torchvision", "timm", "segmentation-models-pytorch", "numpy"} <= set(versions())
 
 
-def test_machines_meet_over_gloo() -> None:
+def test_machines_connect_over_gloo() -> None:
     facts = NodeFacts(versions={}, inputs={}, time=0.0, free_bytes=1, address="127.0.0.1")
     machines = [CheckedHost(Host(name="", port=port), facts, 0.0, []) for port in (34400, 34420)]
     assert unreachable(machines) == []

@@ -41,18 +41,18 @@ NAMED_S = 15.0
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_two_machines_train_like_one(bed: Bed, setting: str) -> None:
     flags = (*SETTINGS[setting], "--epochs", "3")
-    there, here = bed.train(ON_TWO, *flags), bed.train(ON_ONE, *flags)
-    assert_same_training(there, here, steps=18)
-    assert {path.name for path in there.checkpoints.iterdir()} == {path.name for path in here.checkpoints.iterdir()}
-    assert events_of(there, "predicted")
-    assert [event.code for event in _warnings(there)] == [event.code for event in _warnings(here)]
+    remote, local = bed.train(ON_TWO, *flags), bed.train(ON_ONE, *flags)
+    assert_same_training(remote, local, steps=18)
+    assert {path.name for path in remote.checkpoints.iterdir()} == {path.name for path in local.checkpoints.iterdir()}
+    assert events_of(remote, "predicted")
+    assert [event.code for event in _warnings(remote)] == [event.code for event in _warnings(local)]
     assert bed.left() == []
 
 
 def test_head_may_train_too(bed: Bed) -> None:
-    here = bed.train("cpu,cpu", "--strategy", "ddp", "--epochs", "2")
+    local = bed.train("cpu,cpu", "--strategy", "ddp", "--epochs", "2")
     for devices in ("cpu,node1:cpu", "node2:cpu,cpu", "node1:cpu,node1:cpu"):
-        assert_same_training(bed.train(devices, "--strategy", "ddp", "--epochs", "2"), here, steps=12)
+        assert_same_training(bed.train(devices, "--strategy", "ddp", "--epochs", "2"), local, steps=12)
         assert bed.left() == []
 
 
@@ -78,13 +78,13 @@ def test_run_restarts_after_killed_node_or_worker(bed: Bed) -> None:
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
     for number, (name, target) in enumerate((("node2", "node"), ("node1", "worker"))):
         victims = {process.name(): process for process in bed.processes(name)}
-        began = time.time()
+        started = time.time()
         victims["footplate-node" if target == "node" else "footplate-w0"].kill()
         until(lambda n=number: len(events_of(run, "restarting")) > n, NAMED_S, "it is not noticed")  # type: ignore[misc]
         event = events_of(run, "restarting")[-1]
         assert isinstance(event, Restarting)
         assert ("node2" if target == "node" else "Rank 0") in event.cause
-        assert event.time - began < NAMED_S
+        assert event.time - started < NAMED_S
         _assert_resumes(run)
     bed.stop(run)
     assert bed.left() == []
@@ -117,7 +117,7 @@ def test_short_network_failure_is_tolerated(bed: Bed) -> None:
 @pytest.mark.parametrize("how", ["power", "network"])
 def test_run_restarts_when_lost_machine_returns(bed: Bed, how: str) -> None:
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
-    began = time.time()
+    started = time.time()
     if how == "power":
         bed.power_off("node2")
     else:
@@ -126,7 +126,7 @@ def test_run_restarts_when_lost_machine_returns(bed: Bed, how: str) -> None:
     event = events_of(run, "restarting")[0]
     assert isinstance(event, Restarting)
     assert "node2" in event.cause
-    assert event.time - began < NAMED_S
+    assert event.time - started < NAMED_S
     until(lambda: not bed.processes("node1"), 15, "node1 goes on alone")
     until(
         lambda: any("node2" in getattr(one, "message", "") for one in events_of(run, "warning")), 40, "it does not wait"
@@ -152,15 +152,15 @@ def test_fewer_machines_train_like_fewer_devices(bed: Bed) -> None:
     assert isinstance(event, Restarting)
     assert "continues without node2, on 2 devices" in event.cause
     assert (event.devices, event.changes) == (("node1:cpu",) * 2, {"accumulation": 2})
-    here = bed.train("cpu,cpu", *flags, "--accumulation", "2")
+    local = bed.train("cpu,cpu", *flags, "--accumulation", "2")
     losses, expected = (
         {one.step: one.measures["loss"] for one in events_of(each, "validation") if isinstance(one, Validation)}
-        for each in (run, here)
+        for each in (run, local)
     )
     resumed = [one.from_step for one in events_of(run, "planned") if isinstance(one, Planned)][-1]
     assert 0 < resumed < max(losses)
     assert losses == pytest.approx(expected, rel=1e-3)
-    states = [read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, here)]
+    states = [read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, local)]
     torch.testing.assert_close(states[0], states[1], rtol=1e-3, atol=1e-4)
     shutil.rmtree(bed.home_of("node2") / "nodes")  # what was on a disk when the power went
     bed.plug_in("node2")

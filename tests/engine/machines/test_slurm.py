@@ -57,17 +57,17 @@ class Bed(Slurm):
         until(
             lambda: self.state(run) not in ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING"),
             patience_s,
-            f"{self.state(run)}: {list(run.events())[-3:]} {self.said(run)}",
+            f"{self.state(run)}: {list(run.events())[-3:]} {self.log_of(run)}",
         )
 
     def until_training(self, run: RunFolder, execution: int = 1, patience_s: float = 180) -> None:
         until(
             lambda: len(events_of(run, "run_started")) >= execution and bool(events_of(run, "checkpoint")),
             patience_s,
-            self.said(run),
+            self.log_of(run),
         )
 
-    def said(self, run: RunFolder) -> str:
+    def log_of(self, run: RunFolder) -> str:
         logs = [run.path / name for name in ("slurm.log", "supervisor.log", "node-1.log")]
         return "\n".join(f"{log.name}: {log.read_text()}" for log in logs if log.exists())
 
@@ -76,8 +76,8 @@ class Bed(Slurm):
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                ours = process.environ().get("FOOTPLATE_HOME") == str(self.home)
-                found += [str(process.cmdline())] if ours and process.name().startswith("footplate") else []
+                is_ours = process.environ().get("FOOTPLATE_HOME") == str(self.home)
+                found += [str(process.cmdline())] if is_ours and process.name().startswith("footplate") else []
         folder = self.home / "nodes"
         return found + [str(path) for path in folder.rglob("*") if path.is_file()]
 
@@ -87,9 +87,9 @@ def bed() -> Iterator[Bed]:
     if why := why_not():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fps"))
-    made = Bed(folder)
-    yield made
-    made.close()
+    bed = Bed(folder)
+    yield bed
+    bed.close()
     shutil.rmtree(folder)
 
 
@@ -97,24 +97,24 @@ def bed() -> Iterator[Bed]:
 def undisturbed(bed: Bed) -> RunFolder:
     run = bed.submit(*LONG)
     bed.until_over(run, 600)
-    assert run.state() == "completed", bed.said(run)
+    assert run.state() == "completed", bed.log_of(run)
     return run
 
 
 def test_two_slurm_nodes_train_like_one_machine(bed: Bed) -> None:
-    there = bed.submit("--epochs", "3")
-    bed.until_over(there)
-    assert bed.state(there) == "COMPLETED", bed.said(there)
+    remote = bed.submit("--epochs", "3")
+    bed.until_over(remote)
+    assert bed.state(remote) == "COMPLETED", bed.log_of(remote)
     known = bed.footplate("runs").stdout
     here = bed.footplate("train", str(bed.images), *QUICK, "--strategy", "ddp", "--devices", "cpu,cpu", "--epochs", "3")
     assert here.returncode == 0, here.stderr
-    [run] = [RunFolder(path) for path in (bed.home / "runs").iterdir() if path != there.path]
-    assert_same_training(there, run, steps=18)
-    assert there.summary().slurm == f"job {bed.number(there)} is completed"
-    job = there.job()
+    [run] = [RunFolder(path) for path in (bed.home / "runs").iterdir() if path != remote.path]
+    assert_same_training(remote, run, steps=18)
+    assert remote.summary().slurm == f"job {bed.number(remote)} is completed"
+    job = remote.job()
     assert job is not None
     assert job.parallel.devices == ("cpu", "slurm:n2:cpu")
-    assert f"{there.run_id}" in known
+    assert f"{remote.run_id}" in known
     assert "completed" in known
     assert bed.left() == []
 
@@ -165,21 +165,21 @@ def test_warned_run_is_requeued_and_continues_exactly(bed: Bed, undisturbed: Run
     else:
         minutes = bed.ask("squeue", "-h", "-j", str(bed.number(run)), "-o", "%M").partition(":")[0]
         bed.limit(run, int(minutes) + 2)
-    until(lambda: bool(events_of(run, "run_finished")), 240, f"it is not warned: {bed.said(run)}")
+    until(lambda: bool(events_of(run, "run_finished")), 240, f"it is not warned: {bed.log_of(run)}")
     first = events_of(run, "run_finished")[0]
     assert isinstance(first, RunFinished)
     assert (first.outcome, first.execution) == ("paused", 1)
-    until(lambda: bed.state(run) == "PENDING", 60, bed.said(run))
+    until(lambda: bed.state(run) == "PENDING", 60, bed.log_of(run))
     assert run.state() == "waiting"
     bed.limit(run, 60)
     bed.until_over(run, 600)
-    assert run.state() == "completed", bed.said(run)
+    assert run.state() == "completed", bed.log_of(run)
     assert len(events_of(run, "run_finished")) == 2
     steps = [event.step for event in events_of(run, "step") if isinstance(event, StepMetrics)]
     assert steps == sorted(set(steps))
     assert any(isinstance(event, CheckpointSaved) for event in events_of(run, "checkpoint"))
-    ours, theirs = (read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, undisturbed))
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    is_ours, theirs = (read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, undisturbed))
+    torch.testing.assert_close(is_ours, theirs, rtol=0, atol=0)
     assert bed.left() == []
 
 

@@ -18,10 +18,10 @@ FLAGS = ("--strategy", "ddp", "--epochs", "2")
 def test_torchrun_line_contains_job() -> None:
     job = Job.from_fields(dataset="/data/it's here", strategy="ddp", devices=("cpu", "cpu"), learning_rate=0.02)
     lines, problems = torchrun_lines(job)
-    words = shlex.split(lines["this machine"])
+    arguments = shlex.split(lines["this machine"])
     assert not problems
-    assert words[words.index("--nproc-per-node") + 1] == "2"
-    assert job_from_values(msgspec.json.decode(words[-1]))[0] == job
+    assert arguments[arguments.index("--nproc-per-node") + 1] == "2"
+    assert job_from_values(msgspec.json.decode(arguments[-1]))[0] == job
     for alone in (
         Job.from_fields(devices=("cpu",), strategy="ddp"),
         Job.from_fields(devices=("cpu", "cpu"), strategy="dp"),
@@ -57,12 +57,12 @@ def test_torchrun_trains_like_footplate(bed: Bed, devices: str) -> None:
     assert len(lines) == (1 if devices == "cpu,cpu" else 2)
     names = bed.names if len(lines) == 2 else ("node1",)
     running = [bed.start_on(name, line) for name, line in zip(names, lines, strict=True)]
-    said = [each.communicate(timeout=300)[0] for each in running]
-    assert [each.returncode for each in running] == [0] * len(lines), said
-    assert " completed." in said[0]
+    outputs = [each.communicate(timeout=300)[0] for each in running]
+    assert [each.returncode for each in running] == [0] * len(lines), outputs
+    assert " completed." in outputs[0]
     [folder] = (bed.home_of("node1") / "runs").iterdir()
-    there = bed.move_here(folder)
-    assert_same_training(there, here, steps=12)
-    assert {path.name for path in there.checkpoints.iterdir()} == {path.name for path in here.checkpoints.iterdir()}
-    assert "last.pt" in bed.footplate("attach", there.run_id).stdout
+    remote = bed.move_here(folder)
+    assert_same_training(remote, here, steps=12)
+    assert {path.name for path in remote.checkpoints.iterdir()} == {path.name for path in here.checkpoints.iterdir()}
+    assert "last.pt" in bed.footplate("attach", remote.run_id).stdout
     assert not any(bed.processes(name) for name in bed.names)

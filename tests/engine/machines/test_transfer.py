@@ -75,10 +75,10 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path)
-    yield made
-    if made.transfers is not None:
-        made.transfers.close()
+    pair = Pair(tmp_path)
+    yield pair
+    if pair.transfers is not None:
+        pair.transfers.close()
 
 
 def test_older_checkpoints_keep_their_steps_after_failed_fetch(pair: Pair) -> None:
@@ -117,9 +117,9 @@ def test_transfer_continues_after_lost_connection(pair: Pair) -> None:
     pair.save(100)
     errors: list[str] = []
     transfers.fetch(LAST, errors.append)
-    began = time.monotonic()
+    started = time.monotonic()
     transfers.poll()  # however long the other end takes
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - started < 1.0
     transfers.close()
     until(lambda: transfers.poll() or bool(errors), 10, "it does not end")  # type: ignore[func-returns-value]
     assert errors[0]
@@ -269,8 +269,8 @@ def test_shell_starts_footplate_in_its_environment(tmp_path: Path) -> None:
     footplate.write_text('#!/bin/sh\necho "{\\"type\\":\\"node_failed\\",\\"cause\\":\\"$1 $NCCL_DEBUG\\"}"\n')
     footplate.chmod(0o755)
     host = Host(name="node1", folder=str(tmp_path), environment=("NCCL_DEBUG=a b",))
-    words = links.remote_command(host, "node")
-    line = " ".join(words[words.index("node1") + 1 :])  # as ssh passes it to the login shell
+    arguments = links.remote_command(host, "node")
+    line = " ".join(arguments[arguments.index("node1") + 1 :])  # as ssh passes it to the login shell
     connected = Connected(tmp_path, ["sh", "-c", line])
     until(connected.poll, 20, "it does not end")
     assert connected.messages == [NodeFailed(cause="node a b")]

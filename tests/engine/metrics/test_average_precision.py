@@ -11,7 +11,7 @@ from engine.metrics.average_precision import average_precisions, box_overlaps, m
 from tests.support.coco_reference import CLASSES, Image, images, masks, precisions
 
 
-def ours(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def by_footplate(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     rows, counts = [], np.zeros(CLASSES)
     for image in given:
         true, found, ignored = image["true"], image["found"], image["ignored"]
@@ -28,17 +28,17 @@ def ours(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]
 @pytest.mark.parametrize("seed", range(3))
 def test_average_precision_matches_pycocotools(kind: str, seed: int) -> None:
     given = images(seed)
-    found, wanted = ours(given, kind), precisions(given, kind)
+    found, expected = by_footplate(given, kind), precisions(given, kind)
     assert np.isnan(found[-1]).all()
-    assert (wanted[-1] == -1).all()
-    np.testing.assert_allclose(found[:-1], wanted[:-1], atol=1e-9)
+    assert (expected[-1] == -1).all()
+    np.testing.assert_allclose(found[:-1], expected[:-1], atol=1e-9)
     assert 0.05 < found[:-1].mean() < 0.95
 
 
 def test_average_precision_uses_the_best_hundred() -> None:
     given = images(5, count=2, crowded=60)
     assert max(np.bincount(image["classes"]).max() for image in given) > 100
-    np.testing.assert_allclose(ours(given, "bbox")[:-1], precisions(given, "bbox")[:-1], atol=1e-9)
+    np.testing.assert_allclose(by_footplate(given, "bbox")[:-1], precisions(given, "bbox")[:-1], atol=1e-9)
 
 
 def test_mask_overlaps_count_each_pixel_of_large_masks() -> None:
@@ -54,5 +54,5 @@ def test_average_precision_of_perfect_and_empty() -> None:
         "found": image["true"], "classes": image["true_classes"], "scores": np.ones(len(image["true"]))
     }  # fmt: skip
     nothing = image | {"found": np.empty((0, 4)), "classes": np.empty(0, np.int64), "scores": np.empty(0)}
-    assert np.nanmin(ours([all_found], "bbox")) == pytest.approx(1)
-    assert np.nanmax(ours([nothing], "bbox")) == 0
+    assert np.nanmin(by_footplate([all_found], "bbox")) == pytest.approx(1)
+    assert np.nanmax(by_footplate([nothing], "bbox")) == 0

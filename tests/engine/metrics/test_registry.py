@@ -38,8 +38,8 @@ def test_added_metrics_sum_over_ranks() -> None:
     first.rows = second.rows
     assert first.compute() == pytest.approx(alone.compute(), abs=1e-6)
     assert alone.compute()["confidence"] == pytest.approx(float(outputs.softmax(1).amax(1).mean()), abs=1e-6)
-    own = {name: value for name, value in alone.compute().items() if name != "confidence"}
-    assert own == without.compute()
+    built_in = {name: value for name, value in alone.compute().items() if name != "confidence"}
+    assert built_in == without.compute()
     assert (alone.per_class(), alone.confusion()) == (without.per_class(), without.confusion())
 
 

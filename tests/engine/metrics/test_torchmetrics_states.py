@@ -45,9 +45,9 @@ def test_uneven_ranks_join_their_states(
     make: Callable[[], Any], labelled: bool, batches: tuple[tuple[int, ...], ...]
 ) -> None:
     draw = torch.Generator().manual_seed(0)
-    whole, ranks = make(), [make() for _ in batches]
+    single, ranks = make(), [make() for _ in batches]
     for _ in range(2):  # once more after `reset`
-        for metric in (whole, *ranks):
+        for metric in (single, *ranks):
             disable_sync(metric)
             metric.reset()
         for metric, sizes in zip(ranks, batches, strict=True):
@@ -56,11 +56,11 @@ def test_uneven_ranks_join_their_states(
                 targets = torch.randint(CLASSES, (size,), generator=draw)
                 given = (outputs, targets) if labelled else (outputs[:, 0], outputs[:, 0] + outputs[:, 1])
                 metric.update(*given)
-                whole.update(*given)
+                single.update(*given)
         states = pickle.loads(pickle.dumps([states_of(metric) for metric in ranks]))
         for metric in ranks:
             load_merged(metric, states)
-            assert metric.compute().item() == pytest.approx(whole.compute().item(), abs=1e-6)
+            assert metric.compute().item() == pytest.approx(single.compute().item(), abs=1e-6)
 
 
 def test_foreign_objects_are_rejected() -> None:

@@ -35,7 +35,7 @@ RESNET18_FILE = "resnet18-f37072fd.pth"
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Use an empty cache for torchvision's weights, and disable downloads."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
@@ -72,9 +72,9 @@ def test_models_train_on_gray_images(name: str) -> None:
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_checkpoint_loads_in_torchvision(name: str) -> None:
     size = classification_models.default_image_size(name)
-    ours = on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 3, size))
+    built = on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 3, size))
     plain = on_meta(lambda: torchvision_models.construct(name, torchvision_models.arguments(name, 7, size)))
-    shapes = [{key: tensor.shape for key, tensor in model.state_dict().items()} for model in (ours, plain)]
+    shapes = [{key: tensor.shape for key, tensor in model.state_dict().items()} for model in (built, plain)]
     assert shapes[0] == shapes[1]
 
 
@@ -82,8 +82,8 @@ def test_checkpoint_loads_in_torchvision(name: str) -> None:
 def test_two_class_training_starts_near_chance(name: str) -> None:
     """Check that the first loss is close to ln 2. With the default heads of some models it would be 2 to 5."""
     default = classification_models.default_image_size(name)
-    made_for_one = timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES
-    size = default if made_for_one else max(96, classification_models.min_image_size(name))
+    has_fixed_size = timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES
+    size = default if has_fixed_size else max(96, classification_models.min_image_size(name))
     if (
         sum(
             p.numel()
@@ -108,8 +108,8 @@ def test_small_head_follows_its_family() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.training.seed)
         plain = torchvision_models.construct("vgg11", torchvision_models.arguments("vgg11", 2, 32))
-    ours = classification_models.build(job, 2, 3, 32).state_dict()
-    assert all(torch.equal(tensor, ours[name]) for name, tensor in plain.state_dict().items())
+    model_state = classification_models.build(job, 2, 3, 32).state_dict()
+    assert all(torch.equal(tensor, model_state[name]) for name, tensor in plain.state_dict().items())
 
 
 def test_fresh_weights_depend_on_the_seed() -> None:
@@ -139,7 +139,7 @@ def test_mnist_cnn_is_deterministic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "field", "words"),
+    ("job", "field", "message"),
     [
         (Job.from_fields(model="resnet"), "model", "There is no model “resnet”"),
         (Job.from_fields(model="inception_v3", image_size=64), "image_size", "at least 75 px"),
@@ -148,8 +148,8 @@ def test_mnist_cnn_is_deterministic() -> None:
         (Job.from_fields(model="mnist_cnn", image_size=8), "image_size", "at least 12"),
     ],
 )
-def test_unbuildable_model_names_field_and_remedy(job: Job, field: str, words: str) -> None:
-    with pytest.raises(TaskError, match=words) as caught:
+def test_unbuildable_model_names_field_and_remedy(job: Job, field: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message) as caught:
         TASK.build_model(job, 5, 3)
     assert caught.value.field == field
     assert caught.value.remedy
@@ -159,10 +159,10 @@ def test_unbuildable_model_names_field_and_remedy(job: Job, field: str, words: s
 
 
 @pytest.fixture
-def cached(own_cache: Path) -> dict[str, Tensor]:
+def cached(empty_cache: Path) -> dict[str, Tensor]:
     """Save weights of resnet18 in torchvision's cache, as a download would, and return them."""
     state = torchvision_models.construct("resnet18", {"num_classes": 1000}).state_dict()
-    torch.save(state, own_cache / RESNET18_FILE)
+    torch.save(state, empty_cache / RESNET18_FILE)
     return state
 
 
@@ -183,17 +183,17 @@ def test_gray_image_equals_its_color_copy(cached: dict[str, Tensor]) -> None:
         torch.testing.assert_close(grey(image), colour(image.expand(2, 3, 64, 64)), rtol=1e-4, atol=1e-4)
 
 
-def test_missing_weights_offer_alternatives(own_cache: Path) -> None:
+def test_missing_weights_offer_alternatives(empty_cache: Path) -> None:
     with pytest.raises(TaskError) as caught:
         TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3)
     assert caught.value.field == "pretrained"
-    assert str(own_cache / RESNET18_FILE) in caught.value.message
+    assert str(empty_cache / RESNET18_FILE) in caught.value.message
     assert "rain from scratch" in caught.value.remedy
     assert "weights file" in caught.value.remedy
 
 
-def test_damaged_cache_is_reported(own_cache: Path) -> None:
-    (own_cache / RESNET18_FILE).write_bytes(b"half a download")
+def test_damaged_cache_is_reported(empty_cache: Path) -> None:
+    (empty_cache / RESNET18_FILE).write_bytes(b"half a download")
     with pytest.raises(TaskError, match="damaged") as caught:
         TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3)
     assert "Remove that file" in caught.value.remedy
@@ -231,12 +231,12 @@ def test_truncated_weights_are_damaged(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [({"a": torch.zeros(1)}, "conv1.weight, conv1.bias"), ([1, 2], "contains no weights"), ({}, "contains no weights")],
 )
-def test_foreign_weights_are_refused(tmp_path: Path, content: object, words: str) -> None:
+def test_foreign_weights_are_refused(tmp_path: Path, content: object, message: str) -> None:
     torch.save(content, tmp_path / "other.pt")
-    with pytest.raises(TaskError, match=words) as caught:
+    with pytest.raises(TaskError, match=message) as caught:
         TASK.build_model(Job.from_fields(model="mnist_cnn", weights_file=str(tmp_path / "other.pt")), 5, 1)
     assert caught.value.field == "weights_file"
 
@@ -316,9 +316,9 @@ def build_model(num_classes):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("made_for", [1, 3])
-def test_model_file_builds_for_any_channels(tmp_path: Path, channels: int, made_for: int) -> None:
-    model = TASK.build_model(agreed(tmp_path / "net.py", GOOD.format(channels=made_for)), 6, channels)
+@pytest.mark.parametrize("model_channels", [1, 3])
+def test_model_file_builds_for_any_channels(tmp_path: Path, channels: int, model_channels: int) -> None:
+    model = TASK.build_model(agreed(tmp_path / "net.py", GOOD.format(channels=model_channels)), 6, channels)
     assert model.training
     assert model(torch.rand(2, channels, 16, 16)).shape == (2, 6)
 
@@ -330,7 +330,7 @@ def test_model_file_supports_freezing_and_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("import nothing_of_that_name\n", r"net.py, line 1, fails when it is imported: ModuleNotFoundError"),
         ("\n\nraise ValueError('no')\n", r"net.py, line 3, fails when it is imported: ValueError: no"),
@@ -350,8 +350,8 @@ def test_model_file_supports_freezing_and_weights(tmp_path: Path) -> None:
         (GOOD.format(channels=3).replace("return self.out", "return x, self.out"), r"returns a tuple"),
     ],
 )
-def test_model_file_problems_are_reported(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(TaskError, match=words) as caught:
+def test_model_file_problems_are_reported(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message) as caught:
         TASK.build_model(agreed(tmp_path / "net.py", text), 6, 3)
     assert caught.value.field == "model"
     assert caught.value.remedy
@@ -395,6 +395,6 @@ def test_dropout_follows_the_job(model: str) -> None:
     ],
 )
 def test_unsupported_dropout_is_reported(model: str, field: str) -> None:
-    with pytest.raises(TaskError, match="has no") as told:
+    with pytest.raises(TaskError, match="has no") as raised:
         on_meta(lambda: classification_models.build(Job.from_fields(model=model, **{field: 0.2}), 5, 3, 64))  # type: ignore[arg-type]
-    assert told.value.field == field
+    assert raised.value.field == field

@@ -44,16 +44,16 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., WeightsServ
 
 
 def process(weights: Weights, **given: object) -> subprocess.Popen[bytes]:
-    words = msgspec.json.encode(weights).decode()
-    command = [sys.executable, "-m", "engine.models.fetch", words]
+    text = msgspec.json.encode(weights).decode()
+    command = [sys.executable, "-m", "engine.models.fetch", text]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **given)  # type: ignore[call-overload, no-any-return]
 
 
 def fetched(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
     """Run the download process; return its exit code and its messages."""
     with process(weights, **given) as child:
-        output, words = child.communicate(timeout=120)
-    assert b"Traceback" not in words, words.decode()
+        output, errors = child.communicate(timeout=120)
+    assert b"Traceback" not in errors, errors.decode()
     return child.returncode, [EVENT.decode(line) for line in output.splitlines()]
 
 
@@ -98,7 +98,7 @@ def test_pickle_only_weights_are_downloaded(serve: Callable[..., WeightsServer])
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "expected"),
     [
         ("html", "such as a proxy or a login page. Log in there, or set HTTPS_PROXY"),
         ("gated", "is gated: its owner must grant you access. Request access there"),
@@ -106,12 +106,12 @@ def test_pickle_only_weights_are_downloaded(serve: Callable[..., WeightsServer])
         ("damaged", "SHA-256 does not match"),
     ],
 )
-def test_hub_errors_have_remedies(serve: Callable[..., WeightsServer], fault: Fault, words: str) -> None:
+def test_hub_errors_have_remedies(serve: Callable[..., WeightsServer], fault: Fault, expected: str) -> None:
     serve(fault)
-    told = cause(HUB)
-    assert words in told
-    assert "rain from scratch" in told
-    assert str(cached_path(HUB)) in told
+    message = cause(HUB)
+    assert expected in message
+    assert "rain from scratch" in message
+    assert str(cached_path(HUB)) in message
 
 
 @pytest.mark.long
@@ -128,7 +128,7 @@ def test_interrupted_download_is_retried(serve: Callable[..., WeightsServer], fa
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "expected"),
     [
         pytest.param("html", "such as a proxy or a login page", marks=pytest.mark.long),
         pytest.param("missing", "can't be downloaded (404 Not Found)", marks=pytest.mark.long),
@@ -136,9 +136,9 @@ def test_interrupted_download_is_retried(serve: Callable[..., WeightsServer], fa
         ("damaged", "its SHA-256 does not match its name"),
     ],
 )
-def test_server_errors_have_remedies(serve: Callable[..., WeightsServer], fault: Fault, words: str) -> None:
+def test_server_errors_have_remedies(serve: Callable[..., WeightsServer], fault: Fault, expected: str) -> None:
     server = serve(fault)
-    assert words in cause(Weights(url=f"{server.address}/{NAME}"))
+    assert expected in cause(Weights(url=f"{server.address}/{NAME}"))
 
 
 @pytest.mark.parametrize("of_hub", [True, pytest.param(False, marks=pytest.mark.long)])
@@ -148,15 +148,15 @@ def test_full_disk_names_folder_and_remedy(serve: Callable[..., WeightsServer], 
 
     server = serve()
     weights = HUB if of_hub else Weights(url=f"{server.address}/{NAME}")
-    told = cause(weights, preexec_fn=small)
-    assert f"{cached_path(weights).parent} is full" in told
-    assert ("HF_HUB_CACHE" if of_hub else "TORCH_HOME") in told
+    message = cause(weights, preexec_fn=small)
+    assert f"{cached_path(weights).parent} is full" in message
+    assert ("HF_HUB_CACHE" if of_hub else "TORCH_HOME") in message
 
 
 def test_missing_network_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = cause(Weights(url=f"http://127.0.0.1:9/{NAME}"))
-    assert "http://127.0.0.1:9 can't be reached" in told
-    assert f"put http://127.0.0.1:9/{NAME} at {torch_cache() / NAME}" in told
+    message = cause(Weights(url=f"http://127.0.0.1:9/{NAME}"))
+    assert "http://127.0.0.1:9 can't be reached" in message
+    assert f"put http://127.0.0.1:9/{NAME} at {torch_cache() / NAME}" in message
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "HF_HUB_OFFLINE prevents" in cause(HUB)
 

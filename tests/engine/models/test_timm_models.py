@@ -36,17 +36,17 @@ def test_listed_models_return_the_classes(name: str) -> None:
 
 def test_timm_models_serve_both_image_tasks() -> None:
     for task in ("classification", "multilabel"):
-        there = {model.id for model in load_catalogue().models_of(task)}
-        assert there >= set(timm_models.names())
+        offered = {model.id for model in load_catalogue().models_of(task)}
+        assert offered >= set(timm_models.names())
 
 
 def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
     plain = timm.create_model("test_resnet", num_classes=4, in_chans=3)
     save_file(plain.state_dict(), tmp_path / "weights.safetensors")
     job = Job.from_fields(model="timm:test_resnet", weights_file=str(tmp_path / "weights.safetensors"))
-    ours = TASK.build_model(job, 4, 3).eval()
+    built = TASK.build_model(job, 4, 3).eval()
     inputs = torch.rand(2, 3, 64, 64)
-    torch.testing.assert_close(ours(inputs), plain.eval()(inputs))
+    torch.testing.assert_close(built(inputs), plain.eval()(inputs))
     assert TASK.image_size(job) == plain.default_cfg["input_size"][1]
     assert TASK.normalisation(job, 3) == (plain.default_cfg["mean"], plain.default_cfg["std"])
     other = TASK.build_model(job, 9, 1)  # of which the head is new, and the first layer sees one channel
@@ -114,7 +114,7 @@ def test_fixed_size_model_takes_the_jobs_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "words"),
+    ("fields", "field", "message"),
     [
         ({"model": "timm:convnextv2_ato"}, "model", "Did you mean “convnextv2_atto”"),
         ({"model": "timm:test_vit", "image_size": 65}, "image_size", "Set 64, or leave it empty"),
@@ -122,18 +122,18 @@ def test_fixed_size_model_takes_the_jobs_size() -> None:
         ({"model": "timm:botnet50ts_256", "pretrained": True}, "pretrained", "no pretrained weights"),
     ],
 )
-def test_unbuildable_model_is_a_field_problem(fields: dict[str, object], field: str, words: str) -> None:
+def test_unbuildable_model_is_a_field_problem(fields: dict[str, object], field: str, message: str) -> None:
     with pytest.raises(TaskError) as error:
         TASK.build_model(Job.from_fields(**fields), 3, 3)  # type: ignore[arg-type]
     assert error.value.field == field
-    assert words in str(error.value)
+    assert message in str(error.value)
 
 
 def test_unlisted_timm_model_is_accepted(tmp_path: Path) -> None:
-    def told(**fields: object) -> list[str]:
+    def fields_with_problems(**fields: object) -> list[str]:
         job = Job.from_fields(dataset=str(tmp_path), **fields)  # type: ignore[arg-type]
         return [problem.field for problem in problems(job, load_catalogue())]
 
-    assert told(model="timm:test_resnet") == []
-    assert told(model="timm:test_resnet", pretrained=True) == ["pretrained"]
-    assert told(model="timm:test_resnet", task="segmentation") == ["model"]
+    assert fields_with_problems(model="timm:test_resnet") == []
+    assert fields_with_problems(model="timm:test_resnet", pretrained=True) == ["pretrained"]
+    assert fields_with_problems(model="timm:test_resnet", task="segmentation") == ["model"]

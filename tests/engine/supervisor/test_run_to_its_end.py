@@ -163,7 +163,7 @@ def test_failed_worker_fails_the_run_with_a_cause(start: Start, behaviour: str, 
     assert logged[-1].cause == failed[0].cause
 
 
-def test_lingering_worker_is_killed(start: Start) -> None:
+def test_worker_that_does_not_exit_is_killed(start: Start) -> None:
     supervised = start("linger", 2, "quick")
     logged = supervised.wait()
     assert supervised.run.state() == "completed"

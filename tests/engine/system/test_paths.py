@@ -84,8 +84,8 @@ def fill(disk: Path) -> None:
             raise OSError(error.errno, error.strerror, str(file)) from None
 
 
-@pytest.mark.parametrize(("options", "word"), [("nr_inodes=3", "inodes"), ("size=64k", "full")])
-def test_full_disk_cause_tells_space_from_inodes(tmp_path: Path, options: str, word: str) -> None:
+@pytest.mark.parametrize(("options", "reason"), [("nr_inodes=3", "inodes"), ("size=64k", "full")])
+def test_full_disk_cause_distinguishes_space_and_inodes(tmp_path: Path, options: str, reason: str) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount("-t", "tmpfs", "-o", options, "footplate-test", str(disk))
@@ -95,7 +95,7 @@ def test_full_disk_cause_tells_space_from_inodes(tmp_path: Path, options: str, w
         cause = full_disk_cause(raised.value)
     finally:
         unmount(disk)
-    assert word in cause
+    assert reason in cause
     assert str(disk) in cause
 
 

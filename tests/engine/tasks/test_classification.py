@@ -53,17 +53,17 @@ def test_class_metrics_match_their_definitions(classes: int) -> None:
     targets[targets == 2] = 0
     outputs[:, 2] = -9.0  # a class that neither occurs nor is found
     measures = TASK.objective(Job(), dataset_info(classes)).metric()
-    for some, wanted in zip(outputs.split(7), targets.split(7), strict=True):
-        measures.update(some, wanted)
+    for some, truth in zip(outputs.split(7), targets.split(7), strict=True):
+        measures.update(some, truth)
     found, true = outputs.argmax(1).numpy(), targets.numpy()
-    told, confusion = measures.per_class(), measures.confusion()
+    values, confusion = measures.per_class(), measures.confusion()
     for number in range(classes):
         right = np.sum((found == number) & (true == number))
         of = {"Precision": (right, np.sum(found == number)), "Recall": (right, np.sum(true == number))}
         of["F1"] = (2 * right, np.sum(found == number) + np.sum(true == number))
-        for title, (part, whole) in of.items():
-            assert told[title][number] == (pytest.approx(part / whole) if whole else None)
-    assert told["F1"][2] is None
+        for title, (numerator, denominator) in of.items():
+            assert values[title][number] == (pytest.approx(numerator / denominator) if denominator else None)
+    assert values["F1"][2] is None
     if classes == 70:
         assert confusion == ()
         return

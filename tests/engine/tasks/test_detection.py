@@ -53,9 +53,9 @@ def planes() -> Tensor:
     return made
 
 
-def perfect(true: list[tuple[list[float], int]], most: int = 8, masks: Tensor | None = None) -> Tensor:
+def perfect(true: list[tuple[list[float], int]], slots: int = 8, masks: Tensor | None = None) -> Tensor:
     """Return the output of a perfect detector for one image, [1, most, ...]."""
-    found = torch.zeros(1, most, 6 if masks is None else 6 + 28 * 28)
+    found = torch.zeros(1, slots, 6 if masks is None else 6 + 28 * 28)
     found[..., 4] = -1
     for number, (box, of_class) in enumerate(true):
         found[0, number, :6] = torch.tensor([*box, 0.9 - number / 10, of_class])
@@ -71,7 +71,7 @@ def test_detector_targets_skip_ignored_and_padding() -> None:
     assert second["boxes"].shape == (0, 4)
 
 
-def test_objects_have_boxes_around_their_pixels() -> None:
+def test_objects_have_boxes_of_their_pixels() -> None:
     first, second = instance_targets(planes())
     assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
     assert first["labels"].tolist() == [3, 2]
@@ -100,30 +100,30 @@ def test_detector_returns_losses_then_detections(task: Any) -> None:
     with torch.no_grad():
         found = model.eval()(inputs)
     assert found.shape == (2, 100, 6 if name == "detection" else 6 + 28 * 28)
-    there = found[found[..., 4] >= 0]
-    assert len(there) == 10
-    assert (there[:, 2:4] >= there[:, :2]).all()
-    assert (there[:, 5] < len(CLASSES)).all()
+    detections = found[found[..., 4] >= 0]
+    assert len(detections) == 10
+    assert (detections[:, 2:4] >= detections[:, :2]).all()
+    assert (detections[:, 5] < len(CLASSES)).all()
     assert (found[..., 4][found[..., 4] < 0] == -1).all()
 
 
 def test_detector_state_loads_in_torchvision() -> None:
-    ours = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).eval()
+    footplate_model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).eval()
     plain = torchvision.models.get_model(
         "ssdlite320_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=4,
         image_mean=(0, 0, 0), image_std=(1, 1, 1),
     )  # fmt: skip
-    plain.load_state_dict(ours.state_dict())
+    plain.load_state_dict(footplate_model.state_dict())
     plain.transform.fixed_size = (64, 64)
     inputs = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
-        found, theirs = ours(inputs), plain.eval()(list(inputs))
-    for each, wanted in zip(found, theirs, strict=True):
-        count = len(wanted["boxes"])
+        found, theirs = footplate_model(inputs), plain.eval()(list(inputs))
+    for each, expected in zip(found, theirs, strict=True):
+        count = len(expected["boxes"])
         assert count > 0
-        torch.testing.assert_close(each[:count, :4], wanted["boxes"])
-        torch.testing.assert_close(each[:count, 4], wanted["scores"])
-        assert (each[:count, 5] + 1).tolist() == wanted["labels"].tolist()
+        torch.testing.assert_close(each[:count, :4], expected["boxes"])
+        torch.testing.assert_close(each[:count, 4], expected["scores"])
+        assert (each[:count, 5] + 1).tolist() == expected["labels"].tolist()
         assert (each[count:, 4] == -1).all()
 
 
@@ -165,10 +165,10 @@ def test_pretrained_weights_load_without_the_head(tmp_path: Path) -> None:
     given = job(model=FROZEN, weights_file=str(tmp_path / "weights.pt"), freeze_epochs=100, seed=8)
     after = BOXES.build_model(given, 3, 3)
     old, new = before.state_dict(), after.state_dict()
-    kept = {name for name, tensor in new.items() if torch.equal(tensor, old[name])}
-    assert {name for name in new if name.startswith("backbone.")} <= kept
-    assert "roi_heads.box_head.fc6.weight" in kept
-    assert "roi_heads.box_predictor.cls_score.weight" not in kept
+    unchanged = {name for name, tensor in new.items() if torch.equal(tensor, old[name])}
+    assert {name for name in new if name.startswith("backbone.")} <= unchanged
+    assert "roi_heads.box_head.fc6.weight" in unchanged
+    assert "roi_heads.box_predictor.cls_score.weight" not in unchanged
     assert not [module for module in after.backbone.body.modules() if isinstance(module, nn.BatchNorm2d)]
     trained = {name.split(".")[0] + "." + name.split(".")[1] for name, p in after.named_parameters() if p.requires_grad}
     assert trained == {"backbone.fpn", "rpn.head", "roi_heads.box_head", "roi_heads.box_predictor"}
@@ -263,7 +263,7 @@ def test_older_weight_names_are_converted(name: str, old: dict[str, str]) -> Non
     assert todays_names(older, retinanet="retinanet" in name).keys() == today.keys()
 
 
-OWN = """
+CUSTOM_MODEL = """
 from torchvision.models import get_model
 from torch import nn
 
@@ -274,7 +274,7 @@ def build_model(num_classes):
 
 def test_model_file_may_return_a_detector(tmp_path: Path) -> None:
     def built(made: str) -> nn.Module:
-        text = OWN.format(made=made)
+        text = CUSTOM_MODEL.format(made=made)
         (tmp_path / "own.py").write_text(text)
         trusted = agreed(tmp_path / "own.py")
         return BOXES.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=trusted), 3, 3)
@@ -313,12 +313,12 @@ def test_masks_and_boxes_are_matched_separately() -> None:
     full = torch.ones(2, 28, 28)
     half = full.clone()
     half[1, 14:] = 0
-    for masks, wanted in ((full, 1.0), (half, 0.5)):
+    for masks, expected in ((full, 1.0), (half, 0.5)):
         measures = objective.metric()
         measures.update(perfect(boxes, masks=masks), targets)
-        assert measures.compute()["mask_ap50"] == pytest.approx(wanted)
+        assert measures.compute()["mask_ap50"] == pytest.approx(expected)
         assert measures.compute()["box_map"] == pytest.approx(1)
-        assert measures.per_class()["Mask AP50"] == (None, pytest.approx(2 * wanted - 1), pytest.approx(1))
+        assert measures.per_class()["Mask AP50"] == (None, pytest.approx(2 * expected - 1), pytest.approx(1))
 
 
 def test_detections_in_ignored_objects_do_not_count() -> None:
@@ -328,9 +328,9 @@ def test_detections_in_ignored_objects_do_not_count() -> None:
     measures = objective.metric()
     measures.update(perfect(here, masks=masks), planes()[:1])
     # Small parts of the ignored object with the highest scores: counted as wrong, they would lower the precision.
-    there = perfect([([4.0, 3, 12, 10], 2), ([14.0, 8, 27, 20], 1)], masks=masks)
-    there[0, :2, 4] = 0.99
-    measures.update(there, planes()[1:])
+    detections = perfect([([4.0, 3, 12, 10], 2), ([14.0, 8, 27, 20], 1)], masks=masks)
+    detections[0, :2, 4] = 0.99
+    measures.update(detections, planes()[1:])
     assert measures.compute()["box_map"] == pytest.approx(1)
     assert measures.compute()["mask_ap50"] == pytest.approx(1)
 
@@ -344,8 +344,8 @@ def test_objects_are_drawn_and_summarized() -> None:
     assert [entry.name for entry in objective.legend] == list(CLASSES)
     assert (truth.image[6, 4:30] != 40).any()
     found = perfect([([4.0, 6, 30, 40], 2)])[0]
-    shown = objective.show_prediction(image, found)
-    assert (shown.words, shown.legend) == ("1 ring", (2,))
+    drawing = objective.show_prediction(image, found)
+    assert (drawing.words, drawing.legend) == ("1 ring", (2,))
     found[0, 4] = 0.2
     assert objective.show_prediction(image, found).words == "no detections with a score of 50 %; the best score is 20 %"
     assert objective.show_truth(image, true_boxes()[1]).words == "nothing"
@@ -359,16 +359,16 @@ def test_objects_are_drawn_and_summarized() -> None:
     assert truth.words == "2 thing"
     assert (truth.image[45, 45] != 40).any()
     assert (truth.image[60, 2] == 40).all()
-    shown = objective.show_prediction(image, perfect([([4.0, 6, 30, 40], 0)], masks=torch.ones(1, 28, 28))[0])
-    assert (shown.image[20, 10] != 40).any()
-    assert (shown.image[45, 45] == 40).all()
+    drawing = objective.show_prediction(image, perfect([([4.0, 6, 30, 40], 0)], masks=torch.ones(1, 28, 28))[0])
+    assert (drawing.image[20, 10] != 40).any()
+    assert (drawing.image[45, 45] == 40).all()
 
 
 def test_catalogue_lists_every_detector() -> None:
     known = set(torchvision.models.list_models(module=torchvision.models.detection))
-    ours = {*BOXES.model_names(), *MASKS.model_names()}
-    assert known - ours == {"keypointrcnn_resnet50_fpn"}
-    assert ours - known == pyramid_detectors.KINDS.keys()
+    footplate_model = {*BOXES.model_names(), *MASKS.model_names()}
+    assert known - footplate_model == {"keypointrcnn_resnet50_fpn"}
+    assert footplate_model - known == pyramid_detectors.KINDS.keys()
 
 
 @pytest.mark.long

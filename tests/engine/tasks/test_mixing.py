@@ -25,10 +25,10 @@ def test_mixup_averages_images_and_classes() -> None:
     mixed, shares = Mixing(CLASSES, 0.4, 0.0, RandomStreams(3))(inputs.clone(), targets, 2, 5)
     other = targets.roll(1)
     differing = int((targets != other).nonzero()[0])
-    kept = shares[differing, targets[differing]].item()
-    assert 0 < kept < 1
-    torch.testing.assert_close(mixed, kept * inputs + (1 - kept) * inputs.roll(1, 0))
-    assert shares[differing, other[differing]].item() == pytest.approx(1 - kept)
+    fraction = shares[differing, targets[differing]].item()
+    assert 0 < fraction < 1
+    torch.testing.assert_close(mixed, fraction * inputs + (1 - fraction) * inputs.roll(1, 0))
+    assert shares[differing, other[differing]].item() == pytest.approx(1 - fraction)
     torch.testing.assert_close(shares.sum(1), torch.ones(6))
 
 
@@ -40,8 +40,8 @@ def test_cutmix_weights_classes_by_pixels() -> None:
     share = pasted[0].float().mean()
     assert 0 < share < 1
     differing = targets != targets.roll(1)
-    kept = shares.gather(1, targets[:, None])[differing, 0]
-    torch.testing.assert_close(kept, (1 - share).expand_as(kept))
+    fraction = shares.gather(1, targets[:, None])[differing, 0]
+    torch.testing.assert_close(fraction, (1 - share).expand_as(fraction))
 
 
 def test_draws_depend_on_seed_epoch_and_position() -> None:

@@ -23,13 +23,13 @@ def test_ap_by_size_matches_pycocotools(seed: int) -> None:
         true = np.column_stack([image["true"], image["true_classes"], image["ignored"]])
         metric.update(torch.from_numpy(found)[None], torch.from_numpy(true)[None])
     found_any = False
-    for size, ours in metric.by_size().items():
+    for size, value in metric.by_size().items():
         theirs = precisions(given, "bbox", size=size, scale=SCALE)
-        assert np.nan_to_num(ours, nan=-1.0) == pytest.approx(theirs, abs=1e-9)
+        assert np.nan_to_num(value, nan=-1.0) == pytest.approx(theirs, abs=1e-9)
         found_any |= bool((theirs > 0).any())
-        there = theirs[theirs[:, 0] >= 0]
-        if len(there):
-            assert metric.compute()[f"ap_{size}"] == pytest.approx(there.mean(), abs=1e-9)
+        known = theirs[theirs[:, 0] >= 0]
+        if len(known):
+            assert metric.compute()[f"ap_{size}"] == pytest.approx(known.mean(), abs=1e-9)
     assert found_any
     assert list(metric.by_size()) == list(SIZES)
 
@@ -50,11 +50,11 @@ def errors(
     boxes = np.array([each[0] for each in found])
     classes, scores = np.array([each[1] for each in found]), np.array([each[2] for each in found])
     ignored = np.zeros(3, bool)
-    judged = find_errors(classes, scores, TRUE_CLASSES, ignored, box_overlaps(boxes, TRUE, ignored))
+    errors_found = find_errors(classes, scores, TRUE_CLASSES, ignored, box_overlaps(boxes, TRUE, ignored))
     counts: Floats = np.array([2.0, 1.0])
-    missed = np.bincount(judged.missed, minlength=2).astype(float)
-    kinds = ["right" if number < 0 else KINDS[int(number)] for number in judged.rows[:, 3]]
-    return costs(judged.rows, counts, missed), kinds
+    missed = np.bincount(errors_found.missed, minlength=2).astype(float)
+    kinds = ["right" if number < 0 else KINDS[int(number)] for number in errors_found.rows[:, 3]]
+    return costs(errors_found.rows, counts, missed), kinds
 
 
 @pytest.mark.parametrize(

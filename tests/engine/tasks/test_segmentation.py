@@ -68,8 +68,8 @@ def test_class_metrics_match_their_definitions() -> None:
     measures = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES)).metric()
     outputs, targets = sample(7)
     outputs[:, 3] = -9.0  # neither occurs nor is found
-    for some, wanted in zip(outputs.split(2), targets.split(2), strict=True):
-        measures.update(some, wanted)
+    for some, truth in zip(outputs.split(2), targets.split(2), strict=True):
+        measures.update(some, truth)
     found, true = outputs.argmax(1).numpy().ravel(), targets.numpy().ravel()
     found, true = found[true != NO_CLASS], true[true != NO_CLASS]
     told = measures.per_class()
@@ -153,17 +153,17 @@ def test_focal_loss_matches_the_paper() -> None:
 @pytest.mark.parametrize(("model", "channels"), [("unet", 3), ("unet", 1), ("lraspp_mobilenet_v3_large", 3)])
 def test_weights_load_in_the_plain_library(model: str, channels: int) -> None:
     job = Job.from_fields(task="segmentation", model=model, encoder="resnet18", image_size=64)
-    ours = TASK.build_model(job, CLASSES, channels).eval()
+    network = TASK.build_model(job, CLASSES, channels).eval()
     if model == "unet":
         plain = smp.Unet("resnet18", encoder_weights=None, in_channels=channels, classes=CLASSES)
     else:
         plain = torchvision.models.get_model(model, weights=None, weights_backbone=None, num_classes=CLASSES)
-    plain.load_state_dict(ours.state_dict())
+    plain.load_state_dict(network.state_dict())
     plain.eval()
     inputs = torch.rand(2, channels, 64, 64)
     with torch.no_grad():
         theirs = plain(inputs)
-        torch.testing.assert_close(ours(inputs), theirs["out"] if isinstance(theirs, dict) else theirs)
+        torch.testing.assert_close(network(inputs), theirs["out"] if isinstance(theirs, dict) else theirs)
 
 
 def a_file(path: Path, state: dict[str, Tensor]) -> str:
@@ -172,15 +172,15 @@ def a_file(path: Path, state: dict[str, Tensor]) -> str:
 
 
 def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
-    whole = timm.create_model("tf_efficientnet_lite0").eval()
-    file = a_file(tmp_path / "lite0.safetensors", whole.state_dict())
+    classifier = timm.create_model("tf_efficientnet_lite0").eval()
+    file = a_file(tmp_path / "lite0.safetensors", classifier.state_dict())
     fields = {"task": "segmentation", "model": "unet", "image_size": 64}
     job = Job.from_fields(**fields, encoder="tu-tf_efficientnet_lite0", weights_file=file)  # type: ignore[arg-type]
     inputs = torch.rand(1, 3, 64, 64)
     encoder = TASK.build_model(job, CLASSES, 3).get_submodule("encoder").eval()
-    torch.testing.assert_close(encoder(inputs)[-1], features(inputs, whole))
+    torch.testing.assert_close(encoder(inputs)[-1], features(inputs, classifier))
     grey = TASK.build_model(job, CLASSES, 1).get_submodule("encoder").eval()
-    told = features(inputs[:, :1].expand(1, 3, 64, 64), whole)
+    told = features(inputs[:, :1].expand(1, 3, 64, 64), classifier)
     torch.testing.assert_close(grey(inputs[:, :1])[-1], told, rtol=1e-4, atol=1e-4)
     assert TASK.normalisation(job, 3) == ((0.5,) * 3, (0.5,) * 3)  # as its weights were trained
     other = Job.from_fields(**fields, encoder="tu-mobilenetv3_small_050", weights_file=file)  # type: ignore[arg-type]
@@ -189,9 +189,9 @@ def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
     assert error.value.field == "weights_file"
 
 
-def features(inputs: Tensor, whole: torch.nn.Module) -> Tensor:
+def features(inputs: Tensor, classifier: torch.nn.Module) -> Tensor:
     """Return the encoder features of the last stage that a decoder uses."""
-    outputs: Tensor = whole.forward_intermediates(inputs, intermediates_only=True)[-1]
+    outputs: Tensor = classifier.forward_intermediates(inputs, intermediates_only=True)[-1]
     return outputs
 
 
@@ -206,8 +206,8 @@ def test_encoder_starts_pretrained(encoder: str) -> None:
     given = timm.create_model("resnet18") if encoder.startswith("tu-") else get_encoder(encoder)
     weights.cached_path(known).parent.mkdir(parents=True)
     save_file(given.state_dict(), weights.cached_path(known))
-    ours = TASK.build_model(job, CLASSES, 3).get_submodule("encoder")
-    first = next(iter(ours.parameters()))
+    network = TASK.build_model(job, CLASSES, 3).get_submodule("encoder")
+    first = next(iter(network.parameters()))
     assert torch.equal(first, next(iter(given.parameters())))
     assert TASK.build_model(job, CLASSES, 1)(torch.rand(2, 1, 64, 64)).shape == (2, CLASSES, 64, 64)
 

@@ -68,10 +68,10 @@ def _run(tree: Path, script: str, *arguments: str) -> str:
     return done.stdout
 
 
-def _mentions(tree: Path, words: list[str]) -> list[str]:
+def _mentions(tree: Path, names: list[str]) -> list[str]:
     """Return the source files in `tree` that contain one of the words."""
     files = [path for package in ("engine", "gui") for path in (tree / package).rglob("*.py")]
-    return [str(path.relative_to(tree)) for path in files if any(word in path.read_text() for word in words)]
+    return [str(path.relative_to(tree)) for path in files if any(name in path.read_text() for name in names)]
 
 
 @pytest.mark.parametrize(

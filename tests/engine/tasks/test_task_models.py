@@ -33,7 +33,7 @@ def build(given: Job, channels: int = 3) -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("task", "fields", "field", "words"),
+    ("task", "fields", "field", "message"),
     [
         (EDGES, {"model": "hedd"}, "model", "Did you mean “hed”"),
         (EDGES, {"model": "hed", "image_size": 16}, "image_size", "Set 32 or more"),
@@ -57,11 +57,11 @@ def build(given: Job, channels: int = 3) -> nn.Module:
         (POINTS, {"model": "pointcnn_1"}, "model", "Did you mean “pointcnn_x1”"),
     ],
 )  # fmt: skip
-def test_unbuildable_model_is_a_field_problem(task: str, fields: dict[str, Any], field: str, words: str) -> None:
+def test_unbuildable_model_is_a_field_problem(task: str, fields: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(TaskError) as error:
         build(job(task, **fields))
     assert error.value.field == field
-    assert words in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_normalisation_follows_the_encoder_of_models_that_have_one(task: str, mo
 
 
 @pytest.mark.parametrize(
-    ("task", "valid", "invalid", "words"),
+    ("task", "valid", "invalid", "message"),
     [
         (EDGES, "Conv2d(3, n, 3, padding=1)", "Conv2d(3, n, 3)", r"expected a tensor of \[2, 1, 64, 64\]"),
         (ROADS, "Conv2d(3, n, 3, padding=1)", "Conv2d(3, n, 3)", "2 scores for background and line and 37 for the"),
@@ -116,15 +116,15 @@ def test_normalisation_follows_the_encoder_of_models_that_have_one(task: str, mo
         (POINTS, "Conv1d(3, n, 1)", "Conv1d(3, n, 3)", r"returns a tensor of \[2, 3, 62\]; expected \[2, 3, 64\]"),
     ],
 )  # fmt: skip
-def test_model_file_is_validated_and_learns(tmp_path: Path, task: str, valid: str, invalid: str, words: str) -> None:
+def test_model_file_is_validated_and_learns(tmp_path: Path, task: str, valid: str, invalid: str, message: str) -> None:
     def given(layer: str) -> Job:
         path = tmp_path / "own.py"
         path.write_text(f"from torch import nn\n\ndef build_model(n):\n    return nn.{layer}\n")
         return job(task, model=str(path), model_file_sha256=agreed(path))
 
-    own, channels = given(valid), 1 if task == MASKS else 3
-    objective = TASKS[task].objective(own, dataset_info(3))
-    inputs = torch.rand(2, *TASKS[task].example_shape(own, channels))
-    assert objective.loss(build(own, channels)(inputs), objective.blank_targets(inputs)).shape == (2,)
-    with pytest.raises(TaskError, match=words):
+    valid_job, channels = given(valid), 1 if task == MASKS else 3
+    objective = TASKS[task].objective(valid_job, dataset_info(3))
+    inputs = torch.rand(2, *TASKS[task].example_shape(valid_job, channels))
+    assert objective.loss(build(valid_job, channels)(inputs), objective.blank_targets(inputs)).shape == (2,)
+    with pytest.raises(TaskError, match=message):
         build(given(invalid), channels)

@@ -34,7 +34,7 @@ def job(folders: dict[str, Path], cpus: int = 1, *, model: str = "tiny_rtdetrv2"
 
 
 @pytest.fixture
-def begin(start: Start) -> Start:
+def start_tiny(start: Start) -> Start:
     return partial(start, every_step=True, prepare=INSTALL)
 
 
@@ -52,16 +52,16 @@ def losses(group: WorkerGroup) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("name", some(list(ALL), ["tiny_dfine", "tiny_eomt_pixels"]))
-def test_resumed_run_has_the_same_bits(begin: Start, discs: dict[str, Path], name: str) -> None:
+def test_resumed_run_has_the_same_bits(start_tiny: Start, discs: dict[str, Path], name: str) -> None:
     fields = {"model": name, "ema_decay": 0.9, "schedule": "none"}
-    whole = begin(job(discs, **fields, epochs=2)).completed(170)
-    first = begin(job(discs, **fields)).completed(170)
+    uninterrupted = start_tiny(job(discs, **fields, epochs=2)).completed(170)
+    first = start_tiny(job(discs, **fields)).completed(170)
     last = str(first.folder / "checkpoints/last.pt")
-    second = begin(job(discs, **fields, epochs=2, resume_from=last)).completed(170)
-    assert losses(first) + losses(second) == losses(whole)
-    expected, state = whole.checkpoint("best.pt"), second.checkpoint("best.pt")
+    second = start_tiny(job(discs, **fields, epochs=2, resume_from=last)).completed(170)
+    assert losses(first) + losses(second) == losses(uninterrupted)
+    expected, state = uninterrupted.checkpoint("best.pt"), second.checkpoint("best.pt")
     assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
-    assert second.of(Validation)[-1].measures == whole.of(Validation)[-1].measures
+    assert second.of(Validation)[-1].measures == uninterrupted.of(Validation)[-1].measures
 
 
 PARTS = {
@@ -73,8 +73,8 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", some(list(PARTS), ["tiny_dfine"]))
-def test_every_part_of_the_loss_is_reported(begin: Start, discs: dict[str, Path], name: str) -> None:
-    group = begin(job(discs, model=name)).completed(170)
+def test_every_part_of_the_loss_is_reported(start_tiny: Start, discs: dict[str, Path], name: str) -> None:
+    group = start_tiny(job(discs, model=name)).completed(170)
     for step in group.of(StepMetrics):
         assert list(step.losses) == PARTS[name]
         assert sum(step.losses.values()) == pytest.approx(step.loss, rel=1e-5)
@@ -105,15 +105,15 @@ WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("way", some(list(WAYS), ["accumulation", "instances"]))
-def test_training_is_that_of_a_single_device(begin: Start, discs: dict[str, Path], way: str) -> None:
+def test_training_is_that_of_a_single_device(start_tiny: Start, discs: dict[str, Path], way: str) -> None:
     """Compare the losses, which are means over the boxes of all ranks; each rank has a different number of boxes."""
     name, cpus, changed = WAYS[way]
     fields = STILL | {"model": name}
     together = {"batch_size": changed.get("batch_size", 4)}
-    single = begin(job(discs, **fields, **together)).completed(170)
-    divided = begin(job(discs, cpus, **fields | changed)).completed(170)
+    single = start_tiny(job(discs, **fields, **together)).completed(170)
+    divided = start_tiny(job(discs, cpus, **fields | changed)).completed(170)
     for mine, expected in zip(losses(divided), losses(single), strict=True):
         assert mine == pytest.approx(expected, rel=1e-5, abs=1e-5)
-    state, wanted = divided.checkpoint("best.pt"), single.checkpoint("best.pt")
-    for key, tensor in wanted.items():
+    state, expected = divided.checkpoint("best.pt"), single.checkpoint("best.pt")
+    for key, tensor in expected.items():
         torch.testing.assert_close(state[key], tensor, rtol=1e-5, atol=1e-5)

@@ -71,7 +71,7 @@ ENGINE = Path(trainer.__file__).parents[1]
         (Path("/home/user/model.py"), "forward", "working", "working"),
     ],
 )
-def test_inspect_stack_tells_waiting_from_working(
+def test_inspect_stack_distinguishes_waiting_and_working(
     monkeypatch: pytest.MonkeyPatch, file: Path, function: str, on_cpu: str, on_gpu: str
 ) -> None:
     for is_gpu, state in ((False, on_cpu), (True, on_gpu)):

@@ -57,8 +57,8 @@ TABLE = (
 
 @pytest.mark.parametrize(("high", "equal"), [(789.0, 1), (790.0, 2)])
 def test_overlapping_intervals_are_equally_fast(high: float, equal: int) -> None:
-    rival = a_candidate("single", 500.0, high=high)
-    answer = an_answer(table=(TABLE[0], rival, TABLE[2]))
+    other = a_candidate("single", 500.0, high=high)
+    answer = an_answer(table=(TABLE[0], other, TABLE[2]))
     assert len(answer.equally_fast) == equal
     assert ("equally fast" in " ".join(how(answer))) == (equal > 1)
 

@@ -57,7 +57,7 @@ def _menu(window: MainWindow) -> list:
     return window.commands.menus.datasets.actions()
 
 
-def test_run_folder_anywhere_is_shown(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
+def test_run_folder_in_any_location_opens(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
     elsewhere = a_run(8, name="night shift").path.rename(tmp_path / "from another disk")
     window = open_window()
     files = window.commands.files

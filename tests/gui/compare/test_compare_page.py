@@ -80,7 +80,7 @@ def test_ninth_run_is_dashed(show: Callable[..., ComparePage]) -> None:
     assert len({page.curves.plots["loss"]._lines[str(n)].style.color() for n in range(1, 9)}) == 8
 
 
-def test_curve_controls_apply_to_runs_shown_later(show: Callable[..., ComparePage]) -> None:
+def test_curve_controls_apply_to_later_runs(show: Callable[..., ComparePage]) -> None:
     page = show(run_of(40), run_of(40))
     page.controls.smoothing.setValue(90)
     page.legend.boxes[0].setChecked(False)

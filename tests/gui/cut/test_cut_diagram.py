@@ -68,7 +68,7 @@ def test_home_requests_automatic_cut(view: CutView, qtbot: QtBot) -> None:
         qtbot.keyClick(view.diagram.handles[1], Qt.Key.Key_Home)
 
 
-def test_handle_follows_mouse_to_nearest_split_point(view: CutView, qtbot: QtBot) -> None:
+def test_handle_snaps_to_split_point_at_mouse(view: CutView, qtbot: QtBot) -> None:
     diagram, handle = view.diagram, view.diagram.handles[0]
     spot = next(spot for spot in lay_out(current_cut(view)).spots if spot.split_point == "stem")
     target = QPoint(round(diagram.stage_rect(0).left() + spot.position * (diagram.width() - 20)) + 3, 8)

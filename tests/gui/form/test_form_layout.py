@@ -19,7 +19,7 @@ def find(form: JobForm, qtbot: QtBot, text: str) -> SettingFilter:
     return form.body.filter
 
 
-def shown_rows(form: JobForm) -> list[str]:
+def visible_rows(form: JobForm) -> list[str]:
     return [name for names in SECTIONS.values() for name in names if form.rows[name].isVisible()]
 
 
@@ -58,12 +58,12 @@ def test_wide_form_has_two_columns(form: JobForm, width: int, has_two_columns: b
 def test_filter_finds_by_label_name_and_help(form: JobForm, qtbot: QtBot) -> None:
     found = find(form, qtbot, "gradient").matches()
     assert found[:2] == ["accumulation", "clip_norm"]  # by label
-    assert "cpu_offload" not in shown_rows(form)  # has no effect
-    assert set(shown_rows(form)) <= set(found)
+    assert "cpu_offload" not in visible_rows(form)  # has no effect
+    assert set(visible_rows(form)) <= set(found)
     form.body.filter.box.setText("ema_decay")
-    assert shown_rows(form) == ["ema_decay"]
+    assert visible_rows(form) == ["ema_decay"]
     form.body.filter.box.setText("torch.compile")
-    assert shown_rows(form) == ["compile"]
+    assert visible_rows(form) == ["compile"]
 
 
 def test_filter_is_cleared_by_escape_and_restores_sections(form: JobForm, qtbot: QtBot) -> None:
@@ -77,7 +77,7 @@ def test_filter_is_cleared_by_escape_and_restores_sections(form: JobForm, qtbot:
     assert all(section.isVisible() for section in form.sections)
 
 
-def test_filter_enter_moves_to_the_pointed_field(form: JobForm, qtbot: QtBot) -> None:
+def test_filter_return_key_focuses_the_match(form: JobForm, qtbot: QtBot) -> None:
     found = find(form, qtbot, "warm-up")
     for key in (Qt.Key.Key_Down, Qt.Key.Key_Down):
         qtbot.keyClick(found.box, key)

@@ -59,13 +59,13 @@ def test_time_axis_tick_count(qapp: QApplication, size: float, length: float) ->
     assert labels[0] != labels[1]
 
 
-def test_count_axis_has_whole_numbers(qapp: QApplication) -> None:
+def test_count_axis_has_integer_labels(qapp: QApplication) -> None:
     axis = BottomAxis(ViewBox(), PlotGroup("count"))
     assert axis.spacing(0.0, 3.0, 700.0) == (1.0, 0.0)
     assert axis.labels([12_000.0], 1000.0) == ["12,000"]
 
 
-def test_clock_axis_has_whole_minutes(qapp: QApplication) -> None:
+def test_clock_axis_has_minute_labels(qapp: QApplication) -> None:
     group = PlotGroup("clock", span=600)
     group.origin = 1_700_000_015.0
     axis = BottomAxis(ViewBox(), group)

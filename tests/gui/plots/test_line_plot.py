@@ -39,7 +39,7 @@ class PlotOnScreen:
         self.plot.redraw()
 
     @property
-    def seen(self) -> tuple[float, float]:
+    def visible_range(self) -> tuple[float, float]:
         return self.plot.horizontal_range
 
     @property
@@ -55,7 +55,7 @@ def screen(styled: QApplication, qtbot: QtBot) -> PlotOnScreen:
 def test_plot_follows_newest_data(screen: PlotOnScreen) -> None:
     for count in (10, 50, 1000, 100_000):
         screen.data(count)
-        low, high = screen.seen
+        low, high = screen.visible_range
         assert low == pytest.approx(0)
         assert count - 1 <= high < 1.2 * count
 
@@ -63,14 +63,14 @@ def test_plot_follows_newest_data(screen: PlotOnScreen) -> None:
 def test_plot_zoom_stays_until_home(screen: PlotOnScreen) -> None:
     screen.data(1000)
     screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Plus)
-    zoomed = screen.seen
+    zoomed = screen.visible_range
     assert zoomed[1] - zoomed[0] < 800
     assert not screen.group.following
     screen.data(5000)
-    assert screen.seen == pytest.approx(zoomed)
+    assert screen.visible_range == pytest.approx(zoomed)
     screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Home)
     assert screen.group.following
-    assert screen.seen[1] >= 4999
+    assert screen.visible_range[1] >= 4999
 
 
 def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
@@ -88,7 +88,7 @@ def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
 
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
-def test_plot_wheel_zooms_around_pointer(screen: PlotOnScreen, height: float) -> None:
+def test_plot_wheel_zooms_at_pointer(screen: PlotOnScreen, height: float) -> None:
     """Turn the wheel in the middle of the plot, and over the axis below it."""
     screen.data(1000)
     viewport = screen.plot._view.viewport()
@@ -96,13 +96,13 @@ def test_plot_wheel_zooms_around_pointer(screen: PlotOnScreen, height: float) ->
     box = screen.plot._view.box
     before = box.pixel_to_x(box.mapFromScene(place).x())
     scroll(viewport, place, 4)
-    low, high = screen.seen
+    low, high = screen.visible_range
     assert high - low < 900
     assert box.pixel_to_x(box.mapFromScene(place).x()) == pytest.approx(before, rel=0.01)
     assert screen.group.range == pytest.approx((low, high))
     screen.qtbot.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=place.toPoint())
     assert screen.group.following
-    assert screen.seen[0] == pytest.approx(0)
+    assert screen.visible_range[0] == pytest.approx(0)
 
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
@@ -132,7 +132,7 @@ def test_plot_drag_pans(screen: PlotOnScreen, button: Qt.MouseButton, height: fl
     low, high = screen.group.range
     assert high - low == pytest.approx(200)
     assert low > 410
-    assert screen.seen == pytest.approx((low, high))
+    assert screen.visible_range == pytest.approx((low, high))
 
 
 def test_plot_crosshair_follows_pointer(screen: PlotOnScreen) -> None:
@@ -154,11 +154,11 @@ def test_plot_zoom_stays_on_data(screen: PlotOnScreen) -> None:
     screen.data(100)
     for _ in range(40):
         screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Minus)
-    low, high = screen.seen
+    low, high = screen.visible_range
     assert high - low <= 2 * 99 + 1
     for _ in range(100):
         screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
-    low, high = screen.seen
+    low, high = screen.visible_range
     assert low < 99
 
 
@@ -167,7 +167,7 @@ def test_plot_group_shares_range(show_widget: ShowWidget, qtbot: QtBot) -> None:
     second = show_widget(LinePlot("Accuracy", first.group))
     first.data(1000)
     qtbot.keyClick(first.plot, Qt.Key.Key_Plus)
-    assert second.horizontal_range == pytest.approx(first.seen)
+    assert second.horizontal_range == pytest.approx(first.visible_range)
 
 
 def test_plot_crosshair_by_keyboard(screen: PlotOnScreen) -> None:
@@ -240,7 +240,7 @@ def test_plot_describes_latest_values(styled: QApplication, qtbot: QtBot) -> Non
     qtbot.waitUntil(lambda: screen.plot.accessibleDescription() == "Latest: training 93.4 %")
 
 
-def test_plot_hidden_draws_when_shown(screen: PlotOnScreen) -> None:
+def test_plot_hidden_draws_when_visible(screen: PlotOnScreen) -> None:
     screen.plot.hide()
     screen.data(500)
     line = screen.plot._lines["train"]

@@ -24,10 +24,10 @@ def iou(epoch: int) -> tuple[float | None, ...]:
     return (0.1 * epoch, 0.2 * epoch, None)
 
 
-def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
+def details_of(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
     """Return the events with class metrics and predictions that belong to a validation."""
     epoch, step, time = validation.epoch, validation.step, validation.time
-    shown = tuple(
+    predicted = tuple(
         PredictedSample(
             name=f"val/{index}.png",
             truth_png=f"predictions/truth/{index:03}.png",
@@ -42,7 +42,7 @@ def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures
         ClassMeasures(
             time=time, epoch=epoch, step=step, measures={"IoU": iou(epoch), "F1": iou(epoch)}, confusion=CONFUSION
         ),
-        Predicted(time=time, epoch=epoch, step=step, samples=shown, legend=LEGEND),
+        Predicted(time=time, epoch=epoch, step=step, samples=predicted, legend=LEGEND),
     )
 
 
@@ -55,12 +55,12 @@ def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: boo
             yield structs.replace(event, accuracy=None)
         elif isinstance(event, Validation):
             yield event if measures else structs.replace(event, measures={"loss": event.measures["loss"]})
-            yield from looks(event)
+            yield from details_of(event)
         else:
             yield event
 
 
-def a_looked_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
+def a_predicted_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
     """Create the run and its images of 8 x 6 pixels: ground truth in green, predictions in red."""
     chosen = job(**changes)
     run = create_run(chosen)

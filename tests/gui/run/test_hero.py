@@ -25,7 +25,7 @@ from gui.run.page import RunPage
 from gui.run.use import view as use_view
 from gui.sources.run_data import RunData
 from gui.sources.run_status import RunStatus, StatusLabel
-from tests.gui.run.evaluated_run import a_looked_run
+from tests.gui.run.evaluated_run import a_predicted_run
 from tests.gui.sources.written_runs import a_run, append, job, supervise_here
 from tests.support.drops import drop_files
 from tests.support.widgets import ShowWidget
@@ -80,7 +80,7 @@ def test_best_metric_follows_its_direction() -> None:
 
 
 def test_result_card_names_the_worst_class(show: Open) -> None:
-    page = show(a_looked_run())
+    page = show(a_predicted_run())
     assert page.result.isVisible()
     assert "worst class: ash (F1 " in page.result.heading.text()
     assert worst_class(RunData()) == ""
@@ -99,7 +99,7 @@ def test_result_card_leads_to_the_next_steps(show: Open, qtbot: QtBot, monkeypat
     qtbot.waitUntil(lambda: len(orders) == 1)  # without an evaluation, one is started
 
 
-def test_card_of_failed_run_tells_the_cause_once(show: Open) -> None:
+def test_card_of_failed_run_contains_the_cause_once(show: Open) -> None:
     page = show(a_run(12, "failed", cause="Out of memory on NVIDIA H200 at step 12"))
     assert page.header.hero.state.text() == "✖ Failed"
     assert page.result.cause.text() == "Failed: Out of memory on NVIDIA H200 at step 12"

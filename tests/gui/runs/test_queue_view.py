@@ -181,7 +181,7 @@ def test_queue_holds_and_releases_run(full: RunsPage, qtbot: QtBot) -> None:
     assert not any(ticket.held for ticket in waiting())
 
 
-def test_queue_opens_run_on_enter(full: RunsPage, three: list[RunFolder], qtbot: QtBot) -> None:
+def test_queue_return_key_opens_run(full: RunsPage, three: list[RunFolder], qtbot: QtBot) -> None:
     choose(full, 1)
     with qtbot.waitSignal(full.run_chosen) as chosen:
         qtbot.keyClick(full.queue.table, Qt.Key.Key_Return)

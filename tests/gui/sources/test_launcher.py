@@ -115,7 +115,7 @@ def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert resolved(Job()).checkpoints.resume_from == ""
 
 
-@pytest.mark.usefixtures("warm_parent")
+@pytest.mark.usefixtures("preloader")
 @pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
 def test_killed_preloaders_pending_run_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[RunFolder] = []

@@ -57,7 +57,7 @@ def test_every_view_can_be_rendered(
 
 
 @pytest.mark.long
-def test_nvml_hang_is_shown_and_recovers(
+def test_nvml_hang_is_reported_and_recovers(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     hanging = tmp_path / "hanging"
@@ -78,7 +78,7 @@ def test_nvml_hang_is_shown_and_recovers(
 
 
 @pytest.mark.long
-def test_long_nvml_hang_is_shown_and_recovers(
+def test_long_nvml_hang_is_reported_and_recovers(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     hanging = tmp_path / "hanging"
@@ -109,7 +109,7 @@ def test_long_nvml_hang_is_shown_and_recovers(
     assert pulse.longest_s < LONGEST_STALL_S
 
 
-def test_nvml_crash_and_lost_gpu_are_shown(
+def test_nvml_crash_and_lost_gpu_are_reported(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     crashing, fallen = tmp_path / "crashing", tmp_path / "fallen"

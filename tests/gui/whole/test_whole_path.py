@@ -50,11 +50,11 @@ def points(window: MainWindow) -> int:
     return len(window.workspace.session.data.steps.step)
 
 
-def wait_for_status(window: MainWindow, word: str, qtbot: QtBot) -> None:
-    qtbot.waitUntil(lambda: status(window).startswith(word))
+def wait_for_status(window: MainWindow, state: str, qtbot: QtBot) -> None:
+    qtbot.waitUntil(lambda: status(window).startswith(state))
 
 
-def look_at_its_views(window: MainWindow) -> None:
+def open_views(window: MainWindow) -> None:
     """Open the class metrics and the predictions of the run, and check that they are visible."""
     page = window.workspace.run
     page.header.tabs.setCurrentIndex(CLASSES)
@@ -69,7 +69,7 @@ def look_at_its_views(window: MainWindow) -> None:
         assert page.predictions.prediction_words.text()
 
 
-@pytest.mark.usefixtures("warm_parent")
+@pytest.mark.usefixtures("preloader")
 def test_train_in_a_new_home_trains_the_sample(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     wait_for_status(window, "Idle", qtbot)
@@ -82,7 +82,7 @@ def test_train_in_a_new_home_trains_the_sample(open_window: OpenWindow, qtbot: Q
     wait_for_status(window, "Completed", qtbot)
     assert (run.checkpoints / "best.pt").is_file()
     assert not window.status.stop.isEnabled()
-    look_at_its_views(window)
+    open_views(window)
     window.header.show_page(2)
     table = next(t for t in window.findChildren(QTableView) if t.accessibleName() == "Runs")
     qtbot.waitUntil(lambda: table.model().rowCount() == 1)
@@ -107,8 +107,8 @@ def test_run_continues_without_the_window(open_window: OpenWindow, qtbot: QtBot)
     run = press_train(first, qtbot, epochs=1000)
     qtbot.waitUntil(lambda: points(first) > 0)
     first.close()
-    told = sum(1 for _ in run.events())
-    qtbot.waitUntil(lambda: sum(1 for _ in run.events()) > told)
+    count = sum(1 for _ in run.events())
+    qtbot.waitUntil(lambda: sum(1 for _ in run.events()) > count)
     second = open_window()
     assert second.form.field_value("epochs") == 1000
     wait_for_status(second, "Running", qtbot)
@@ -134,7 +134,7 @@ def test_job_is_started_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> No
     wait_for_status(window, "Completed", qtbot)
     _tab_round(window, visited)
     for name in ("Dataset folder", "Task", "Model", "Strategy", "Batch size", "Learning rate", "CPU", "CPU workers"):
-        assert any(seen.startswith(name) for seen in visited), f"Tab does not reach {name}"
+        assert any(name_visited.startswith(name) for name_visited in visited), f"Tab does not reach {name}"
 
 
 def _tab_to(window: MainWindow, name: str, visited: list[str], qtbot: QtBot) -> None:
@@ -159,7 +159,7 @@ def _tab_round(window: MainWindow, visited: list[str]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("warm_parent")
+@pytest.mark.usefixtures("preloader")
 def test_run_survives_an_early_close(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     window.form.set_field("epochs", 1)
@@ -171,7 +171,7 @@ def test_run_survives_an_early_close(open_window: OpenWindow, qtbot: QtBot) -> N
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("warm_parent")
+@pytest.mark.usefixtures("preloader")
 def test_shortcuts_control_a_run(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     window.form.set_field("epochs", 1000)

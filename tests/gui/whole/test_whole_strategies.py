@@ -28,7 +28,7 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb1p"])
-def test_pipeline_cut_and_schedule_are_shown(open_window: OpenWindow, qtbot: QtBot, schedule: str) -> None:
+def test_pipeline_cut_and_schedule_are_visible(open_window: OpenWindow, qtbot: QtBot, schedule: str) -> None:
     cut = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
     job = sample_job().with_fields(model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **cut)
     view = train(open_window(), job, qtbot)
@@ -39,7 +39,7 @@ def test_pipeline_cut_and_schedule_are_shown(open_window: OpenWindow, qtbot: QtB
     assert not view.ranks.isVisibleTo(view)
 
 
-def test_rank_waits_are_shown_for_ddp(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_rank_waits_are_visible_for_ddp(open_window: OpenWindow, qtbot: QtBot) -> None:
     job = sample_job().with_fields(model="mnist_cnn", epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed")
     window = open_window()
     view = train(window, job, qtbot)

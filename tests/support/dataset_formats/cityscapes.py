@@ -35,14 +35,14 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     for image in truth.images:
         city = f"{image.split}/aachen"
         image.save(root / f"leftImg8bit/{city}/{image.name}_leftImg8bit.png")
-        begin = root / f"{kind}/{city}/{image.name}_{kind}"
-        save_mask(begin.with_name(begin.name + "_labelIds.png"), with_labels(image, ROAD, LABELS))
+        stem = root / f"{kind}/{city}/{image.name}_{kind}"
+        save_mask(stem.with_name(stem.name + "_labelIds.png"), with_labels(image, ROAD, LABELS))
         if variant != "label_ids":
             trained = with_labels(image, ROAD_TRAIN_ID, TRAIN_IDS)
-            save_mask(begin.with_name(begin.name + "_labelTrainIds.png"), trained)
-        save_mask(begin.with_name(begin.name + "_color.png"), np.zeros((image.height, image.width, 3), np.uint8))
+            save_mask(stem.with_name(stem.name + "_labelTrainIds.png"), trained)
+        save_mask(stem.with_name(stem.name + "_color.png"), np.zeros((image.height, image.width, 3), np.uint8))
         numbers = numbered_labels(image, LABELS, 1000, 0)
-        save_mask(begin.with_name(begin.name + "_instanceIds.png"), np.where(numbers, numbers, ROAD).astype(np.uint16))
+        save_mask(stem.with_name(stem.name + "_instanceIds.png"), np.where(numbers, numbers, ROAD).astype(np.uint16))
 
 
 def expect(image: TrueImage, kind: str) -> Any:

@@ -32,6 +32,6 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
             for each in image.objects
         ]
         entries.setdefault(place, []).append({name_key: f"{image.name}.jpg", list_key: objects})
-    for place, made in entries.items():
+    for place, entry in entries.items():
         path = folder / place / "_annotations.createml.json"
-        path.write_text(json.dumps(made), encoding="utf-8-sig" if variant == "bom" else "utf-8")
+        path.write_text(json.dumps(entry), encoding="utf-8-sig" if variant == "bom" else "utf-8")

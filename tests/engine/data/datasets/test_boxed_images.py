@@ -48,8 +48,8 @@ def coloured(image: Tensor, name: str) -> Tensor:
 
     `image` is [3, h, w] in 0..1.
     """
-    wanted = torch.tensor(boxed.COLOURS[name])[:, None, None] / 255
-    return (image - wanted).abs().amax(0) < 0.3
+    color = torch.tensor(boxed.COLOURS[name])[:, None, None] / 255
+    return (image - color).abs().amax(0) < 0.3
 
 
 def extent(where: Tensor) -> list[float]:
@@ -72,10 +72,10 @@ def test_box_targets_are_fractions_of_the_square(tmp_path: Path) -> None:
 def test_crowds_are_not_counted(tmp_path: Path) -> None:
     folder = boxed.coco(tmp_path, SPLITS)
     for path in folder.rglob("*.json"):
-        told = json.loads(path.read_text())
-        for annotation in told["annotations"]:
-            annotation["iscrowd"] = int(annotation is told["annotations"][0])
-        path.write_text(json.dumps(told))
+        annotations = json.loads(path.read_text())
+        for annotation in annotations["annotations"]:
+            annotation["iscrowd"] = int(annotation is annotations["annotations"][0])
+        path.write_text(json.dumps(annotations))
     images = opened(folder)
     assert int((images.targets_of(np.arange(2))[..., 4] != PADDING).sum()) == 3
     assert sum(images.class_counts(2)) == 2
@@ -84,14 +84,14 @@ def test_crowds_are_not_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("augmentation", ["none", "light"])
 def test_boxes_follow_objects_in_crops(tmp_path: Path, augmentation: str) -> None:
     images = opened(boxed.coco(tmp_path, SPLITS))
-    seen: set[float] = set()
+    centers: set[float] = set()
     for inputs, targets in batches(images, epochs=1 if augmentation == "none" else 6, augmentation=augmentation):
         for image, rows in zip(inputs, targets, strict=True):
             for row in rows[rows[:, 4] != PADDING]:
-                around = extent(coloured(image, boxed.CLASSES[int(row[4])]))
-                assert row[:4].tolist() == pytest.approx(around, abs=1.6)
-                seen.add(round(row[0].item(), 2))
-    assert len(seen) == 3 if augmentation == "none" else len(seen) > 6
+                edges = extent(coloured(image, boxed.CLASSES[int(row[4])]))
+                assert row[:4].tolist() == pytest.approx(edges, abs=1.6)
+                centers.add(round(row[0].item(), 2))
+    assert len(centers) == 3 if augmentation == "none" else len(centers) > 6
 
 
 def test_object_planes_follow_their_images(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_batch_targets_do_not_synchronize(tmp_path: Path, augmentation: str) -> 
             placement = Cropped(torch.empty((2, 3), dtype=torch.int64, device="cuda"), SIZE + 8, SIZE)
         elif augmentation == "strong":
             placement = Moved(torch.empty((2, 6), device="cuda"), SIZE, 1)
-        made = images.batch_targets(rows, None, placement, SIZE)
-    assert (made.shape, made.device) == (rows.shape, rows.device)
+        batch = images.batch_targets(rows, None, placement, SIZE)
+    assert (batch.shape, batch.device) == (rows.shape, rows.device)
     assert not host.noted
 
 
@@ -197,6 +197,6 @@ def test_numbered_masks_and_outlines_give_same_planes(tmp_path: Path) -> None:
             numbered(masks / f"masks/{split}/{stem}.png", drawn)
     by_number, by_outline = opened(masks, "instances"), opened(boxed.coco(tmp_path / "coco", SPLITS), "instances")
     for index in range(2):
-        ours, theirs = by_number.load(index, SIZE, 3), by_outline.load(index, SIZE, 3)
-        assert torch.equal(ours[:4], theirs[:4])
-        assert torch.equal(ours[4] == NO_CLASS, theirs[4] == NO_CLASS)
+        first, second = by_number.load(index, SIZE, 3), by_outline.load(index, SIZE, 3)
+        assert torch.equal(first[:4], second[:4])
+        assert torch.equal(first[4] == NO_CLASS, second[4] == NO_CLASS)

@@ -40,7 +40,7 @@ def test_every_format_is_decoded_in_color(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "mode", "colour", "wanted"),
+    ("ending", "mode", "colour", "expected"),
     [
         ("png", "L", 77, 77),
         ("jpg", "L", 77, 77),
@@ -54,11 +54,11 @@ def test_every_format_is_decoded_in_color(tmp_path: Path, ending: str) -> None:
 )
 @pytest.mark.parametrize("channels", [1, 3])
 def test_gray_images_keep_their_level(
-    tmp_path: Path, *, ending: str, mode: str, colour: object, wanted: int, channels: int
+    tmp_path: Path, *, ending: str, mode: str, colour: object, expected: int, channels: int
 ) -> None:
     decoded = opened(image(tmp_path / f"set/a/image.{ending}", colour, mode=mode), 8, channels)
     assert decoded.shape[0] == channels
-    assert torch.allclose(decoded.float(), torch.tensor(float(wanted)), atol=1)
+    assert torch.allclose(decoded.float(), torch.tensor(float(expected)), atol=1)
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_idx_images_round_trip(tmp_path: Path, zipped: bool) -> None:
     assert (len(splits.train), len(splits.val), splits.channels) == (24, 6, 1)
     seen = []
     for split in (splits.train, splits.val):
-        whole = split.mapped_file(28, 1)
-        assert whole is not None
-        stored, rows = whole
+        mapped = split.mapped_file(28, 1)
+        assert mapped is not None
+        stored, rows = mapped
         for index in range(len(split)):
             row = int(split.path(index).rsplit(" ", 1)[1])
             seen.append(row)
@@ -167,9 +167,9 @@ def test_idx_load_many_matches_load(digits: Path) -> None:
 
 
 def test_idx_files_are_mapped(digits: Path) -> None:
-    whole = open_splits(str(digits), val_fraction=0.2, seed=0).train.mapped_file(28, 1)
-    assert whole is not None
-    base = whole[0]
+    mapped = open_splits(str(digits), val_fraction=0.2, seed=0).train.mapped_file(28, 1)
+    assert mapped is not None
+    base = mapped[0]
     while isinstance(base.base, np.ndarray):
         base = base.base
     assert isinstance(base.base, mmap.mmap)
@@ -185,9 +185,9 @@ def test_broken_idx_files_are_named(digits: Path, harm: str) -> None:
         path.write_bytes({"truncated": content[:-1], "longer": content + b"x", "not idx": b"hello"}[harm])
     with pytest.raises(DatasetError) as caught:
         open_splits(str(digits), val_fraction=0.2, seed=0)
-    words = {"truncated": "truncated", "longer": "longer", "not idx": "not an idx file", "counts": "40 labels"}
+    messages = {"truncated": "truncated", "longer": "longer", "not idx": "not an idx file", "counts": "40 labels"}
     assert "train-images-idx3-ubyte" in str(caught.value)
-    assert words[harm] in str(caught.value)
+    assert messages[harm] in str(caught.value)
 
 
 def test_open_splits_raises_all_errors_at_once(tree: Tree) -> None:

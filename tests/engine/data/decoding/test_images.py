@@ -98,8 +98,8 @@ def test_decode_stretched_keeps_all_of_the_upright_image(orientation: int, form:
 
 def test_scaled_jpeg_resembles_full_decode() -> None:
     content = jpeg(scene(1203, 901))
-    scaled, whole = decode(content, 40, 3), by_pillow(content, 40, 3)
-    assert 0 < difference(scaled, whole) < 3
+    scaled, full = decode(content, 40, 3), by_pillow(content, 40, 3)
+    assert 0 < difference(scaled, full) < 3
 
 
 def test_jpeg_with_harmless_damage_is_read() -> None:

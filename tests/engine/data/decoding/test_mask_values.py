@@ -43,7 +43,7 @@ def test_read_values_scales_one_bit_to_black_and_white() -> None:
     ],
     ids=["gray and alpha", "color", "opaque", "transparent", "palette", "16 bits"],
 )
-def test_read_values_tells_the_kind_of_image(
+def test_read_values_returns_the_kind_of_image(
     image: Image.Image, mode: str, values: list[int], transparent: bool
 ) -> None:
     mask = read_values(encoded(image, "png"))
@@ -108,7 +108,7 @@ def test_class_plane_maps_an_odd_palette_by_its_colors() -> None:
         class_plane(foreign, code)
 
 
-def test_class_plane_takes_the_nearest_level() -> None:
+def test_class_plane_uses_the_closest_level() -> None:
     code = MaskCode((0, 255), nearest=True)
     mask = read_values(encoded(striped(0, 3, 100, 200, 255), "png"))
     assert np.unique(class_plane(mask, code)[0], return_counts=True)[0].tolist() == [0, 1]

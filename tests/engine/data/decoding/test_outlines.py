@@ -11,7 +11,7 @@ from pycocotools import mask as reference
 from engine.data.decoding.outlines import Outline, OutlineError, Window, fill, read_outline
 
 
-def whole(window: Window | None, height: int, width: int) -> np.ndarray:
+def full_mask(window: Window | None, height: int, width: int) -> np.ndarray:
     pixels = np.zeros((height, width), bool)
     if window is not None:
         rows, columns = window.pixels.shape
@@ -30,10 +30,10 @@ def test_packed_and_plain_runs_match_coco() -> None:
         pixels = generator.random((height, width)) < generator.random()
         packed = reference.encode(np.asfortranarray(pixels.astype(np.uint8)))
         found = outline({"size": [height, width], "counts": packed["counts"].decode()})
-        assert (whole(found.window(height, width), height, width) == pixels).all()
+        assert (full_mask(found.window(height, width), height, width) == pixels).all()
         assert found.runs is not None
         plain = outline({"size": [height, width], "counts": found.runs.tolist()})
-        assert (whole(plain.window(height, width), height, width) == pixels).all()
+        assert (full_mask(plain.window(height, width), height, width) == pixels).all()
 
 
 def test_long_runs_are_unpacked() -> None:
@@ -45,9 +45,9 @@ def test_long_runs_are_unpacked() -> None:
 def test_polygons_contain_pixel_centers() -> None:
     triangle = np.array([[1.0, 1.0], [9.0, 1.0], [1.0, 9.0]])
     y, x = np.mgrid[:10, :10] + 0.5
-    assert (whole(fill(triangle, 10, 10), 10, 10) == ((x > 1) & (y > 1) & (x + y < 10))).all()
+    assert (full_mask(fill(triangle, 10, 10), 10, 10) == ((x > 1) & (y > 1) & (x + y < 10))).all()
     star = np.array([[5, 0], [8, 10], [0, 4], [10, 4], [2, 10]], np.float64)
-    assert not whole(fill(star, 10, 10), 10, 10)[5, 5], "its middle is out of it by the even-odd rule"
+    assert not full_mask(fill(star, 10, 10), 10, 10)[5, 5], "its middle is out of it by the even-odd rule"
 
 
 def test_polygons_match_coco_except_at_edges() -> None:
@@ -55,11 +55,11 @@ def test_polygons_match_coco_except_at_edges() -> None:
     for _ in range(40):
         angles = np.sort(generator.random(9)) * 2 * np.pi
         points = np.stack([np.cos(angles), np.sin(angles)], 1) * generator.uniform(8, 40, (9, 1)) + 32
-        ours = whole(fill(points, 64, 72), 64, 72)
+        filled = full_mask(fill(points, 64, 72), 64, 72)
         (packed,) = reference.frPyObjects([points.ravel().tolist()], 64, 72)
-        theirs = whole(outline({"size": [64, 72], "counts": packed["counts"].decode()}).window(64, 72), 64, 72)
-        around = np.abs(np.diff(ours.astype(int), axis=0, prepend=0)) + np.abs(np.diff(ours.astype(int), prepend=0))
-        assert (ours ^ theirs).sum() <= around.sum() / 4
+        theirs = full_mask(outline({"size": [64, 72], "counts": packed["counts"].decode()}).window(64, 72), 64, 72)
+        border = np.abs(np.diff(filled.astype(int), axis=0, prepend=0)) + np.abs(np.diff(filled.astype(int), prepend=0))
+        assert (filled ^ theirs).sum() <= border.sum() / 4
 
 
 def test_outline_of_several_polygons_is_their_union() -> None:
@@ -73,7 +73,7 @@ def test_outline_of_several_polygons_is_their_union() -> None:
 def test_outline_between_pixel_centers_is_empty() -> None:
     assert outline([[20, 20, 30, 20, 30, 30]]).window(10, 10) is None
     assert outline([[1.6, 1.6, 2.4, 1.6, 2.4, 2.4]]).window(10, 10) is None
-    assert whole(outline([[-5, -5, 3, -5, 3, 2, -5, 2]]).window(10, 10), 10, 10).sum() == 6
+    assert full_mask(outline([[-5, -5, 3, -5, 3, 2, -5, 2]]).window(10, 10), 10, 10).sum() == 6
 
 
 @pytest.mark.parametrize(

@@ -102,14 +102,14 @@ def test_arcgis_statistics_are_used(tmp_path: Path, dataset: str) -> None:
     files = [save(tmp_path / f"images/{number}.tif", scene(number, 4)) for number in range(2)]
     root = tmp_path / dataset
     root.mkdir(exist_ok=True)
-    told = [{"Min": 0, "Max": 60000, "Mean": 1000.0 * band, "StdDev": 100.0} for band in range(1, 5)]
-    (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": told}))
+    statistics = [{"Min": 0, "Max": 60000, "Mean": 1000.0 * band, "StdDev": 100.0} for band in range(1, 5)]
+    (tmp_path / "esri_model_definition.emd").write_text(json.dumps({"AllTilesStats": statistics}))
     bands = learnt(root, files)
     assert (bands.low[0], bands.high[0], bands.low[3], bands.high[3]) == (700, 1300, 3700, 4300)
     assert bands.mean == pytest.approx([0.5] * 4)
     assert bands.std == pytest.approx([1 / 6] * 4)
     (tmp_path / "esri_model_definition.emd").unlink()
-    state = [{"Min": 0, "Max": 60000, "M1": each["Mean"], "M2": 100.0**2 * 50, "Num": 50} for each in told]
+    state = [{"Min": 0, "Max": 60000, "M1": each["Mean"], "M2": 100.0**2 * 50, "Num": 50} for each in statistics]
     (tmp_path / "esri_accumulated_stats.json").write_text(json.dumps({"BandStatsState": state}))
     assert learnt(root, files) == bands
 

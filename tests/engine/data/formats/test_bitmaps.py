@@ -34,15 +34,15 @@ def encoded(content: bytes) -> str:
 def pixels_of(mask: Mask, left: int, top: int, size: tuple[int, int]) -> Mask:
     """Compute the image-sized mask of an embedded patch from its outline."""
     shape = patch_shape("cat", mask, left, top, size)
-    whole = np.zeros(size, bool)
+    full = np.zeros(size, bool)
     assert shape is not None
     assert shape.outline is not None
     window = read_outline(shape.outline).window(*size)
     assert window is not None
-    whole[window.part] = window.pixels
-    rows, columns = np.nonzero(whole)
+    full[window.part] = window.pixels
+    rows, columns = np.nonzero(full)
     assert shape.box == (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
-    return whole
+    return full
 
 
 @pytest.mark.parametrize(("left", "top"), [(0, 0), (3, 5), (13, 0), (0, 13), (13, 13), (-2, -3), (16, 16)])

@@ -42,7 +42,7 @@ def drawn_rows(images: dict[str, Drawn]) -> Rows:
     }
 
 
-def told(recognised: RecognizedDataset) -> str:
+def messages(recognised: RecognizedDataset) -> str:
     return " ".join(map(str, recognised.problems))
 
 
@@ -50,7 +50,7 @@ def test_crowded_image_keeps_largest_boxes(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("engine.data.formats.shared.boxes.MAX_BOXES", 1)
     recognised = found(boxed.yolo(tmp_path, SPLITS))
     assert rows(recognised, recognised.train)["a"] == [("dog", (8.0, 4.0, 40.0, 28.0), False)]
-    assert "with more than 1 boxes" in told(recognised)
+    assert "with more than 1 boxes" in messages(recognised)
 
 
 def test_image_of_unknown_size_has_no_boxes(tmp_path: Path) -> None:

@@ -88,19 +88,26 @@ def test_classes_are_in_the_order_of_ids(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [(7, "7"), (2.5, "2.5"), ("été", "été")])
 def test_names_of_categories_may_be_numbers(tmp_path: Path, name: float | str, expected: str) -> None:
-    content = read(FORMAT, edited(tmp_path, lambda made: made["categories"][0].update(name=name)), "boxes")
+    content = read(
+        FORMAT, edited(tmp_path, lambda json_content: json_content["categories"][0].update(name=name)), "boxes"
+    )
     assert content.classes == (expected, "dog")
     assert content.problems == []
 
 
 def test_categories_of_one_name_are_one_class_with_a_warning(tmp_path: Path) -> None:
-    content = read(FORMAT, edited(tmp_path, lambda made: made["categories"][1].update(name="cat")), "boxes")
+    content = read(
+        FORMAT, edited(tmp_path, lambda json_content: json_content["categories"][1].update(name="cat")), "boxes"
+    )
     assert content.classes == ("cat",)
     (problem,) = content.problems
     assert "categories[1].name" in problem.message
 
 
-@pytest.mark.parametrize("edit", [lambda made: made.pop("categories"), lambda made: made["categories"].clear()])
+@pytest.mark.parametrize(
+    "edit",
+    [lambda json_content: json_content.pop("categories"), lambda json_content: json_content["categories"].clear()],
+)
 def test_ids_serve_as_names_without_categories(tmp_path: Path, edit: Edit) -> None:
     content = read(FORMAT, edited(tmp_path, edit), "boxes")
     assert content.classes == ("class 3", "class 7")
@@ -111,7 +118,7 @@ def test_ids_serve_as_names_without_categories(tmp_path: Path, edit: Edit) -> No
 
 
 def _set(key: str, value: object, field: str = "annotations", index: int = 0) -> Edit:
-    return lambda made: made[field][index].update({key: value})
+    return lambda json_content: json_content[field][index].update({key: value})
 
 
 @pytest.mark.parametrize(
@@ -128,8 +135,8 @@ def _set(key: str, value: object, field: str = "annotations", index: int = 0) ->
         (_set("image_id", 99), "annotations[0].image_id"),
         (_set("category_id", [3]), "annotations[0].category_id"),
         (_set("category_id", 99), "annotations[0].category_id"),
-        (lambda made: made["annotations"][0].pop("category_id"), "annotations[0].category_id"),
-        (lambda made: made["annotations"].insert(0, "nonsense"), "annotations[0]"),
+        (lambda json_content: json_content["annotations"][0].pop("category_id"), "annotations[0].category_id"),
+        (lambda json_content: json_content["annotations"].insert(0, "nonsense"), "annotations[0]"),
     ],
 )
 def test_a_bad_annotation_costs_one_object(tmp_path: Path, edit: Edit, place: str) -> None:
@@ -158,7 +165,7 @@ def test_a_bad_annotation_costs_one_object(tmp_path: Path, edit: Edit, place: st
         _set("width", "80", "images"),
         _set("height", float("nan"), "images"),
         _set("supercategory", 5, "categories"),
-        lambda made: made.update(info=None, licenses="NaN"),
+        lambda json_content: json_content.update(info=None, licenses="NaN"),
     ],
 )
 def test_fields_that_are_not_needed_may_be_odd(tmp_path: Path, edit: Edit) -> None:
@@ -168,17 +175,17 @@ def test_fields_that_are_not_needed_may_be_odd(tmp_path: Path, edit: Edit) -> No
 
 
 def test_not_a_number_within_texts_stays(tmp_path: Path) -> None:
-    def edit(made: dict[str, Any]) -> None:
-        made["categories"][0]["name"] = 'NaN "Infinity"\\'
-        made["annotations"][0]["area"] = float("inf")
+    def edit(json_content: dict[str, Any]) -> None:
+        json_content["categories"][0]["name"] = 'NaN "Infinity"\\'
+        json_content["annotations"][0]["area"] = float("inf")
 
     assert read(FORMAT, edited(tmp_path, edit), "boxes").classes == ('NaN "Infinity"\\', "dog")
 
 
 def test_ids_of_both_spellings_name_different_entries(tmp_path: Path) -> None:
-    def edit(made: dict[str, Any]) -> None:
-        made["categories"] = [{"id": 1, "name": "cat"}, {"id": "1", "name": "dog"}, {"id": "01", "name": "cow"}]
-        for each, key in zip(made["annotations"], ("1", 1, "01"), strict=True):
+    def edit(json_content: dict[str, Any]) -> None:
+        json_content["categories"] = [{"id": 1, "name": "cat"}, {"id": "1", "name": "dog"}, {"id": "01", "name": "cow"}]
+        for each, key in zip(json_content["annotations"], ("1", 1, "01"), strict=True):
             each["category_id"] = key
 
     content = read(FORMAT, edited(tmp_path, edit), "boxes")
@@ -215,8 +222,8 @@ def test_boxes_with_a_rotation_become_upright(tmp_path: Path) -> None:
     [((10, 11), ("classes", "labels")), ((10, 10, 11), ("labels",)), ((10, 11, 11), ("labels",))],
 )
 def test_annotations_without_places_are_labels(tmp_path: Path, images: tuple[int, ...], kinds: tuple[str, ...]) -> None:
-    def edit(made: dict[str, Any]) -> None:
-        made["annotations"] = [
+    def edit(json_content: dict[str, Any]) -> None:
+        json_content["annotations"] = [
             {"id": number, "image_id": image, "category_id": 3 + 4 * (number % 2)}
             for number, image in enumerate(images)
         ]
@@ -236,7 +243,7 @@ def test_annotations_without_places_are_labels(tmp_path: Path, images: tuple[int
 
 @pytest.mark.parametrize("empty", ["[ ]", "[]", "null", "[[]]", "[ [ ] ]", "[\n\n]", "[[], []]"])
 def test_empty_outlines_leave_boxes(tmp_path: Path, empty: str) -> None:
-    root = edited(tmp_path, lambda made: None, outlines=False)
+    root = edited(tmp_path, lambda json_content: None, outlines=False)
     path = root / "annotations.json"
     path.write_text(path.read_text().replace('"iscrowd"', f'"segmentation": {empty}, "iscrowd"'))
     (detection,) = detect(FORMAT, root)
@@ -279,17 +286,17 @@ def test_an_outline_may_be_a_flat_list(tmp_path: Path) -> None:
 
 
 def test_missing_boxes_come_from_outlines(tmp_path: Path) -> None:
-    def edit(made: dict[str, Any]) -> None:
-        for each in made["annotations"]:
+    def edit(json_content: dict[str, Any]) -> None:
+        for each in json_content["annotations"]:
             del each["bbox"]
-        made["annotations"][0]["segmentation"] = {"size": [60, 80], "counts": [484, 24, 36, 24, 4232]}
+        json_content["annotations"][0]["segmentation"] = {"size": [60, 80], "counts": [484, 24, 36, 24, 4232]}
 
     held = boxes(read(FORMAT, edited(tmp_path, edit), "boxes"))
     assert held["a"] == [("dog", 8, 4, 10, 28), ("cat", 50, 30, 74, 56)]
 
 
 def test_outlines_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None:
-    content = read(FORMAT, edited(tmp_path, lambda made: None), "instances")
+    content = read(FORMAT, edited(tmp_path, lambda json_content: None), "instances")
     with pytest.raises(Unfit, match="different size"):
         content.splits[""].sources[0].instances(80, 60)
 
@@ -306,14 +313,16 @@ def test_too_many_instances_are_reported(tmp_path: Path) -> None:
 # Units
 
 
-def _fractions(made: dict[str, Any], boxes_: list[list[float]]) -> None:
-    for each, box in zip(made["annotations"], boxes_, strict=True):
+def _fractions(json_content: dict[str, Any], boxes_: list[list[float]]) -> None:
+    for each, box in zip(json_content["annotations"], boxes_, strict=True):
         each["bbox"] = box
 
 
 def test_fractions_are_read_as_such_with_a_warning(tmp_path: Path) -> None:
     given = [[0.1, 0.1, 0.4, 0.5], [0.5, 0.5, 0.5, 0.5], [0, 0, 1, 1]]
-    content = read(FORMAT, edited(tmp_path, lambda made: _fractions(made, given), outlines=False), "boxes")
+    content = read(
+        FORMAT, edited(tmp_path, lambda json_content: _fractions(json_content, given), outlines=False), "boxes"
+    )
     assert all(image.fractions for image in content.splits[""])
     assert boxes(content)["a"][0] == ("dog", 0.1, 0.1, 0.5, 0.6)
     (problem,) = content.problems
@@ -323,7 +332,9 @@ def test_fractions_are_read_as_such_with_a_warning(tmp_path: Path) -> None:
 
 def test_fractions_that_may_be_centers_are_refused(tmp_path: Path) -> None:
     given = [[0.5, 0.5, 0.4, 0.5], [0.3, 0.4, 0.2, 0.2], [0.5, 0.5, 0.5, 0.5]]
-    content = read(FORMAT, edited(tmp_path, lambda made: _fractions(made, given), outlines=False), "boxes")
+    content = read(
+        FORMAT, edited(tmp_path, lambda json_content: _fractions(json_content, given), outlines=False), "boxes"
+    )
     (problem,) = errors(content.problems)
     assert "seem to be fractions" in problem.message
 
@@ -334,8 +345,8 @@ def test_small_boxes_next_to_large_ones_stay_in_pixels(tmp_path: Path) -> None:
 
 
 def test_outlines_in_fractions_are_refused(tmp_path: Path) -> None:
-    def edit(made: dict[str, Any]) -> None:
-        for each in made["annotations"]:
+    def edit(json_content: dict[str, Any]) -> None:
+        for each in json_content["annotations"]:
             each["segmentation"] = [[0.1, 0.1, 0.5, 0.1, 0.5, 0.6]]
 
     (problem,) = errors(read(FORMAT, edited(tmp_path, edit), "instances").problems)
@@ -380,9 +391,9 @@ def test_images_that_share_an_id_are_left_out(tmp_path: Path) -> None:
 
 
 def test_an_image_that_is_listed_twice_has_the_objects_of_both(tmp_path: Path) -> None:
-    def edit(made: dict[str, Any]) -> None:
-        made["images"].append(made["images"][0] | {"id": 5})
-        made["annotations"][0]["image_id"] = 5
+    def edit(json_content: dict[str, Any]) -> None:
+        json_content["images"].append(json_content["images"][0] | {"id": 5})
+        json_content["annotations"][0]["image_id"] = 5
 
     content = read(FORMAT, edited(tmp_path, edit), "boxes")
     assert {name: len(held) for name, held in boxes(content).items()} == {"a": 2, "b": 1}
@@ -399,10 +410,10 @@ def test_missing_images_are_reported(tmp_path: Path) -> None:
     assert "1 image named in the annotations but not in the folder: b.png" in problem.message
 
 
-@pytest.mark.parametrize(("named", "there"), [("{}.JPG", "{}.jpg"), ("IMG_{}.png", "img_{}.png"), ("{}", "{}.png")])
-def test_images_are_found_in_other_case_and_without_ending(tmp_path: Path, named: str, there: str) -> None:
+@pytest.mark.parametrize(("named", "stored"), [("{}.JPG", "{}.jpg"), ("IMG_{}.png", "img_{}.png"), ("{}", "{}.png")])
+def test_images_are_found_in_other_case_and_without_ending(tmp_path: Path, named: str, stored: str) -> None:
     for stem, drawn in SPLITS["train"].items():
-        draw(tmp_path / there.format(stem), drawn)
+        draw(tmp_path / stored.format(stem), drawn)
     text(tmp_path / "boxes.json", json.dumps(boxed.coco_json(SPLITS["train"], file_name=named)))
     content = read(FORMAT, tmp_path, "boxes")
     assert list(boxes(content).values()) == list(drawn_boxes(SPLITS["train"]).values())
@@ -410,7 +421,7 @@ def test_images_are_found_in_other_case_and_without_ending(tmp_path: Path, named
 
 
 def test_it_is_an_error_if_no_image_is_found(tmp_path: Path) -> None:
-    root = edited(tmp_path, lambda made: None)
+    root = edited(tmp_path, lambda json_content: None)
     for path in root.glob("images/*"):
         path.rename(path.with_stem(f"{path.stem}_renamed"))
     (problem,) = errors(read(FORMAT, root, "boxes").problems)
@@ -544,10 +555,10 @@ def test_instances_are_preferred_to_keypoints_and_captions_are_not_read(tmp_path
 @pytest.mark.parametrize(
     ("damage", "phrase"),
     [
-        (lambda made: made[:-20], "it ends in the middle"),
-        (lambda made: made.replace('"images"', '"pictures"', 1), "images is missing"),
-        (lambda made: made.replace('"categories"', "\n\ncategories", 1), "line 3 is not valid JSON"),
-        (lambda made: made[:-1] + ",]", "line 1 is not valid JSON"),
+        (lambda json_content: json_content[:-20], "it ends in the middle"),
+        (lambda json_content: json_content.replace('"images"', '"pictures"', 1), "images is missing"),
+        (lambda json_content: json_content.replace('"categories"', "\n\ncategories", 1), "line 3 is not valid JSON"),
+        (lambda json_content: json_content[:-1] + ",]", "line 1 is not valid JSON"),
     ],
 )
 def test_a_broken_file_is_an_error_that_names_file_and_line(
@@ -563,7 +574,7 @@ def test_a_broken_file_is_an_error_that_names_file_and_line(
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
-    root = edited(tmp_path, lambda made: made["categories"][0].update(name="caf\u00e9"))
+    root = edited(tmp_path, lambda json_content: json_content["categories"][0].update(name="caf\u00e9"))
     path = root / "annotations.json"
     path.write_bytes(json.dumps(json.loads(path.read_text()), ensure_ascii=False, indent=1).encode("latin-1"))
     (problem,) = errors(read(FORMAT, root, "boxes").problems)
@@ -596,7 +607,7 @@ def test_other_files_are_not_detected(tmp_path: Path, content: object) -> None:
 
 
 def test_a_file_without_objects_is_detected(tmp_path: Path) -> None:
-    content = read(FORMAT, edited(tmp_path, lambda made: made["annotations"].clear()))
+    content = read(FORMAT, edited(tmp_path, lambda json_content: json_content["annotations"].clear()))
     assert boxes(content) == {"a": [], "b": []}
     assert content.classes == ("cat", "dog")
 

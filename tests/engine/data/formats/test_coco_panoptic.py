@@ -34,7 +34,7 @@ def edit(root: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 def test_crowds_have_no_label(tmp_path: Path) -> None:
     coco_panoptic.write(TRUTH, tmp_path)
-    edit(tmp_path, lambda made: made["annotations"][0]["segments_info"][1].update(iscrowd=1))
+    edit(tmp_path, lambda coco: coco["annotations"][0]["segments_info"][1].update(iscrowd=1))
     source = read(FORMAT, tmp_path).splits[""].sources[0]
     assert source.labels() == []
     assert [each.ignored for each in source.instances(64, 96)] == [True]
@@ -42,7 +42,7 @@ def test_crowds_have_no_label(tmp_path: Path) -> None:
 
 def test_a_bad_segment_costs_one_object(tmp_path: Path) -> None:
     coco_panoptic.write(TRUTH, tmp_path)
-    edit(tmp_path, lambda made: made["annotations"][2]["segments_info"][1].update(category_id=77))
+    edit(tmp_path, lambda coco: coco["annotations"][2]["segments_info"][1].update(category_id=77))
     expected = true_boxes(TRUTH.images)
     del expected["img_3"][0]
     assert held(tmp_path) == expected
@@ -63,7 +63,7 @@ def test_missing_files_are_reported(tmp_path: Path) -> None:
 
 def test_categories_of_stuff_alone_are_refused(tmp_path: Path) -> None:
     coco_panoptic.write(TRUTH, tmp_path)
-    edit(tmp_path, lambda made: [each.update(isthing=0) for each in made["categories"]])
+    edit(tmp_path, lambda coco: [each.update(isthing=0) for each in coco["categories"]])
     (problem,) = errors(read(FORMAT, tmp_path).problems)
     assert "no categories of things" in problem.message
 
@@ -80,10 +80,10 @@ def test_ids_may_be_gray_levels(tmp_path: Path) -> None:
     values = np.zeros((64, 96), np.uint8)
     values[8:32, 8:40] = 5
     Image.fromarray(values).save(tmp_path / "annotations/panoptic/img_1.png")
-    edit(tmp_path, lambda made: made["annotations"][0]["segments_info"][1].update(id=5))
+    edit(tmp_path, lambda coco: coco["annotations"][0]["segments_info"][1].update(id=5))
     before = read(FORMAT, tmp_path).splits[""].state()
     assert held(tmp_path) == true_boxes(TRUTH.images)
-    edit(tmp_path, lambda made: made["annotations"][0]["segments_info"][1].update(category_id=2))
+    edit(tmp_path, lambda coco: coco["annotations"][0]["segments_info"][1].update(category_id=2))
     assert read(FORMAT, tmp_path).splits[""].state() != before
 
 

@@ -53,7 +53,7 @@ def test_entries_without_an_image_are_reported(tmp_path: Path) -> None:
     assert all(phrase in messages for phrase in ("[1]", "[3]", "gone.png"))
 
 
-def test_fractions_around_centers_are_read_as_such(tmp_path: Path) -> None:
+def test_centered_fractions_are_recognized(tmp_path: Path) -> None:
     box = {"x": 0.5, "y": 0.5, "width": 0.2, "height": 0.4}
     content = read(
         FORMAT, written(tmp_path, [{"image": "a.png", "annotations": [{"label": "cat", "coordinates": box}]}])

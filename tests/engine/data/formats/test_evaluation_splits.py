@@ -113,8 +113,8 @@ def test_boxes_and_outlines_are_mapped_by_class_name(tmp_path: Path) -> None:
     assert (mapping.unknown, mapping.ignored) == (outlined.classes[1:], None)
     split: Any = mapped.test
     original: Any = outlined.test
-    wanted = [[1] * labels.count(0) for labels in (source.labels() for source in original.sources)]
-    assert [source.labels() for source in split.sources] == wanted
+    expected = [[1] * labels.count(0) for labels in (source.labels() for source in original.sources)]
+    assert [source.labels() for source in split.sources] == expected
 
 
 def test_labels_masks_and_points_are_mapped_by_class_name(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_labels_masks_and_points_are_mapped_by_class_name(tmp_path: Path) -> Non
     assert set(mapped.code.ignored) == {*masked.code.ignored, 1}
     opened: Any = open_recognized(mapped, str(tmp_path / "masked")).test
     original: Any = open_recognized(masked, str(tmp_path / "masked")).test
-    plane, wanted = opened.class_plane(0), original.class_plane(0)
-    assert np.array_equal(plane, np.array([2, 255, 0])[wanted.clip(max=2)].astype(np.uint8) | (wanted == 255) * 255)
+    plane, expected = opened.class_plane(0), original.class_plane(0)
+    assert np.array_equal(plane, np.array([2, 255, 0])[expected.clip(max=2)].astype(np.uint8) | (expected == 255) * 255)
 
 
 def _all(found: Any) -> list[Any]:

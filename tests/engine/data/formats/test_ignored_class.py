@@ -16,7 +16,7 @@ from engine.data.inspection.inspector import inspect
 from tests.support.masks import make_masked
 
 
-def look(folder: Path, ignored: int | None, *formats: str) -> DatasetReport:
+def inspect_points(folder: Path, ignored: int | None, *formats: str) -> DatasetReport:
     return inspect(
         str(folder), val_fraction=0.2, seed=0, kinds=formats, ignored=ignored, progress=lambda done, total: None
     )
@@ -24,8 +24,8 @@ def look(folder: Path, ignored: int | None, *formats: str) -> DatasetReport:
 
 def test_ignored_value_removes_its_class(tmp_path: Path) -> None:
     folder = make_masked(tmp_path, {"train": 4, "val": 2})
-    assert look(folder, None, "masks").classes == ("class 0", "class 1", "class 2")
-    report = look(folder, 0, "masks")
+    assert inspect_points(folder, None, "masks").classes == ("class 0", "class 1", "class 2")
+    report = inspect_points(folder, 0, "masks")
     assert report.classes == tuple(report.splits[0].shares) == ("class 1", "class 2")
     assert [entry.name for entry in report.legend] == list(report.classes)
     assert sum(report.splits[0].shares.values()) == pytest.approx(1)
@@ -36,7 +36,7 @@ def test_ignoring_must_leave_two_classes(tmp_path: Path) -> None:
         (tmp_path / kind).mkdir()
         for number in range(4):
             Image.fromarray(np.eye(32, dtype=np.uint8) * 255).save(tmp_path / kind / f"{number}.png")
-    (problem,) = errors(look(tmp_path, 255, "masks").problems)
+    (problem,) = errors(inspect_points(tmp_path, 255, "masks").problems)
     assert problem.field == "ignore_value"
     assert "Without the mask value 255, there are no two classes left to distinguish" in problem.message
 

@@ -213,7 +213,7 @@ def xml_among_images(folder: Path) -> None:
     (folder / "cat" / "1.xml").write_text("<note/>")
 
 
-def txt_beside_images(folder: Path) -> None:
+def txt_next_to_images(folder: Path) -> None:
     cats_and_dogs(folder)
     for name in NAMES:
         (folder / "dog" / Path(name).with_suffix(".txt")).write_text("what this image shows")
@@ -346,7 +346,7 @@ def colored_masks(folder: Path) -> None:
         (one_folder_per_image, "one image each"),
         (roles_in_each_folder, "inside those of the classes (annotations, images)"),
         (xml_among_images, "annotation files among the images"),
-        (txt_beside_images, "annotation files among the images"),
+        (txt_next_to_images, "annotation files among the images"),
     ],
 )
 def test_imagefolder_reports_evidence_against_classes(tmp_path: Path, make: object, reason: str) -> None:
@@ -361,19 +361,19 @@ def test_imagefolder_reports_evidence_against_classes(tmp_path: Path, make: obje
 
 
 @pytest.mark.parametrize("make", [photos_and_masks, stereo, xml_among_images])
-def test_imagefolder_is_read_if_the_user_says_so(tmp_path: Path, make: object) -> None:
+def test_imagefolder_is_read_if_requested(tmp_path: Path, make: object) -> None:
     make(tmp_path)  # type: ignore[operator]
     found = recognize(str(tmp_path), val_fraction=0.3, seed=0, format="imagefolder")
     assert not errors(found.problems)
     assert len(found.classes) == 2
 
 
-@pytest.mark.parametrize("own", ["images", "JPEGImages", "leftImg8bit"])
-def test_imagefolder_doubts_a_folder_next_to_annotations(tmp_path: Path, own: str) -> None:
-    with_splits(tmp_path / own)
-    assert detected(tmp_path / own).against == ()
+@pytest.mark.parametrize("name", ["images", "JPEGImages", "leftImg8bit"])
+def test_imagefolder_doubts_a_folder_next_to_annotations(tmp_path: Path, name: str) -> None:
+    with_splits(tmp_path / name)
+    assert detected(tmp_path / name).against == ()
     (tmp_path / "labels").mkdir()
-    assert "next to labels" in detected(tmp_path / own).against[0]
+    assert "next to labels" in detected(tmp_path / name).against[0]
 
 
 def test_imagefolder_offers_an_inner_folder_only_with_classes(tmp_path: Path) -> None:

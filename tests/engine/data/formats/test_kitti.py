@@ -45,9 +45,9 @@ def test_kitti_uses_trainval_if_there_is_no_train(tmp_path: Path) -> None:
 def test_kitti_reports_images_that_lists_leave_out_or_miss(tmp_path: Path) -> None:
     root = boxed.kitti(tmp_path, SPLITS)
     text(root / "ImageSets/train.txt", "a\ngone\n")
-    told = warnings_of(content_of(FORMAT, root))
-    assert "1 image named in a list but not in the folder: gone" in told
-    assert "1 image in no split: b.png" in told
+    messages = warnings_of(content_of(FORMAT, root))
+    assert "1 image named in a list but not in the folder: gone" in messages
+    assert "1 image in no split: b.png" in messages
 
 
 def test_kitti_leaves_out_images_without_annotations(tmp_path: Path) -> None:

@@ -71,13 +71,13 @@ def test_read_cityscapes_returns_the_truth(tmp_path: Path, variant: str) -> None
 
 def test_read_cityscapes_ignores_groups_and_void(tmp_path: Path) -> None:
     cityscapes_writer.write(TRUTH, tmp_path, "label_ids")
-    begin = tmp_path / "gtFine/train/aachen/img_1_gtFine"
+    stem = tmp_path / "gtFine/train/aachen/img_1_gtFine"
     numbers = np.zeros((64, 96), np.uint16)
     numbers[:8], numbers[8:16], numbers[16:24], numbers[24:32] = 26, 26003, 29001, 7
-    save_mask(begin.with_name(begin.name + "_instanceIds.png"), numbers)
+    save_mask(stem.with_name(stem.name + "_instanceIds.png"), numbers)
     labels = np.zeros((64, 96), np.uint8)
     labels[:8], labels[8:16], labels[16:24] = 26, 29, 33
-    save_mask(begin.with_name(begin.name + "_labelIds.png"), labels)
+    save_mask(stem.with_name(stem.name + "_labelIds.png"), labels)
     split = read(cityscapes.FORMAT, tmp_path, "instances").splits["train"]
     assert isinstance(split, InstanceSplit)
     found = split.sources[0].instances(64, 96)

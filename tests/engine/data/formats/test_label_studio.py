@@ -91,7 +91,7 @@ def test_label_studio_loses_one_object_to_one_fault(tmp_path: Path, bad: Any, ph
     assert phrase in problem.message
 
 
-def test_label_studio_turns_boxes_around_their_corner(tmp_path: Path) -> None:
+def test_label_studio_rotates_boxes_about_their_corner(tmp_path: Path) -> None:
     put(tmp_path, task(region({"x": 50, "y": 50, "width": 20, "height": 10, "rotation": 90})))
     assert boxes_in(content_of(tmp_path))[""]["a"] == [("cat", (34.0, 30.0, 40.0, 46.0))]
 
@@ -183,7 +183,7 @@ def test_label_studio_truncated_export_is_an_error_that_names_it(tmp_path: Path)
     assert "export.json can't be read: it is not valid JSON" in problem.message
 
 
-def test_label_studio_detection_looks_at_several_tasks(tmp_path: Path) -> None:
+def test_label_studio_detection_reads_several_tasks(tmp_path: Path) -> None:
     put(tmp_path / "backgrounds", *[task() for _ in range(50)], task(BOX))
     put(tmp_path / "odd_first", {"id": 1}, task(BOX), task(BOX))
     put(tmp_path / "long_first", task(image="x" * 5_000_000), task(BOX))

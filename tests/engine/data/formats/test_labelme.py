@@ -199,7 +199,7 @@ def test_labelme_flags_are_classes(
     assert rows_of(content_of(tmp_path, "labels"), "labels")[""] == {"a": tags, "b": ["sky"]}
 
 
-def test_labelme_detection_looks_at_several_files(tmp_path: Path) -> None:
+def test_labelme_detection_reads_several_files(tmp_path: Path) -> None:
     for number in range(60):
         put(tmp_path / "backgrounds", name=f"a{number:03}")
     put(tmp_path / "backgrounds", shape(), name="b")

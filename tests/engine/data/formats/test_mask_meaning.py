@@ -125,7 +125,7 @@ def test_unused_entries_of_palettes_may_differ(tmp_path: Path) -> None:
     assert code_of(found_in(make_folder(tmp_path, masks * 2))).values == (0, 1)
 
 
-def test_gray_masks_beside_palettes_are_indices_or_levels(tmp_path: Path) -> None:
+def test_gray_masks_next_to_palettes_are_indices_or_levels(tmp_path: Path) -> None:
     indexed = with_palette(striped(0, 1), 0, WHITE)
     by_index = make_folder(tmp_path / "index", [indexed, striped(0, 1)] * 4)
     assert code_of(found_in(by_index)).values == (0, 1)
@@ -165,7 +165,7 @@ def test_class_numbers_are_filled_and_255_is_void(tmp_path: Path, values: tuple[
     assert (code.values, code.ignored) == (tuple(range(top + 1)), (255,))
 
 
-def test_masks_of_0_1_beside_0_255_are_a_question(tmp_path: Path) -> None:
+def test_masks_of_0_1_next_to_0_255_are_ambiguous(tmp_path: Path) -> None:
     masks = [striped(0, 1), striped(0, 255)] * 4
     assert "Ignored mask value" in errors_in(make_folder(tmp_path, masks))
     assert report_on(tmp_path, ignored=None).classes == ()
@@ -178,7 +178,7 @@ def blurred(mask: np.ndarray) -> Image.Image:
 
 
 @pytest.mark.parametrize("ending", ["jpg", "webp", "png"])
-def test_noise_around_two_levels_gives_two_classes(tmp_path: Path, ending: str) -> None:
+def test_noise_at_two_levels_gives_two_classes(tmp_path: Path, ending: str) -> None:
     masks = [blurred(disc(seed)) if ending == "png" else Image.fromarray(disc(seed)) for seed in range(8)]
     report = report_on(make_folder(tmp_path, masks, ending))
     assert report.classes == ("background", "foreground")
@@ -193,7 +193,7 @@ def test_noise_in_gray_color_jpegs_gives_two_classes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("levels", [(0, 60, 120), (0, 128, 255), (0, 1, 2)])
-def test_noise_around_other_levels_is_refused(tmp_path: Path, levels: tuple[int, ...]) -> None:
+def test_noise_at_other_levels_is_refused(tmp_path: Path, levels: tuple[int, ...]) -> None:
     mask = np.kron(np.random.default_rng(0).choice(levels, (24, 24)), np.ones((3, 3))).astype(np.uint8)
     folder = make_folder(tmp_path, [mask] * 4, "jpg")
     assert "JPEG" in errors_in(folder)
@@ -224,18 +224,18 @@ def test_missing_data_of_tiffs_is_no_class(tmp_path: Path, kind: Any) -> None:
     assert any("missing data" in problem.message for problem in report.problems)
 
 
-def test_missing_zero_is_background_beside_one_value(tmp_path: Path) -> None:
+def test_missing_zero_is_background_with_one_value(tmp_path: Path) -> None:
     tags = [(42113, "s", 0, "0", True)]
     folder = make_folder(tmp_path, [striped(0, 255)] * 4, "tif", extratags=tags)
     assert shares_in(folder) == HALF
 
 
 def test_negative_and_nan_values_are_no_class(tmp_path: Path) -> None:
-    whole = striped(0, 1, 2).astype(np.float32)
-    whole[0] = np.nan
+    integral = striped(0, 1, 2).astype(np.float32)
+    integral[0] = np.nan
     minus = striped(0, 1, 2).astype(np.int16)
     minus[0] = -1
-    for number, mask in enumerate((whole, minus)):
+    for number, mask in enumerate((integral, minus)):
         report = report_on(make_folder(tmp_path / str(number), [mask] * 4, "tif"))
         assert (len(report.classes), report.unreadable_count) == (3, 0)
         assert report.mask_values[0].class_name is None

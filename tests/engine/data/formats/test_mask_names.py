@@ -40,7 +40,7 @@ def test_voc_names_need_its_palette_or_its_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [(0, 15, 255), (0, 7, 30, 255), (5, 33, 255)])
-def test_void_beside_few_small_numbers_is_no_class(tmp_path: Path, values: tuple[int, ...]) -> None:
+def test_void_next_to_few_small_numbers_is_no_class(tmp_path: Path, values: tuple[int, ...]) -> None:
     code = code_of(found_in(make_folder(tmp_path, [striped(*values)] * 4)))
     assert (code.values, code.ignored) == (values[:-1], (255,))
 
@@ -99,7 +99,7 @@ def test_two_names_fit_noisy_masks(tmp_path: Path) -> None:
         assert found_in(folder).classes == ("skin", "lesion")
 
 
-def test_stray_value_costs_one_image_beside_a_list(tmp_path: Path) -> None:
+def test_stray_value_costs_one_image_with_a_class_list(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, [striped(0, 1, 2)] * 11 + [striped(0, 1, 2, 77)])
     (tmp_path / "codes.txt").write_text("sky\nroad\ntree\n")
     report = report_on(folder)

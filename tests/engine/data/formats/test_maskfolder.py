@@ -60,10 +60,10 @@ def test_unpaired_files_are_reported(tmp_path: Path) -> None:
         pair(tmp_path / f"images/{number}.jpg", tmp_path / f"masks/{number}.png")
     Image.new("RGB", (8, 8)).save(tmp_path / "images/lonely.jpg")
     Image.new("L", (8, 8)).save(tmp_path / "masks/spare.png")
-    told = " ".join(map(str, found(tmp_path).problems))
-    assert "There is 1 image" in told
-    assert "without a mask: lonely.jpg" in told
-    assert "without an image: spare.png" in told
+    messages = " ".join(map(str, found(tmp_path).problems))
+    assert "There is 1 image" in messages
+    assert "without a mask: lonely.jpg" in messages
+    assert "without an image: spare.png" in messages
 
 
 def test_missing_training_data_is_the_only_problem(tmp_path: Path) -> None:

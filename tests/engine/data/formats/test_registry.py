@@ -31,7 +31,7 @@ from tests.support.trained_runs import make_labelled
 Tree = Callable[..., Path]
 
 
-def look(folder: Path | str, seed: int = 0) -> RecognizedDataset:
+def recognize_folder(folder: Path | str, seed: int = 0) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=seed)
 
 
@@ -48,7 +48,7 @@ def message(found: RecognizedDataset) -> str:
 @pytest.mark.parametrize("train", ["train", "training", "trainset", "Train", "TRAINING"])
 @pytest.mark.parametrize("val", ["val", "valid", "validation", "valset", "validset", "Valid"])
 def test_split_names_are_recognized(tree: Tree, train: str, val: str) -> None:
-    found = look(tree(f"{train}/cat", f"{train}/dog", f"{val}/cat", f"{val}/dog"))
+    found = recognize_folder(tree(f"{train}/cat", f"{train}/dog", f"{val}/cat", f"{val}/dog"))
     assert found.problems == ()
     assert found.classes == ("cat", "dog")
     assert len(files(found.train)) == len(files(found.val)) == 4
@@ -57,20 +57,22 @@ def test_split_names_are_recognized(tree: Tree, train: str, val: str) -> None:
 
 @pytest.mark.parametrize("test", ["test", "testing", "Testset"])
 def test_test_split_serves_as_validation_with_warning(tree: Tree, test: str) -> None:
-    found = look(tree("train/cat", "train/dog", f"{test}/cat", f"{test}/dog"))
+    found = recognize_folder(tree("train/cat", "train/dog", f"{test}/cat", f"{test}/dog"))
     assert not errors(found.problems)
     assert "the test images serve as one" in found.problems[0].message
     assert all(f"/{test}/" in path for path in files(found.val))
 
 
 def test_validation_is_preferred_to_test(tree: Tree) -> None:
-    found = look(tree(*(f"{split}/{name}" for split in ("train", "val", "test") for name in ("cat", "dog"))))
+    found = recognize_folder(
+        tree(*(f"{split}/{name}" for split in ("train", "val", "test") for name in ("cat", "dog")))
+    )
     assert found.problems == ()
     assert all("/val/" in path for path in files(found.val))
 
 
 def test_single_train_folder_is_divided(tree: Tree) -> None:
-    found = look(tree("train/cat", "train/dog", count=8))
+    found = recognize_folder(tree("train/cat", "train/dog", count=8))
     assert found.problems == ()
     assert (len(files(found.train)), len(files(found.val))) == (12, 4)
     assert isinstance(found.val, FileSplit)
@@ -79,17 +81,17 @@ def test_single_train_folder_is_divided(tree: Tree) -> None:
 
 def test_class_folders_are_divided_by_class(tree: Tree) -> None:
     root = tree("cat", "dog", count=8)
-    found = look(root)
+    found = recognize_folder(root)
     assert found.classes == ("cat", "dog")
     assert isinstance(found.val, FileSplit)
     assert np.bincount(found.val.labels).tolist() == [2, 2]
     assert not set(files(found.train)) & set(files(found.val))
-    assert files(look(root).val) == files(found.val)
-    assert files(look(root, seed=1).val) != files(found.val)
+    assert files(recognize_folder(root).val) == files(found.val)
+    assert files(recognize_folder(root, seed=1).val) != files(found.val)
 
 
 def test_class_may_be_named_train(tree: Tree) -> None:
-    found = look(tree("bus", "car", "train"))
+    found = recognize_folder(tree("bus", "car", "train"))
     assert found.problems == ()
     assert found.classes == ("bus", "car", "train")
 
@@ -101,7 +103,7 @@ def test_files_next_to_splits_are_ignored(tree: Tree) -> None:
     (root / ".git").mkdir()
     (root / "train/.cache").mkdir()
     (root / "__MACOSX").mkdir()
-    assert look(root).problems == ()
+    assert recognize_folder(root).problems == ()
 
 
 def test_hidden_files_are_ignored_and_others_are_strays(tree: Tree) -> None:
@@ -109,7 +111,7 @@ def test_hidden_files_are_ignored_and_others_are_strays(tree: Tree) -> None:
     for name in ("Thumbs.db", ".DS_Store", "._0.png", "desktop.ini"):
         (root / "train/cat" / name).write_text("x")
     (root / "train/cat/notes.txt").write_text("x")
-    found = look(root)
+    found = recognize_folder(root)
     assert isinstance(found.train, FileSplit)
     assert len(found.train.files) == 4
     assert [Path(path).name for path in found.train.strays] == ["notes.txt"]
@@ -119,14 +121,14 @@ def test_classes_are_ordered_as_in_torchvision(tree: Tree) -> None:
     from torchvision.datasets import ImageFolder
 
     root = tree("b", "B", "a", "10", "9", "Z")
-    assert list(look(root).classes) == ImageFolder(str(root)).classes
+    assert list(recognize_folder(root).classes) == ImageFolder(str(root)).classes
 
 
 def test_files_match_torchvision(tree: Tree) -> None:
     from torchvision.datasets import ImageFolder
 
     root = tree("train/cat", "train/cat/deeper", "train/dog", "val/cat", "val/dog")
-    found = look(root)
+    found = recognize_folder(root)
     assert isinstance(found.train, FileSplit)
     theirs = ImageFolder(str(root / "train")).samples
     assert list(zip(found.train.files, found.train.labels.tolist(), strict=True)) == theirs
@@ -136,7 +138,7 @@ def test_names_that_are_not_utf8_are_supported(tree: Tree) -> None:
     root = tree("train/cat", "train/dog", "val/cat", "val/dog")
     odd = os.fsencode(root / "train/cat") + b"/caf\xe9.png"
     shutil.copyfile(os.fsencode(root / "train/cat/0.png"), odd)
-    found = look(root)
+    found = recognize_folder(root)
     assert any(os.fsencode(path) == odd for path in files(found.train))
     assert printable(os.fsdecode(odd)).endswith("caf\\xe9.png")
 
@@ -146,7 +148,7 @@ def test_links_are_followed_without_cycles(tree: Tree) -> None:
     (root / "train/cat").symlink_to(root / "elsewhere/cat")
     (root / "train/dog/round").symlink_to(root / "train/dog")
     (root / "train/dog/gone.png").symlink_to(root / "nowhere.png")
-    found = look(root)
+    found = recognize_folder(root)
     names = [str(Path(path).relative_to(root)) for path in files(found.train)]
     assert names == ["train/cat/0.png", "train/cat/1.png", "train/dog/0.png", "train/dog/1.png", "train/dog/gone.png"]
 
@@ -155,54 +157,56 @@ def test_links_are_followed_without_cycles(tree: Tree) -> None:
 def test_pipe_named_like_image_is_not_opened(tree: Tree) -> None:
     root = tree("cat", "dog")
     os.mkfifo(root / "cat/pipe.png")
-    assert any(path.endswith("pipe.png") for path in files(look(root).train) + files(look(root).val))
+    assert any(
+        path.endswith("pipe.png") for path in files(recognize_folder(root).train) + files(recognize_folder(root).val)
+    )
 
 
 def test_missing_folder_is_reported() -> None:
-    assert "There is no folder /nowhere/at/all" in message(look("/nowhere/at/all"))
+    assert "There is no folder /nowhere/at/all" in message(recognize_folder("/nowhere/at/all"))
 
 
 def test_file_instead_of_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    assert "is a file, not a folder" in message(look(tmp_path / "file"))
+    assert "is a file, not a folder" in message(recognize_folder(tmp_path / "file"))
 
 
 def test_empty_folder_is_reported(tmp_path: Path) -> None:
-    assert "is empty" in message(look(tmp_path))
+    assert "is empty" in message(recognize_folder(tmp_path))
 
 
 def test_images_without_class_folders_are_reported(tmp_path: Path) -> None:
     image(tmp_path / "set/a.png")
-    assert "it has 1 .png file and no folders" in message(look(tmp_path / "set"))
+    assert "it has 1 .png file and no folders" in message(recognize_folder(tmp_path / "set"))
 
 
 def test_folders_without_images_are_reported(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "set" / name).mkdir(parents=True)
         (tmp_path / "set" / name / "list.txt").write_text("x")
-    found = look(tmp_path / "set")
+    found = recognize_folder(tmp_path / "set")
     assert "does not hold images by class; it has 2 folders" in message(found)
 
 
 def test_single_class_is_reported(tree: Tree) -> None:
-    assert "only one class (cat)" in message(look(tree("train/cat", "val/cat")))
-    assert "only one class" in message(look(tree("train/cat")))
+    assert "only one class (cat)" in message(recognize_folder(tree("train/cat", "val/cat")))
+    assert "only one class" in message(recognize_folder(tree("train/cat")))
 
 
 def test_nested_folder_is_proposed(tree: Tree) -> None:
     root = tree("unpacked/train/cat", "unpacked/train/dog")
     (root / "unpacked/val/cat").mkdir(parents=True)
-    assert f"Choose {root / 'unpacked'} instead" in message(look(root))
+    assert f"Choose {root / 'unpacked'} instead" in message(recognize_folder(root))
 
 
 def test_class_missing_in_training_is_an_error(tree: Tree) -> None:
     assert "Class bird is in the validation split, but has no training images" in message(
-        look(tree("train/cat", "train/dog", "val/cat", "val/dog", "val/bird"))
+        recognize_folder(tree("train/cat", "train/dog", "val/cat", "val/dog", "val/bird"))
     )
 
 
 def test_class_missing_in_validation_is_a_warning(tree: Tree) -> None:
-    found = look(tree("train/cat", "train/dog", "val/cat"))
+    found = recognize_folder(tree("train/cat", "train/dog", "val/cat"))
     assert not errors(found.problems)
     assert "Class dog has no images for validation" in found.problems[0].message
 
@@ -210,17 +214,17 @@ def test_class_missing_in_validation_is_a_warning(tree: Tree) -> None:
 def test_imagefolder_leaves_out_empty_class_folders(tree: Tree) -> None:
     root = tree("train/cat", "train/dog", "val/cat", "val/dog")
     (root / "train/ant").mkdir()
-    found = look(root)
+    found = recognize_folder(root)
     assert found.classes == ("cat", "dog")
     assert "Folder ant in train has no images" in found.problems[0].message
 
 
 def test_too_few_images_for_validation_is_an_error(tree: Tree) -> None:
-    assert "too few samples to hold any out" in message(look(tree("cat", "dog", count=1)))
+    assert "too few samples to hold any out" in message(recognize_folder(tree("cat", "dog", count=1)))
 
 
 def test_validation_without_training_is_an_error(tree: Tree) -> None:
-    assert "samples for validation, but none for training" in message(look(tree("val/cat", "val/dog")))
+    assert "samples for validation, but none for training" in message(recognize_folder(tree("val/cat", "val/dog")))
 
 
 @pytest.mark.parametrize("zipped", ["", ".gz"])
@@ -234,7 +238,7 @@ def test_idx_names_are_recognized(tmp_path: Path, zipped: str, style: str, place
         )
         write_idx(tmp_path / "set" / place / (images + zipped), np.zeros((count, 5, 4)))
         write_idx(tmp_path / "set" / place / (labels + zipped), np.arange(count) % 2)
-    found = look(tmp_path / "set")
+    found = recognize_folder(tmp_path / "set")
     assert (found.format, found.classes, found.problems) == ("idx", ("0", "1"), ())
     assert isinstance(found.train, IdxSplit)
     assert isinstance(found.val, IdxSplit)
@@ -243,7 +247,7 @@ def test_idx_names_are_recognized(tmp_path: Path, zipped: str, style: str, place
 
 def test_idx_classes_missing_in_training_are_named(digits: Path) -> None:
     write_idx(digits / "t10k-labels-idx1-ubyte", np.arange(20))
-    assert "Class 19 is in the validation split, but has no training images" in message(look(digits))
+    assert "Class 19 is in the validation split, but has no training images" in message(recognize_folder(digits))
 
 
 @settings(max_examples=50)
@@ -285,7 +289,7 @@ def test_drawn_validation_follows_hash_of_seed_and_name(labels: list[int], fract
     salt = seed.to_bytes(8, "little", signed=True)
     expected = set()
     for label in set(labels):
-        places = [place for place, own in enumerate(labels) if own == label]
+        places = [place for place, formats in enumerate(labels) if formats == label]
         places.sort(key=lambda place: hashlib.blake2b(keys[place], digest_size=8, salt=salt).digest())
         expected.update(places[: min(max(round(len(places) * fraction), 1), len(places) - 1)])
     assert set(np.flatnonzero(draw_validation(keys, np.array(labels), fraction, seed))) == expected
@@ -330,11 +334,11 @@ def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> N
 def known(monkeypatch: pytest.MonkeyPatch, **detections: Detection) -> None:
     """Register formats with these ids, which read class folders and detect themselves in every folder."""
 
-    def made(name: str, detection: Detection) -> Format:
+    def create(name: str, detection: Detection) -> Format:
         return replace(imagefolder.FORMAT, id=name, title=name, detect=lambda tree: [detection])
 
-    own = {name: made(name, each) for name, each in detections.items()}
-    monkeypatch.setattr(registry, "FORMATS", Registry("footplate.formats", own, registry._accept))
+    formats = {name: create(name, each) for name, each in detections.items()}
+    monkeypatch.setattr(registry, "FORMATS", Registry("footplate.formats", formats, registry._accept))
 
 
 WEAK = Detection(("classes",), Confidence.WEAK, ("a",))
@@ -345,7 +349,7 @@ DOUBTED = replace(WEAK, against=("odd names",))
 def test_recognize_prefers_evidence_without_doubt(tree: Tree, monkeypatch: pytest.MonkeyPatch, names: str) -> None:
     one, two = names.split()
     known(monkeypatch, **{one: DOUBTED, two: WEAK})
-    found = look(tree("cat", "dog", count=4))
+    found = recognize_folder(tree("cat", "dog", count=4))
     assert (found.format, errors(found.problems)) == (two, [])
 
 
@@ -353,7 +357,7 @@ def test_recognize_offers_every_reading_if_all_are_doubted(tree: Tree, monkeypat
     folder = tree("cat", "dog", count=4)
     for names in (("one",), ("one", "two"), ("one", "two", "three")):
         known(monkeypatch, **dict.fromkeys(names, DOUBTED))
-        (problem,) = look(folder).problems
+        (problem,) = recognize_folder(folder).problems
         assert [choice.values for choice in problem.choices] == [{"format": name} for name in names]
         for name in names:
             assert recognize(str(folder), val_fraction=0.25, seed=0, format=name).format == name
@@ -372,6 +376,6 @@ def test_recognize_gives_a_remedy_for_kinds_without_a_task(tree: Tree, monkeypat
     folder = tree("cat", "dog")
     for kind in ("sounds", "videos", "files of another program"):
         known(monkeypatch, one=Detection((kind,), Confidence.LIKELY))
-        (problem,) = look(folder).problems
+        (problem,) = recognize_folder(folder).problems
         assert kind in problem.message
         assert problem.remedy == KINDS["classes"].layout

@@ -64,7 +64,7 @@ def test_words_in_and_first_items_read_every_encoding(tmp_path: Path, encoding: 
 
 
 @pytest.mark.parametrize("content", ["{", "[1, 2", "\0", '{"a": nan}'])
-def test_read_json_says_what_is_no_json(tmp_path: Path, content: str) -> None:
+def test_read_json_reports_invalid_files(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(Unfit, match="not valid JSON"):

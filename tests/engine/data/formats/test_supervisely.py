@@ -137,7 +137,7 @@ def test_supervisely_without_any_image_is_an_error(tmp_path: Path) -> None:
     assert "None of the 1 annotated images" in problem.message
 
 
-def test_supervisely_detection_looks_at_several_files(tmp_path: Path) -> None:
+def test_supervisely_detection_reads_several_files(tmp_path: Path) -> None:
     for number in range(60):
         put(tmp_path / "backgrounds", name=f"ds/a{number:03}")
     put(tmp_path / "backgrounds", BOX, name="ds/b")

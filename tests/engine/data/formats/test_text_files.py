@@ -31,7 +31,7 @@ def touch(root: Path, *paths: str, content: str = "") -> Path:
     return root
 
 
-def words_of(path: str) -> Parsed[str]:
+def parse_lines(path: str) -> Parsed[str]:
     """Parse the lines of a file. Lines that start with "bad" are errors."""
     lines = Path(path).read_text().splitlines()
     return Parsed([line for line in lines if line[:3] != "bad"], [line for line in lines if line[:3] == "bad"])
@@ -102,9 +102,9 @@ def test_sample_is_spread_and_passes_empty_files_over(tmp_path: Path) -> None:
     names = [f"{number:04d}.txt" for number in range(1000)]
     touch(tmp_path, *names[:900])
     touch(tmp_path, *names[900:], content="word")
-    found = sample([str(tmp_path / name) for name in names], words_of)
+    found = sample([str(tmp_path / name) for name in names], parse_lines)
     assert len(found) == ENOUGH_FILES
-    assert found == sample([str(tmp_path / name) for name in names], words_of)
+    assert found == sample([str(tmp_path / name) for name in names], parse_lines)
     assert max(path for path, _ in found) > str(tmp_path / "0990")
 
 
@@ -112,7 +112,7 @@ def test_sample_raises_only_if_no_file_can_be_used(tmp_path: Path) -> None:
     def parse(path: str) -> Parsed[str]:
         if path.endswith("pipe.txt"):
             raise UnusableFile(path, "is a FIFO")
-        return words_of(path)
+        return parse_lines(path)
 
     touch(tmp_path, "a.txt", "pipe.txt", content="word")
     assert len(sample([str(tmp_path / "pipe.txt"), str(tmp_path / "a.txt")], parse)) == 1
@@ -131,7 +131,7 @@ def test_read_texts_keeps_what_it_can(tmp_path: Path) -> None:
     touch(tmp_path, "b.txt", content="bad")
     pairs = [Pair("a.png", str(tmp_path / "a.txt")), Pair("b.png", str(tmp_path / "b.txt")), Pair("c.png", None)]
     pairs.append(Pair("d.png", str(tmp_path / "gone.txt")))
-    found, problems = read_texts({"train": pairs}, words_of)
+    found, problems = read_texts({"train": pairs}, parse_lines)
     assert found == {"train": [("a.png", ["one", "three"]), ("c.png", [])]}
     assert ["2 annotations" in problems[0].message, "1 line " in problems[1].message] == [True, True]
 

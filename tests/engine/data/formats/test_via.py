@@ -23,8 +23,8 @@ EDGES = (10, 20, 40, 25)
 
 def written(root: Path, *regions: tuple[Any, Any]) -> Path:
     draw(root / "a.png", TWO)
-    made = [{"shape_attributes": shape, "region_attributes": attributes} for shape, attributes in regions]
-    text(root / "via.json", json.dumps({"a.png9": {"filename": "a.png", "size": 9, "regions": made}}))
+    content = [{"shape_attributes": shape, "region_attributes": attributes} for shape, attributes in regions]
+    text(root / "via.json", json.dumps({"a.png9": {"filename": "a.png", "size": 9, "regions": content}}))
     return root
 
 
@@ -126,8 +126,8 @@ def test_an_export_next_to_its_project_is_used_once(tmp_path: Path) -> None:
 
 def test_a_project_of_version_3_is_recognized_but_not_read(tmp_path: Path) -> None:
     draw(tmp_path / "a.png", ONE)
-    made = {"project": {"data_format_version": "3.1.1", "vid_list": ["1"]}, "file": {}, "metadata": {}}
-    text(tmp_path / "project.json", json.dumps(made))
+    content = {"project": {"data_format_version": "3.1.1", "vid_list": ["1"]}, "file": {}, "metadata": {}}
+    text(tmp_path / "project.json", json.dumps(content))
     (detection,) = detect(FORMAT, tmp_path)
     assert detection.kinds == ()
     assert "COCO" in detection.remedy

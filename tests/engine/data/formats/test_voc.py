@@ -230,7 +230,7 @@ def test_voc_detection_needs_boxes_in_files_of_this_format(tmp_path: Path) -> No
         assert FORMAT.detect(Tree(str(tmp_path / name))) == []
 
 
-def test_voc_detection_looks_at_several_files(tmp_path: Path) -> None:
+def test_voc_detection_reads_several_files(tmp_path: Path) -> None:
     backgrounds = {f"a{number:03}": "" for number in range(60)}
     put(tmp_path / "backgrounds", {**backgrounds, "b": OBJECT.format("")})
     put(tmp_path / "first_broken", {"a": "", "b": OBJECT.format(""), "c": OBJECT.format("")})

@@ -121,16 +121,16 @@ def test_file_name_of_an_image_in_an_archive(name: str, content: bytes, expected
 
 def test_unpacked_unpacks_once_for_several_ranks(tmp_path: Path) -> None:
     archive = str(write(tmp_path / "x-0.tar", {"a.cls": b"0"}))
-    begun: list[Path] = []
+    started: list[Path] = []
     start = Barrier(4)
 
     def rank(_number: int) -> Path:
         start.wait()
-        return unpacked([archive], begun.append)
+        return unpacked([archive], started.append)
 
     with ThreadPoolExecutor(4) as ranks:
         folders = set(ranks.map(rank, range(4)))
-    assert len(folders) == len(begun) == 1
+    assert len(folders) == len(started) == 1
 
 
 def test_unpacked_removes_what_an_ended_process_left(tmp_path: Path, cache: Path) -> None:

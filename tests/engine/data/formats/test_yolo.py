@@ -287,7 +287,7 @@ def test_yolo_reads_texts_of_any_encoding(tmp_path: Path, encoding: str) -> None
 # Boxes and outlines
 
 
-def test_yolo_puts_boxes_around_outlines(tmp_path: Path) -> None:
+def test_yolo_computes_boxes_of_outlines(tmp_path: Path) -> None:
     root = boxed.yolo(tmp_path, SPLITS)
     text(root / "labels/train/b.txt", "1 0.25 0.5 0.5 0.25 0.75 0.5 0.5 0.875")
     content = content_of(FORMAT, root)

@@ -22,7 +22,7 @@ def shape_of(columns: Columns, row: Row) -> object:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "expected"),
     [
         ("0 0.5 0.5", ["0", "0.5", "0.5"]),
         ("0,0.5,0.5,1,1", ["0", "0.5", "0.5", "1", "1"]),
@@ -33,8 +33,8 @@ def shape_of(columns: Columns, row: Row) -> object:
         ("  \t ", []),
     ],
 )
-def test_split_line_reads_separators(line: str, words: list[str]) -> None:
-    assert split_line(line) == words
+def test_split_line_reads_separators(line: str, expected: list[str]) -> None:
+    assert split_line(line) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_meanings_of_columns(
     assert meanings(rows(*values), shape) == expected
 
 
-def test_meanings_are_two_if_the_lines_do_not_tell() -> None:
+def test_meanings_are_both_if_lines_are_ambiguous() -> None:
     found = meanings(rows(*[(0.4, 0.4, 0.4, 0.4, 0.5, 0.4, 0.5, 0.5, 0.4, 0.5)] * 20), None)
     assert set(found) == {Columns(), Columns(keypoint_values=6)}
 

@@ -21,13 +21,13 @@ from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, Rectangle, draw, 
 DATASETS = Path(__file__).parents[5] / "shared/datasets"
 
 
-def look(folder: Path, format_: str = "boxes") -> DatasetReport:
+def inspect_folder(folder: Path, format_: str = "boxes") -> DatasetReport:
     return inspect(
         str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=(format_,), threads=2
     )
 
 
-def told(report: DatasetReport) -> str:
+def messages(report: DatasetReport) -> str:
     return " ".join(map(str, report.problems))
 
 
@@ -39,7 +39,7 @@ def dataset(name: str) -> Path:
 
 @pytest.mark.parametrize("format_", ["boxes", "instances"])
 def test_objects_and_their_images_are_counted(tmp_path: Path, format_: str) -> None:
-    report = look(boxed.coco(tmp_path, SPLITS), format_)
+    report = inspect_folder(boxed.coco(tmp_path, SPLITS), format_)
     assert (report.kind, report.classes, report.channels) == (format_, ("cat", "dog"), 3)
     train, val = report.splits
     assert (train.name, train.images, train.counts, train.objects) == (
@@ -57,13 +57,13 @@ def test_objects_and_their_images_are_counted(tmp_path: Path, format_: str) -> N
 
 def test_image_counts_once_per_class(tmp_path: Path) -> None:
     two_cats = Drawn(60, 80, (*TWO.rectangles, Rectangle(60, 4, 76, 20, "cat")))
-    train = look(boxed.coco(tmp_path, {"train": {"a": two_cats, "b": ONE}, "val": {"c": ONE}})).splits[0]
+    train = inspect_folder(boxed.coco(tmp_path, {"train": {"a": two_cats, "b": ONE}, "val": {"c": ONE}})).splits[0]
     assert (train.counts, train.objects) == ({"cat": 2, "dog": 1}, {"cat": 3, "dog": 1})
 
 
-def test_examples_show_boxes_around_objects(tmp_path: Path) -> None:
+def test_examples_show_boxes_of_objects(tmp_path: Path) -> None:
     one = Drawn(96, 96, (Rectangle(20, 30, 60, 70, "cat"),))
-    report = look(boxed.yolo(tmp_path, {"train": {"a": one}, "val": {"b": one}}))
+    report = inspect_folder(boxed.yolo(tmp_path, {"train": {"a": one}, "val": {"b": one}}))
     (example,) = report.examples
     assert (example.class_name, example.split, example.sample) == ("cat", "train", 0)
     pixels = np.asarray(Image.open(BytesIO(example.png)).convert("RGB")).astype(int)
@@ -75,7 +75,7 @@ def test_examples_show_boxes_around_objects(tmp_path: Path) -> None:
 
 def test_examples_show_objects_in_different_colors(tmp_path: Path) -> None:
     pair = Drawn(60, 80, (Rectangle(5, 5, 35, 55, "cat"), Rectangle(45, 5, 75, 55, "cat")))
-    report = look(boxed.coco(tmp_path, {"train": {"a": pair}, "val": {"b": pair}}), "instances")
+    report = inspect_folder(boxed.coco(tmp_path, {"train": {"a": pair}, "val": {"b": pair}}), "instances")
     (example,) = report.examples
     pixels = np.asarray(Image.open(BytesIO(example.png)).convert("RGB")).astype(int)
     height, width = pixels.shape[:2]
@@ -84,30 +84,30 @@ def test_examples_show_objects_in_different_colors(tmp_path: Path) -> None:
 
 
 def test_images_without_objects_are_reported(tmp_path: Path) -> None:
-    report = look(boxed.yolo(tmp_path, {"train": {"a": TWO, "b": NONE, "c": NONE}, "val": {"d": TWO}}))
+    report = inspect_folder(boxed.yolo(tmp_path, {"train": {"a": TWO, "b": NONE, "c": NONE}, "val": {"d": TWO}}))
     assert report.splits[0].images == 3
-    assert "2 of the 3 training images have no boxes. They are kept as background" in told(report)
+    assert "2 of the 3 training images have no boxes. They are kept as background" in messages(report)
 
 
 def test_missing_classes_are_reported_by_split(tmp_path: Path) -> None:
-    report = look(boxed.coco(tmp_path, {"train": {"a": ONE, "b": ONE}, "val": {"c": TWO}}), "instances")
-    assert "The training images have no outlined objects of dog; this is never learned." in told(report)
-    assert "validation" not in told(report)
+    report = inspect_folder(boxed.coco(tmp_path, {"train": {"a": ONE, "b": ONE}, "val": {"c": TWO}}), "instances")
+    assert "The training images have no outlined objects of dog; this is never learned." in messages(report)
+    assert "validation" not in messages(report)
 
 
 def test_folder_without_annotations_is_an_error(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, {"train": {"a": NONE}, "val": {"b": NONE}})
-    (problem, *_) = errors(look(root).problems)
+    (problem, *_) = errors(inspect_folder(root).problems)
     assert "None of the training images has any boxes" in problem.message
 
 
 def test_unusable_images_are_left_out_with_reason(tmp_path: Path) -> None:
     root = boxed.coco(tmp_path, {"train": {"a": TWO, "b": ONE, "c": TWO, "d": ONE}, "val": {"e": TWO}})
     draw(root / "train2017/a.png", TWO._replace(width=70))
-    whole = (root / "train2017/b.png").read_bytes()
-    (root / "train2017/b.png").write_bytes(whole[: len(whole) // 2])
+    intact = (root / "train2017/b.png").read_bytes()
+    (root / "train2017/b.png").write_bytes(intact[: len(intact) // 2])
     for format_, marks in (("boxes", "boxes"), ("instances", "outlines")):
-        report = look(root, format_)
+        report = inspect_folder(root, format_)
         assert report.splits[0].images == 2
         reasons = {Path(each.path).name: each.reason for each in report.unreadable}
         assert reasons["a.png"] == f"it has 70 x 60 pixels, but its {marks} belong to an image of 80 x 60"
@@ -116,9 +116,10 @@ def test_unusable_images_are_left_out_with_reason(tmp_path: Path) -> None:
 
 def test_too_small_objects_are_reported(tmp_path: Path) -> None:
     tiny = Drawn(400, 600, (Rectangle(5, 5, 11, 11, "cat"), Rectangle(50, 50, 56, 58, "dog")))
-    report = look(boxed.yolo(tmp_path, {"train": {"a": tiny}, "val": {"b": tiny}}))
-    assert "Half of the boxes are smaller than 1.1 % of their image's longer side. Choose a larger image size" in told(
-        report
+    report = inspect_folder(boxed.yolo(tmp_path, {"train": {"a": tiny}, "val": {"b": tiny}}))
+    assert (
+        "Half of the boxes are smaller than 1.1 % of their image's longer side. Choose a larger image size"
+        in messages(report)
     )
 
 
@@ -127,8 +128,8 @@ def test_ignored_regions_are_not_counted(tmp_path: Path) -> None:
     content = boxed.coco_json(SPLITS["train"])
     content["annotations"][2]["iscrowd"] = 1
     text(root / "annotations/instances_train2017.json", json.dumps(content))
-    assert look(root).splits[0].objects == {"cat": 1, "dog": 1}
-    assert look(root, "instances").splits[0].objects == {"cat": 1, "dog": 1}
+    assert inspect_folder(root).splits[0].objects == {"cat": 1, "dog": 1}
+    assert inspect_folder(root, "instances").splits[0].objects == {"cat": 1, "dog": 1}
 
 
 def test_masks_with_too_many_objects_are_reported_once(tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_masks_with_too_many_objects_are_reported_once(tmp_path: Path) -> None:
     for split in ("train", "val"):
         draw(tmp_path / f"images/{split}/a.png", crowded)
         numbered(tmp_path / f"masks/{split}/a.png", crowded)
-    report = look(tmp_path, "instances")
+    report = inspect_folder(tmp_path, "instances")
     assert [problem.message for problem in report.problems if "255" in problem.message] == [
         "There are 2 images with more than 255 instances: a.png."
     ]
@@ -151,8 +152,8 @@ def test_empty_boxes_are_reported(tmp_path: Path) -> None:
     flat = Drawn(80, 60, (*ONE.rectangles, Rectangle(20, 20, 20, 40, "dog")))
     named = {f"{number:02}": (TWO, flat)[number % 2] for number in range(16)}
     folder = boxed.voc(tmp_path, {"train": named, "val": {"c": ONE, "d": TWO}})
-    report = look(folder)
-    assert "8 boxes without area, in " in told(report)
+    report = inspect_folder(folder)
+    assert "8 boxes without area, in " in messages(report)
     assert [split.images for split in report.splits] == [16, 2]
     assert report.splits[0].objects == {"cat": 16, "dog": 8}
     assert report.unreadable_count == 0
@@ -188,7 +189,7 @@ def test_blood_cells_are_read_without_empty_boxes() -> None:
 
 @pytest.mark.long
 def test_blood_cells_are_inspected() -> None:
-    report = look(dataset("bccd"))
+    report = inspect_folder(dataset("bccd"))
     assert [split.images for split in report.splits] == [205, 87]
     assert report.splits[0].objects == {"Platelets": 209, "RBC": 2381, "WBC": 214}
     assert report.unreadable_count == 0

@@ -70,10 +70,10 @@ def test_masks_and_edges_of_several_images_are_reported(tmp_path: Path) -> None:
     masks = RecognizedDataset("", train=MaskSplit([first, second], ["m", "m"]), val=MaskSplit([third], ["n"]))
     edges = RecognizedDataset("", train=EdgeSplit([first, second], ["m", "n"]), val=EdgeSplit([third], ["n"]))
     alike = RecognizedDataset("", train=MaskSplit([first, second], ["m", "n"]), val=MaskSplit([third], ["o"]))
-    told = [find_doubts(each, str(tmp_path), Contents()) for each in (masks, edges, alike)]
-    assert [len(each) for each in told] == [1, 1, 0]
-    assert "0/a.png and 1/a.png" in told[0][0].message
-    assert "1/a.png and 2/a.png" in told[1][0].message
+    warned = [find_doubts(each, str(tmp_path), Contents()) for each in (masks, edges, alike)]
+    assert [len(each) for each in warned] == [1, 1, 0]
+    assert "0/a.png and 1/a.png" in warned[0][0].message
+    assert "1/a.png and 2/a.png" in warned[1][0].message
 
 
 def test_images_of_one_name_with_separate_annotations_are_valid(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ COMMAND = (sys.executable, "-m", "engine.data")
 Tree = Callable[..., Path]
 
 
-def look(folder: Path, seed: int = 0) -> DatasetReport:
+def inspect_folder(folder: Path, seed: int = 0) -> DatasetReport:
     return inspect(str(folder), val_fraction=0.25, seed=seed, progress=lambda done, total: None)
 
 
@@ -54,7 +54,7 @@ def ask(folder: Path | str, *options: str) -> tuple[list[InspectionProgress], Da
 
 
 def test_included_sample_is_complete() -> None:
-    report = look(sample_dataset())
+    report = inspect_folder(sample_dataset())
     assert report.problems == ()
     assert report.unreadable_count == 0
     assert (report.format, report.channels, len(report.classes)) == ("imagefolder", 1, 10)
@@ -69,7 +69,7 @@ def test_included_sample_is_complete() -> None:
 
 
 def test_report_has_counts_classes_and_examples(tree: Tree) -> None:
-    report = look(tree("cat", "dog", "emu", count=8))
+    report = inspect_folder(tree("cat", "dog", "emu", count=8))
     assert report.classes == ("cat", "dog", "emu")
     assert [split.counts for split in report.splits] == [
         dict.fromkeys(report.classes, 6),
@@ -83,7 +83,7 @@ def test_examples_are_small_pngs(tmp_path: Path) -> None:
     for name in ("a", "b"):
         for place in range(3):
             noise(tmp_path / "set" / name / f"{place}.jpg", place, size=(800, 300))
-    for example in look(tmp_path / "set").examples:
+    for example in inspect_folder(tmp_path / "set").examples:
         with Image.open(BytesIO(example.png)) as image:
             assert (image.format, image.size) == ("PNG", (384, 144))
 
@@ -104,7 +104,7 @@ def mixed(tree: Tree) -> Path:
 
 
 def test_unreadable_files_are_counted_and_named(mixed: Path) -> None:
-    report = look(mixed)
+    report = inspect_folder(mixed)
     reasons = {item.path: item.reason for item in report.unreadable}
     assert report.unreadable_count == len(reasons) == 11
     assert reasons["train/a/empty.png"] == "it is empty"
@@ -120,7 +120,7 @@ def test_unreadable_files_are_counted_and_named(mixed: Path) -> None:
 def test_training_and_inspection_read_same_files(mixed: Path) -> None:
     from engine.data.datasets.images import UnreadableImage
 
-    said = {item.path for item in look(mixed).unreadable} - {"train/a/notes.txt"}
+    reported = {item.path for item in inspect_folder(mixed).unreadable} - {"train/a/notes.txt"}
     splits = open_splits(str(mixed), val_fraction=0.25, seed=0)
     found = set()
     for split in (splits.train, splits.val):
@@ -129,7 +129,7 @@ def test_training_and_inspection_read_same_files(mixed: Path) -> None:
                 split.load(index, 16, 3)
             except UnreadableImage as problem:
                 found.add(problem.path)
-    assert found == said
+    assert found == reported
 
 
 def test_truncated_large_photo_is_found(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_truncated_large_photo_is_found(tmp_path: Path) -> None:
             image(tmp_path / "set" / name / f"{place}.jpg")
     path = noise(tmp_path / "set/a/photo.jpg", size=(1200, 900))
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * 0.97)])
-    assert [item.path for item in look(tmp_path / "set").unreadable] == ["a/photo.jpg"]
+    assert [item.path for item in inspect_folder(tmp_path / "set").unreadable] == ["a/photo.jpg"]
 
 
 def damage_within(path: Path) -> None:
@@ -152,7 +152,7 @@ def test_small_folder_is_decoded_completely(tmp_path: Path) -> None:
         noise(tmp_path / "set" / "ab"[place % 2] / f"{place}.png", place)
     damage_within(tmp_path / "set/b/39.png")
     image(tmp_path / "set/a/odd.bmp")
-    report = look(tmp_path / "set")
+    report = inspect_folder(tmp_path / "set")
     assert [item.path for item in report.unreadable] == ["b/39.png"]
     assert "sample" not in texts(report, "warning")
 
@@ -163,7 +163,7 @@ def test_large_folder_is_sampled_with_warning(tmp_path: Path, monkeypatch: pytes
         damage_within(
             noise(tmp_path / "set" / ("train", "val")[place % 2] / "ab"[place // 2 % 2] / f"{place}.png", place)
         )
-    report = look(tmp_path / "set")
+    report = inspect_folder(tmp_path / "set")
     assert report.unreadable_count == 10
     assert "Of 10 images decoded as a sample, 10 are damaged within" in texts(report, "warning")
 
@@ -175,7 +175,7 @@ def test_number_of_decoded_odd_files_is_limited(tmp_path: Path, monkeypatch: pyt
         path.write_bytes(path.read_bytes()[:2000])
     for name in "ab":
         (tmp_path / "set" / name / "text.bmp").write_text("no image")
-    report = look(tmp_path / "set")
+    report = inspect_folder(tmp_path / "set")
     reasons = [item.reason for item in report.unreadable]
     assert reasons.count("it is truncated or damaged") == 4
     assert reasons.count("it is not a readable image") == 2
@@ -185,7 +185,7 @@ def test_split_without_readable_image_is_an_error(tree: Tree) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b")
     for path in root.glob("*/*/*.png"):
         path.write_bytes(b"no")
-    report = look(root)
+    report = inspect_folder(root)
     assert "None of the 4 training images can be read" in texts(report, "error")
     assert "None of the 4 validation images can be read" in texts(report, "error")
     assert report.unreadable_count == 8
@@ -195,7 +195,7 @@ def test_class_without_readable_image_is_named(tree: Tree) -> None:
     root = tree("train/a", "train/b", "val/a", "val/b")
     for path in [*root.glob("train/a/*"), *root.glob("val/b/*")]:
         path.write_bytes(b"no")
-    report = look(root)
+    report = inspect_folder(root)
     assert "training images of class a" in texts(report, "error")
     assert "validation images of class b" in texts(report, "warning")
 
@@ -204,10 +204,10 @@ def test_channels_match_training(tree: Tree) -> None:
     root = tree("a", "b")
     for path in root.glob("*/*.png"):
         image(path, 80, mode="L")
-    assert look(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 1
+    assert inspect_folder(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 1
     path = noise(root / "a/colour.png")
     path.write_bytes(path.read_bytes()[:500])  # its header tells the colour, though it is cut short
-    assert look(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 3
+    assert inspect_folder(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 3
 
 
 class Asked(list[str]):
@@ -236,7 +236,7 @@ def test_report_has_names_that_are_not_utf8(tree: Tree) -> None:
         os.rename(os.fsencode(root / split / "b"), os.fsencode(root / split) + b"/b\xe9")
     shutil.copyfile(root / "train/a/0.png", os.fsencode(root / "train/a") + b"/ca\xff.png")
     Path(os.fsdecode(os.fsencode(root / "train/a") + b"/bad\xff.png")).write_bytes(b"")
-    report = look(root)
+    report = inspect_folder(root)
     assert report.classes == ("a", "b\\xe9")
     assert report.splits[0].counts == {"a": 3, "b\\xe9": 2}
     assert [item.path for item in report.unreadable] == ["train/a/bad\\xff.png"]
@@ -244,7 +244,7 @@ def test_report_has_names_that_are_not_utf8(tree: Tree) -> None:
 
 
 def test_idx_is_inspected(digits: Path) -> None:
-    report = look(digits)
+    report = inspect_folder(digits)
     assert (report.format, report.channels, report.classes) == ("idx", 1, tuple("0123456789"))
     assert [(split.name, split.counts["7"]) for split in report.splits] == [("train", 4), ("val", 2)]
     assert len(report.examples) == 12
@@ -254,14 +254,14 @@ def test_idx_is_inspected(digits: Path) -> None:
 @pytest.mark.parametrize("split", ["train", "t10k"])
 def test_idx_count_mismatch_is_named(digits: Path, split: str) -> None:
     write_idx(digits / f"{split}-images-idx3-ubyte", np.zeros((7, 28, 28)))
-    assert f"{split}-images-idx3-ubyte holds 7 images" in texts(look(digits), "error")
+    assert f"{split}-images-idx3-ubyte holds 7 images" in texts(inspect_folder(digits), "error")
 
 
 def test_broken_gzip_is_named(digits: Path) -> None:
     (digits / "train-images-idx3-ubyte").unlink()
     path = write_idx(digits / "train-images-idx3-ubyte.gz", np.zeros((40, 28, 28)))
     path.write_bytes(path.read_bytes()[:-20])
-    assert "train-images-idx3-ubyte.gz can't be used" in texts(look(digits), "error")
+    assert "train-images-idx3-ubyte.gz can't be used" in texts(inspect_folder(digits), "error")
 
 
 def test_real_datasets_are_inspected(real_dataset: Path) -> None:
@@ -296,7 +296,7 @@ def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
 def test_process_prints_progress_then_report(mixed: Path) -> None:
     progress, report, complaints = ask(mixed, "--val-fraction", "0.3", "--seed", "4")
     assert progress[0] == InspectionProgress(0, 0)
-    assert report == msgspec.structs.replace(look(mixed, 4), seconds=report.seconds)
+    assert report == msgspec.structs.replace(inspect_folder(mixed, 4), seconds=report.seconds)
     assert complaints == ""
 
 
@@ -371,27 +371,27 @@ def test_forbidden_folder_is_reported(tree: Tree) -> None:
     with tempfile.TemporaryDirectory() as open_to_all:
         os.chmod(open_to_all, 0o755)
         root = shutil.copytree(tree("train/a", "train/b", "val/a", "val/b"), Path(open_to_all) / "set")
-        look(root)  # loads Pillow's plugins, which another user might not be able to
+        inspect_folder(root)  # loads Pillow's plugins, which another user might not be able to
         os.chmod(root / "val/a/1.png", 0)
         os.seteuid(65534)
         try:
-            single = look(root)
+            single = inspect_folder(root)
             os.seteuid(0)
             os.chmod(root / "train/b", 0)
             os.seteuid(65534)
-            whole = look(root)
+            folder = inspect_folder(root)
         finally:
             os.seteuid(0)
     assert [(item.path, item.reason) for item in single.unreadable] == [
         ("val/a/1.png", "it can't be read (permission denied)")
     ]
     assert not errors(single.problems)
-    assert "train/b. Give yourself permission to read it" in texts(whole, "error")
-    assert "permission" in texts(whole, "error")
+    assert "train/b. Give yourself permission to read it" in texts(folder, "error")
+    assert "permission" in texts(folder, "error")
 
 
 def test_report_has_image_sizes() -> None:
-    report = look(sample_dataset())
+    report = inspect_folder(sample_dataset())
     assert report.examples
     assert report.sizes is not None
     assert report.sizes.smallest == report.sizes.largest == (28, 28)

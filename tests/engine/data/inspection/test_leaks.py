@@ -64,15 +64,15 @@ def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pyt
         (tmp_path / name).write_bytes(content)
     (tmp_path / "empty").touch()
     paths = {name: str(tmp_path / name) for name in (*contents, "empty")}
-    read_whole: list[str] = []
-    whole = contents_module.digest_of_all
+    hashed: list[str] = []
+    digest_of_all = contents_module.digest_of_all
     monkeypatch.setattr(
-        contents_module, "digest_of_all", lambda path: (read_whole.append(os.path.basename(path)), whole(path))[1]
+        contents_module, "digest_of_all", lambda path: (hashed.append(os.path.basename(path)), digest_of_all(path))[1]
     )
     others = [paths["val"], paths["copy"], paths["begin"], paths["empty"], str(tmp_path / "gone")]
     found = same_files([paths["train"], paths["empty"]], others)
     assert found == [(paths["copy"], paths["train"])]
-    assert sorted(read_whole) == ["copy", "train", "val"]  # of the others the ends are enough
+    assert sorted(hashed) == ["copy", "train", "val"]  # of the others the ends are enough
 
 
 MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {

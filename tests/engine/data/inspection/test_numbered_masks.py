@@ -59,11 +59,11 @@ def test_numbered_objects_are_reported_first_with_task(tmp_path: Path, first: in
     written(tmp_path / "masks", *masks)
     written(tmp_path / "images", *(mask.astype(np.uint8) for mask in masks))
     report = inspect(str(tmp_path), val_fraction=0.25, seed=0, kinds=("masks",), progress=lambda done, total: None)
-    told = report.problems[0]
-    assert "30 or more in one of them" in told.message
-    assert "choose the task Instance segmentation" in told.remedy
+    warning = report.problems[0]
+    assert "30 or more in one of them" in warning.message
+    assert "choose the task Instance segmentation" in warning.remedy
     assert list(dict.fromkeys(problem.severity for problem in report.problems)) == severities
     edges = inspect(
         str(tmp_path), val_fraction=0.25, seed=0, kinds=("edges", "masks"), progress=lambda done, total: None
     )
-    assert told not in edges.problems
+    assert warning not in edges.problems

@@ -50,23 +50,23 @@ def annotations_of(image: TrueImage, kind: str, labels: Mapping[str, int]) -> li
     if kind == "plane":  # one mask for each class, with the background
         plane = image.mask()
         return [annotation.Mask(plane == value, label=int(value), z_order=int(value)) for value in np.unique(plane)]
-    made = []
+    dataset = []
     for number, each in enumerate(image.objects, 1):
         left, top, right, bottom = each.box
         common: dict[str, Any] = {"label": labels[each.name], "id": number, "group": number}
         match kind:
             case "box":
-                made.append(annotation.Bbox(left, top, right - left, bottom - top, **common))
+                dataset.append(annotation.Bbox(left, top, right - left, bottom - top, **common))
             case "rotated":
                 center = (left + right) / 2, (top + bottom) / 2
-                made.append(annotation.RotatedBbox(*center, right - left, bottom - top, 0, **common))
+                dataset.append(annotation.RotatedBbox(*center, right - left, bottom - top, 0, **common))
             case "polygon":
-                made.append(annotation.Polygon([float(v) for point in each.polygon for v in point], **common))
+                dataset.append(annotation.Polygon([float(v) for point in each.polygon for v in point], **common))
             case _:
                 mask = np.zeros((image.height, image.width), bool)
                 mask[top:bottom, left:right] = True
-                made.append(annotation.Mask(mask, attributes={"is_crowd": False}, **common))
-    return made
+                dataset.append(annotation.Mask(mask, attributes={"is_crowd": False}, **common))
+    return dataset
 
 
 def dataset_of(kind: str, names: Sequence[str] = CLASSES, other_names: Mapping[str, str] | None = None) -> Any:
@@ -129,14 +129,14 @@ def test_exports_of_datumaro_are_read(
 
 
 def test_voc_masks_of_datumaro_are_read(tmp_path: Path) -> None:
-    made = dataset_of("mask", WITH_BACKGROUND)
-    made.export(str(tmp_path / "export"), "voc_segmentation", save_media=True, label_map="source")
+    dataset = dataset_of("mask", WITH_BACKGROUND)
+    dataset.export(str(tmp_path / "export"), "voc_segmentation", save_media=True, label_map="source")
     check_reading(tmp_path / "export", "voc_masks", "instances", left_out=EMPTY)
 
 
 def test_camvid_of_datumaro_is_read(tmp_path: Path) -> None:
-    made = dataset_of("plane", WITH_BACKGROUND)
-    made.export(str(tmp_path / "export"), "camvid", save_media=True, label_map="source")
+    dataset = dataset_of("plane", WITH_BACKGROUND)
+    dataset.export(str(tmp_path / "export"), "camvid", save_media=True, label_map="source")
     check_reading(tmp_path / "export", "masks", "masks")
     found = recognized(tmp_path / "export")
     assert found is not None
@@ -147,8 +147,8 @@ def test_camvid_of_datumaro_is_read(tmp_path: Path) -> None:
 def test_cityscapes_labels_of_datumaro_are_read(tmp_path: Path, theirs: str) -> None:
     from datumaro.plugins.data_formats.cityscapes import CITYSCAPES_LABEL_MAP
 
-    made = dataset_of("mask", list(CITYSCAPES_LABEL_MAP), cityscapes.NAMES)
-    made.export(str(tmp_path / "export"), theirs, save_media=True, label_map=theirs.removesuffix("_segmentation"))
+    dataset = dataset_of("mask", list(CITYSCAPES_LABEL_MAP), cityscapes.NAMES)
+    dataset.export(str(tmp_path / "export"), theirs, save_media=True, label_map=theirs.removesuffix("_segmentation"))
     # Of Cityscapes' objects it writes no numbers, so that they are read as groups, which are ignored.
     kinds = ("masks",) if theirs == "cityscapes" else ("masks", "instances")
     for kind in kinds:
@@ -229,10 +229,10 @@ def boxes_of(folder: Path, theirs: str) -> Boxes:
     import datumaro
     from datumaro.components.annotation import AnnotationType
 
-    made = datumaro.Dataset.import_from(str(folder), theirs)
-    names = [label.name for label in made.categories()[AnnotationType.label]]
+    dataset = datumaro.Dataset.import_from(str(folder), theirs)
+    names = [label.name for label in dataset.categories()[AnnotationType.label]]
     found: Boxes = {}
-    for item in made:
+    for item in dataset:
         boxes = []
         for each in item.annotations:
             if each.type == AnnotationType.rotated_bbox:

@@ -131,7 +131,7 @@ def test_torchvision_reads_idx_files_as_footplate_does(tmp_path: Path) -> None:
     assert found is not None
     assert found.format == "idx"
     theirs = {split: MNIST(str(tmp_path), train=split == "train").targets.tolist() for split in ("train", "val")}
-    ours: dict[str, list[int]] = {"train": [], "val": []}
+    labels: dict[str, list[int]] = {"train": [], "val": []}
     for sample in list_samples(found, str(tmp_path), 100):
-        ours[sample.split].append(int(sample.label or ""))
-    assert ours == theirs
+        labels[sample.split].append(int(sample.label or ""))
+    assert labels == theirs

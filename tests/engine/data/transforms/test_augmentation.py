@@ -346,10 +346,10 @@ def test_masks_follow_their_image(loaders: Loaders, tmp_path: Path, text: str) -
     "given", [STRONG["detection"], parsed("rotate:20", "shear:10", "scale:0.7:1.3")], ids=["strong", "rotated"]
 )
 def test_boxes_follow_their_objects(loaders: Loaders, boxes: ImageSet, given: Sequence[Transform]) -> None:
-    kept = tuple(each for each in given if each.name not in ("color", "hue"))
-    upright = not any(each.name == "rotate" for each in kept)
+    remaining = tuple(each for each in given if each.name not in ("color", "hue"))
+    upright = not any(each.name == "rotate" for each in remaining)
     inspected, colored, covered = 0, 0, 0
-    for batch in loaders(boxes, kept, size=96).epoch(1):
+    for batch in loaders(boxes, remaining, size=96).epoch(1):
         for image, rows in zip(batch.inputs, batch.targets, strict=True):
             pixels = image.permute(1, 2, 0).numpy()
             is_colored = np.ptp(pixels, axis=-1) > 0.6
@@ -399,10 +399,10 @@ def test_small_remnants_of_objects_are_dropped(tmp_path: Path) -> None:
     assert (rows[:, :, 4] != PADDING).sum(1).tolist() == [1, 0]
     moved = through(torch.cat([loaded[:, 3:], loaded[:, 3:4]], 1), maps).round().to(torch.uint8)[:, :2]
     moved[:, 1][moved[:, 0] == 0] = NO_CLASS
-    kept = things.drop_remnants(moved, loaded[:, 3:], Moved(affine, 96, 1))
-    assert [int((planes[0] > 0).sum()) > 0 for planes in kept] == [True, False]
+    remaining = things.drop_remnants(moved, loaded[:, 3:], Moved(affine, 96, 1))
+    assert [int((planes[0] > 0).sum()) > 0 for planes in remaining] == [True, False]
     assert (moved[1, 0] > 0).any()
-    assert (kept[1, 1] == NO_CLASS).all()
+    assert (remaining[1, 1] == NO_CLASS).all()
 
 
 @pytest.mark.parametrize("augmentation", ["none", "light", "own"])

@@ -44,7 +44,7 @@ def found(folder: Path, formats: tuple[str, ...] = EDGES) -> RecognizedDataset:
     return recognize(str(folder), val_fraction=0.25, seed=0, kinds=formats)
 
 
-def looked(folder: Path) -> DatasetReport:
+def inspect_folder(folder: Path) -> DatasetReport:
     return inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=EDGES)
 
 
@@ -91,9 +91,9 @@ def test_edges_without_split_draw_validation(tmp_path: Path) -> None:
     assert val is not None
     assert val.is_drawn
     assert not set(names(train)) & set(names(val))
-    told = " ".join(map(str, recognised.problems))
-    assert "without edges: 000.png" in told
-    assert "without an image: 001.png" in told
+    messages = " ".join(map(str, recognised.problems))
+    assert "without edges: 000.png" in messages
+    assert "without an image: 001.png" in messages
 
 
 def test_edge_folder_is_recognized_unambiguously(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_thinning_preserves_connectivity(seed: int) -> None:
         (thin, plane),
         (np.pad(~thin, 1, constant_values=True), np.pad(~plane, 1, constant_values=True)),
     ):
-        around = np.ones((3, 3)) if of_plane is plane else None
-        assert ndimage.label(of_thin, around)[1] == ndimage.label(of_plane, around)[1]
+        neighbors = np.ones((3, 3)) if of_plane is plane else None
+        assert ndimage.label(of_thin, neighbors)[1] == ndimage.label(of_plane, neighbors)[1]
     squares = thin[1:, 1:] & thin[:-1, 1:] & thin[1:, :-1] & thin[:-1, :-1]
     assert squares.sum() <= thin.sum() / 100
     np.testing.assert_array_equal(thinned(thin), thin)
@@ -200,17 +200,17 @@ def test_invalid_edge_files_are_reported(tmp_path: Path) -> None:
         loaded_planes(splits.train, 0)
     with pytest.raises(UnreadableImage, match=r"001\.png"):
         loaded_planes(splits.train, 1)
-    report = looked(folder)
+    report = inspect_folder(folder)
     assert [each.path for each in report.unreadable] == ["images/train/000.png", "images/train/001.png"]
     matlab = make_edged(tmp_path / "matlab", {"train": 2, "val": 2}, matlab=True)
     (matlab / "groundTruth/train/000.mat").write_bytes(b"nothing")
-    assert [each.path for each in looked(matlab).unreadable] == ["images/train/000.png"]
+    assert [each.path for each in inspect_folder(matlab).unreadable] == ["images/train/000.png"]
 
 
 def test_inspection_shows_the_edge_fraction(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 5, "val": 2})
     Image.fromarray(np.zeros((32, 32), np.uint8)).save(folder / "edges/train/004.png")
-    report = looked(folder)
+    report = inspect_folder(folder)
     train = report.split("train")
     assert train is not None
     assert (train.images, train.counts) == (5, {"edge": 4})
@@ -221,14 +221,14 @@ def test_inspection_shows_the_edge_fraction(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [(lambda levels: 255 - levels, "invert those that are black on white"), (lambda levels: levels // 255, "brighter than 30 %")],
 )  # fmt: skip
-def test_inverted_edges_are_reported(tmp_path: Path, change: Callable[[np.ndarray], np.ndarray], words: str) -> None:
+def test_inverted_edges_are_reported(tmp_path: Path, change: Callable[[np.ndarray], np.ndarray], message: str) -> None:
     folder = make_edged(tmp_path, {"train": 3, "val": 2})
     for path in folder.glob("edges/*/*.png"):
         Image.fromarray(change(np.asarray(Image.open(path)))).save(path)
-    assert words in " ".join(map(str, looked(folder).problems))
+    assert message in " ".join(map(str, inspect_folder(folder).problems))
 
 
 def test_masks_are_read_as_edges(tmp_path: Path) -> None:

@@ -69,9 +69,9 @@ def test_matching_equals_the_full_assignment(seed: int) -> None:
     counts = count(found, [drawn])
     for threshold in (0.05, 0.25, 0.5, 0.9):
         place = int(np.argmin(np.abs(THRESHOLDS - threshold)))
-        there = found >= THRESHOLDS[place]
-        matched = by_assignment(there, drawn)
-        assert counts[place].tolist() == [matched, drawn.sum(), matched, there.sum()]
+        strong = found >= THRESHOLDS[place]
+        matched = by_assignment(strong, drawn)
+        assert counts[place].tolist() == [matched, drawn.sum(), matched, strong.sum()]
     assert 0 < counts[4, MATCHED_DRAWN] < min(counts[4, DRAWN], counts[4, FOUND])
 
 
@@ -127,10 +127,10 @@ def test_soft_edge_is_thinned_to_its_middle() -> None:
         apart = (rows - 40) * np.cos(angle) + (columns - 40) * np.sin(angle)
         thin = thin_maxima(np.exp(-(apart**2) / 18))
         middle = (slice(20, 60), slice(20, 60))
-        kept = thin[middle] > 0.3
-        assert np.abs(apart[middle][kept]).max() <= 1
-        assert 35 <= kept.sum() <= 85
-        assert ndimage.label(kept, np.ones((3, 3)))[1] == 1
+        ridge = thin[middle] > 0.3
+        assert np.abs(apart[middle][ridge]).max() <= 1
+        assert 35 <= ridge.sum() <= 85
+        assert ndimage.label(ridge, np.ones((3, 3)))[1] == 1
     assert not thin[0].any()
     assert not thin[:, -1].any()
 

@@ -138,15 +138,15 @@ def test_vgg16_weights_load_from_torchvision(tmp_path: Path, model: str) -> None
     theirs = vgg.make_layers(vgg.cfgs["D"], batch_norm=model.endswith("bn"))
     state = {f"features.{name}": tensor for name, tensor in theirs.state_dict().items()}
     torch.save(state | {"classifier.0.bias": torch.zeros(4)}, tmp_path / "vgg.pth")
-    ours = TASK.build_model(job(model=model, weights_file=str(tmp_path / "vgg.pth")), 1, 3)
-    stages = ours.get_submodule("features")
+    network = TASK.build_model(job(model=model, weights_file=str(tmp_path / "vgg.pth")), 1, 3)
+    stages = network.get_submodule("features")
     before_last = 33 if model.endswith("bn") else 23
     inputs = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
         theirs.train()
         torch.testing.assert_close(stages[:before_last](inputs), theirs[:before_last](inputs))  # type: ignore[index]
-        whole = ours(inputs)
-    assert whole.shape == (2, 6 if model.startswith("hed") else 11, 32, 32)
+        outputs = network(inputs)
+    assert outputs.shape == (2, 6 if model.startswith("hed") else 11, 32, 32)
     assert set(stages.state_dict()) == set(theirs.state_dict())
 
 
@@ -154,12 +154,12 @@ def test_hed_matches_the_paper() -> None:
     model = Hed().eval()
     inputs = torch.rand(1, 3, 50, 36)
     with torch.no_grad():
-        sides, values, begin = [], inputs, 0
+        sides, values, first = [], inputs, 0
         for number, end in enumerate((4, 9, 16, 23, 30)):
-            values = model.features[begin:end](values)
+            values = model.features[first:end](values)
             side = model.head.side[number](values)
             sides.append(functional.interpolate(side, (50, 36), mode="bilinear"))
-            begin = end
+            first = end
         fused = sum(sides) / 5
         torch.testing.assert_close(model(inputs), torch.cat([*sides, fused], 1))
 
@@ -183,10 +183,10 @@ def test_bdcn_stages_learn_residual_edges() -> None:
     model = Bdcn()
     maps = model(torch.rand(1, 3, 32, 32))
     blocks = list(model.head.blocks)
-    own = {(way, stage): getattr(block, way).bias for stage, block in enumerate(blocks) for way in WAYS}
+    biases = {(way, stage): getattr(block, way).bias for stage, block in enumerate(blocks) for way in WAYS}
     for number in range(10):
-        grads = torch.autograd.grad(maps[:, number].sum(), list(own.values()), retain_graph=True, allow_unused=True)
-        learning = [key for key, grad in zip(own, grads, strict=True) if grad is not None and grad.any()]
+        grads = torch.autograd.grad(maps[:, number].sum(), list(biases.values()), retain_graph=True, allow_unused=True)
+        learning = [key for key, grad in zip(biases, grads, strict=True) if grad is not None and grad.any()]
         assert learning == [(WAYS[number // 5], number % 5)]
     with torch.no_grad():
         biases = torch.arange(1.0, 11.0)

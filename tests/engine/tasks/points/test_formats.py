@@ -41,10 +41,10 @@ def blocks(folder: Path, points: int, *, training: bool = True) -> PointBlocks:
     recognised = found(folder)
     assert recognised.code is not None
     assert isinstance(recognised.train, PointSplit)
-    made = PointBlocks(recognised.train, recognised.code, str(folder), points=points)
-    made.streams = RandomStreams(3)
-    made.training = training
-    return made
+    split = PointBlocks(recognised.train, recognised.code, str(folder), points=points)
+    split.streams = RandomStreams(3)
+    split.training = training
+    return split
 
 
 def test_point_splits_are_found_or_drawn(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_unusable_clouds_are_reported(tmp_path: Path) -> None:
     assert "have the label 0; at least two labels are needed" in str(found(tmp_path / "alike").problems[0])
     assert "have no labels" in str(found(tmp_path / "bare").problems[0])
     assert "not point clouds" in str(found(tmp_path / "images").problems[0])
-    told = recognize(str(tmp_path / "alike"), val_fraction=0.2, seed=0)
-    assert "Point cloud segmentation" in told.problems[0].remedy
+    recognized = recognize(str(tmp_path / "alike"), val_fraction=0.2, seed=0)
+    assert "Point cloud segmentation" in recognized.problems[0].remedy
 
 
 def test_epochs_cover_every_point_in_a_new_order(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_epochs_cover_every_point_in_a_new_order(tmp_path: Path) -> None:
         epochs = []
         for epoch in (0, 1):
             loaded = [samples.load(index, epoch) for index in range(len(samples))]
-            own = sum(int((target != NO_CLASS).sum()) for _, target in loaded)
-            assert own == 2000
+            labeled = sum(int((target != NO_CLASS).sum()) for _, target in loaded)
+            assert labeled == 2000
             for given, target in loaded:
                 assert (given.shape, target.shape) == ((3, 96), (96,))
                 assert np.unique(given.numpy(), axis=1).shape[1] == 96
@@ -190,8 +190,8 @@ def test_samples_are_scaled_uniformly(tmp_path: Path) -> None:
 
 def test_damaged_cloud_is_named(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 3, "val": 1}, 200)
-    whole = (tmp_path / "train/01.ply").read_bytes()
-    (tmp_path / "train/01.ply").write_bytes(whole[: len(whole) // 2])
+    intact = (tmp_path / "train/01.ply").read_bytes()
+    (tmp_path / "train/01.ply").write_bytes(intact[: len(intact) // 2])
     samples = blocks(tmp_path, 100)
     assert samples.path(2) == "train/01.ply"
     with pytest.raises(UnreadableImage, match=r"train/01\.ply: it is"):
@@ -211,25 +211,25 @@ def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
     write_pcd(tmp_path / "train/b.pcd", places, "binary", label=classes)
     write_table(tmp_path / "val/c.xyz", places, classes, header="x y z label")
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, progress=lambda done, total: None, kinds=POINTS)
-    told = [problem.message for problem in report.problems]
-    assert "2 points have no valid coordinates and are left out (a.ply, b.pcd)." in told
-    assert "1 point has no valid coordinates and is left out (c.xyz)." in told
+    messages = [problem.message for problem in report.problems]
+    assert "2 points have no valid coordinates and are left out (a.ply, b.pcd)." in messages
+    assert "1 point has no valid coordinates and is left out (c.xyz)." in messages
 
 
 def test_clouds_are_cached_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_clouds(tmp_path / "data", {"train": 2, "val": 1}, 100)
-    kept = blocks(tmp_path / "data", 100)
+    cached = blocks(tmp_path / "data", 100)
     monkeypatch.setattr(engine.tasks.points.samples, "CACHE_BYTES", 1)
     monkeypatch.setattr(engine.tasks.points.samples, "CACHE_FRACTION", 0)
     read_again = blocks(tmp_path / "data", 100)
-    loaded = [[samples.load(index, 0)[0] for index in (0, 1, 0)] for samples in (kept, read_again)]
+    loaded = [[samples.load(index, 0)[0] for index in (0, 1, 0)] for samples in (cached, read_again)]
     assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))
     (tmp_path / "data/train/01.ply").unlink()
-    assert torch.equal(kept.load(1, 0)[0], loaded[0][1])
+    assert torch.equal(cached.load(1, 0)[0], loaded[0][1])
     with pytest.raises(UnreadableImage, match="it does not exist"):
         read_again.load(1, 0)
     shutil.rmtree(tmp_path / "data")
-    read_again = PointBlocks(kept.split, kept.code, kept.folder, points=100)
+    read_again = PointBlocks(cached.split, cached.code, cached.folder, points=100)
     with pytest.raises(DatasetError, match="no longer exists"):
         read_again.load(0, 0)
 
@@ -249,16 +249,19 @@ def test_cloud_is_drawn_tilted_by_depth() -> None:
     pillar = np.array([[0, 0, 0], [0, 0, 2]], np.float32)
     image = draw_points(np.concatenate([corners, pillar]), np.array([1, 2, 3, 0, 1, 2], np.uint8), 81)
     assert image.shape == (81, 81, 3)
-    seen = {}
+    colors_seen = {}
     for name, colour in {
         "red": (128, 0, 0),
         "green": (0, 128, 0),
         "olive": (128, 128, 0),
     }.items():  # VOC's of 1, 2 and 3
-        seen[name] = np.argwhere((image == colour).all(2))
-    assert seen["olive"][:, 0].max() < 40  # far away, so up and left
-    assert seen["olive"][:, 1].max() < 20
-    ground, top = seen["red"][seen["red"][:, 1] > 30], seen["green"][seen["green"][:, 1] < 60]
+        colors_seen[name] = np.argwhere((image == colour).all(2))
+    assert colors_seen["olive"][:, 0].max() < 40  # far away, so up and left
+    assert colors_seen["olive"][:, 1].max() < 20
+    ground, top = (
+        colors_seen["red"][colors_seen["red"][:, 1] > 30],
+        colors_seen["green"][colors_seen["green"][:, 1] < 60],
+    )
     assert top[:, 0].mean() < ground[:, 0].mean() - 4  # the pillar stands
     (colours,) = np.unique(image[(np.ptp(image, 2) == 0) & (image[..., 0] < BACKGROUND)], axis=0)
     assert colours[0] > 70  # no class of its own, and far

@@ -70,10 +70,10 @@ def test_x_conv_matches_the_paper() -> None:
     points, features = cloud(1, 20).transpose(1, 2), torch.randn(1, 20, 5)
     outputs = layer(points, features, points[:, :3])
     for place in range(3):
-        nearest = (points[0] - points[0, place]).norm(dim=1).argsort()[:4]
-        local = layer.norm(points[0, nearest] - points[0, place])
+        neighbors = (points[0] - points[0, place]).norm(dim=1).argsort()[:4]
+        local = layer.norm(points[0, neighbors] - points[0, place])
         lifted = torch.stack([layer.lift(row) for row in local])
-        joined = torch.cat([lifted, features[0, nearest]], 1)
+        joined = torch.cat([lifted, features[0, neighbors]], 1)
         transform = _x_by_hand(layer.transform, local)
         mixed = transform @ joined
         each = torch.stack(

@@ -43,11 +43,11 @@ def test_center_lines_are_thin_and_connected() -> None:
         assert ndimage.label(middle, touching)[1] == ndimage.label(mask, touching)[1]
         assert ndimage.label(~np.pad(middle, 1))[1] == ndimage.label(~np.pad(mask, 1))[1]
         for row, column in np.argwhere(middle):
-            around = np.pad(middle, 1)[row : row + 3, column : column + 3].copy()
-            around[1, 1] = False
-            outside = ~around & np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], bool)
-            holds_together = ndimage.label(around, touching)[1] != 1
-            assert holds_together or around.sum() == 1 or not outside.any()
+            neighborhood = np.pad(middle, 1)[row : row + 3, column : column + 3].copy()
+            neighborhood[1, 1] = False
+            outside = ~neighborhood & np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], bool)
+            holds_together = ndimage.label(neighborhood, touching)[1] != 1
+            assert holds_together or neighborhood.sum() == 1 or not outside.any()
 
 
 def test_band_becomes_its_center_line() -> None:

@@ -118,10 +118,10 @@ def test_relaxed_metrics_accept_shifted_lines() -> None:
     right = OBJECTIVE.metric()
     right.update(guesses(targets, 50), targets)
     assert [right.compute()[name] for name in ("iou", "relaxed_iou", "f1", "orientation")] == [1, 1, 1, 1]
-    beside = OBJECTIVE.metric()
-    beside.update(guesses(targets.roll(3, 2), 50), targets)
-    assert beside.compute()["iou"] == 0
-    assert beside.compute()["relaxed_iou"] == 1
+    shifted = OBJECTIVE.metric()
+    shifted.update(guesses(targets.roll(3, 2), 50), targets)
+    assert shifted.compute()["iou"] == 0
+    assert shifted.compute()["relaxed_iou"] == 1
     off = OBJECTIVE.metric()
     off.update(guesses(targets.roll(4, 2), 50), targets)
     assert off.compute()["relaxed_iou"] == 0
@@ -135,19 +135,19 @@ def test_loss_is_soft_iou_plus_cross_entropy() -> None:
     losses = OBJECTIVE.loss(outputs, targets)
     assert losses.shape == (3,)
     for number in range(3):
-        expected, begin = 0.0, 0
+        expected, offset = 0.0, 0
         for side in sides:
-            scores = outputs[number, :, begin : begin + side * side]
-            begin += side * side
+            scores = outputs[number, :, offset : offset + side * side]
+            offset += side * side
             true, along = targets[number, :, :: SIDE // side, :: SIDE // side].reshape(2, -1)
-            for there in (along < DIRECTIONS, along == BACKGROUND):
-                off = functional.cross_entropy(scores[2:].T[there], along[there], reduction="sum").item()
-                expected += off / max(int(there.sum()), 1) / 2
+            for mask in (along < DIRECTIONS, along == BACKGROUND):
+                off = functional.cross_entropy(scores[2:].T[mask], along[mask], reduction="sum").item()
+                expected += off / max(int(mask.sum()), 1) / 2
             # Of the lines, or of the background where a map has none.
             kind = int((true == 1).any())
-            likely, there = scores[:2].softmax(0)[kind, true != NO_CLASS], (true == kind)[true != NO_CLASS]
-            both = (likely * there).sum()
-            expected += 1 - (both / (likely.sum() + there.sum() - both)).item()
+            likely, mask = scores[:2].softmax(0)[kind, true != NO_CLASS], (true == kind)[true != NO_CLASS]
+            both = (likely * mask).sum()
+            expected += 1 - (both / (likely.sum() + mask.sum() - both)).item()
         assert losses[number].item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -187,10 +187,10 @@ def test_lines_are_colored_by_direction() -> None:
     grey = np.full((SIDE, SIDE, 3), 100, np.uint8)
     true = OBJECTIVE.show_truth(grey, targets[0])
     found = OBJECTIVE.show_prediction(grey, guesses(targets, 50, (SIDE, SIDE // 2, SIDE // 4))[0])
-    for shown in (true, found):
-        assert shown.words == "Lines on 12.5 % of it"
-        assert (shown.image[0] == 100).all()
-        red, green, blue = shown.image[11, 5].tolist()
+    for drawing in (true, found):
+        assert drawing.words == "Lines on 12.5 % of it"
+        assert (drawing.image[0] == 100).all()
+        red, green, blue = drawing.image[11, 5].tolist()
         assert red > 200
         assert green == blue < 50
     assert true.legend == found.legend == (0, 1, 2, 3)

@@ -121,7 +121,7 @@ def test_remote_and_container_pids_match_no_run() -> None:
     assert all(line.run is RUN for line in process_rows("", sample, [RUN], lambda pid: None))
 
 
-def test_processes_with_cyclic_ancestors_are_shown(hosts: Hosts, view: ProcessesView) -> None:
+def test_processes_with_cyclic_ancestors_are_listed(hosts: Hosts, view: ProcessesView) -> None:
     see(hosts, one_gpu(process(5, ancestors=(6, 1)), process(6, ancestors=(5, 1)), process(7, ancestors=(7, 1))))
     assert sorted(cells(view, "PID")) == ["5", "6", "7"]
 

@@ -16,7 +16,7 @@ from gui.run.page import RunPage
 from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.view import PredictionsView
 from gui.sources.run_data import RunData
-from tests.gui.run.evaluated_run import a_looked_run, draw
+from tests.gui.run.evaluated_run import a_predicted_run, draw
 from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import ShowWidget, visible_text
 
@@ -29,7 +29,7 @@ def view(show_widget: ShowWidget) -> PredictionsView:
 @pytest.fixture
 def folder(view: PredictionsView) -> Path:
     """Return the folder of the visible run."""
-    run = a_looked_run()
+    run = a_predicted_run()
     data = RunData()
     data.apply_all(list(run.events()))
     view.show_data(run.path, data, is_active=False)
@@ -143,7 +143,7 @@ def test_predictions_view_explains_missing_predictions(view: PredictionsView) ->
 
 
 def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFolder], RunPage], qtbot: QtBot) -> None:
-    show(a_looked_run())
+    show(a_predicted_run())
     assert page.log.isVisible()
     for _ in range(2):
         qtbot.keyClick(page, Qt.Key.Key_PageDown, Qt.KeyboardModifier.ControlModifier)
@@ -155,7 +155,7 @@ def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFol
     assert "saved no predictions" in visible_text(page.predictions)
     qtbot.keyClick(page, Qt.Key.Key_PageUp, Qt.KeyboardModifier.ControlModifier)
     assert page.header.tabs.currentIndex() == CLASSES
-    show(a_looked_run())
+    show(a_predicted_run())
     qtbot.waitUntil(lambda: page.classes.shown.table.rows.rowCount() == 3)
     page.header.tabs.setCurrentIndex(CURVES)
     assert page.header.options.isVisible()

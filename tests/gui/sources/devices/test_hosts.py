@@ -82,15 +82,15 @@ def test_hosts_restore_history_of_last_start(open_hosts: Open, nvml_stub: NvmlSt
     qtbot.waitUntil(lambda: len(list(read_history(history_file()))) == 4)
 
 
-@pytest.mark.parametrize("kept", [False, None])
-def test_hosts_save_no_history_unless_kept(
-    open_hosts: Open, nvml_stub: NvmlStub, qtbot: QtBot, kept: bool | None
+@pytest.mark.parametrize("is_kept", [False, None])
+def test_hosts_save_no_history_by_default(
+    open_hosts: Open, nvml_stub: NvmlStub, qtbot: QtBot, is_kept: bool | None
 ) -> None:
     nvml_stub.write([gpu_profile(0)])
     hosts = open_hosts()
-    if kept is not None:
+    if is_kept is not None:
         hosts.keep_history(True)
-        hosts.keep_history(kept)
+        hosts.keep_history(is_kept)
     hosts.start()
     qtbot.waitUntil(lambda: "" in hosts.latest and bool(hosts.latest[""].gpus))
     assert not history_file().exists()
