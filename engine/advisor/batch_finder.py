@@ -147,7 +147,7 @@ def _merge_probes(folder: Path) -> Probe:
 
 
 def describe_result(searched: SearchResult) -> BatchFound:
-    """Return the result with its explanation."""
+    """Convert the result of the search to an answer with an explanation."""
     trials = tuple(_trial_row(size, probe) for size, probe in searched.trials.items())
     if not searched.largest:
         why = f"Even a batch of {trials[0].size} does not fit into memory."

@@ -49,14 +49,14 @@ class Probe(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """Result of a search."""
+    """Result of a batch size search."""
 
     trials: dict[int, Probe | None]
     """Measurements by batch size, or None for sizes that did not fit."""
     largest: int
     """Largest size that fits, or 0 if none fits."""
     maximum: int = 0
-    """Largest size that the search would have measured."""
+    """Largest size that the search was allowed to measure."""
     untried: int = 0
     """Size that was not measured because of the time limit, or 0 if there is none."""
 
@@ -152,7 +152,7 @@ def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
 
 
 def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
-    """Return a size to try if all sizes so far fit."""
+    """Return a larger size to try. All sizes tried so far must fit."""
     largest = fits[-1][0]
     if len(fits) == 1:
         return GROWTH * largest

@@ -66,7 +66,7 @@ class RunningLoss:
         self.best = math.inf
 
     def add(self, loss: float) -> float:
-        """Add a loss and return the average."""
+        """Add a loss and return the updated average."""
         self._count += 1
         self._average = self._decay * self._average + (1 - self._decay) * loss
         self.value = self._average / (1 - self._decay**self._count)

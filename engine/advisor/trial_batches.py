@@ -16,7 +16,7 @@ from engine.training.dataloaders import DataLoaders
 from engine.training.report import Reporter
 
 EXAMPLES = 16
-"""Number of samples that each rank loads."""
+"""Number of different samples that each rank loads."""
 
 
 def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iterator[Batch | None]:

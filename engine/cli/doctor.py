@@ -203,7 +203,7 @@ def _devices(facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def gpus(machine: Snapshot) -> Iterator[Finding]:
-    """Yield the state of NVML and of each GPU."""
+    """Yield findings about NVML and each GPU."""
     yield from driver_findings(machine.nvml)
     numbers = gpu_numbers(machine.gpus)
     for gpu in machine.gpus:

@@ -16,7 +16,7 @@ from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, NotCompar
 from engine.system.format import NOT_KNOWN, counted
 
 MAX_CLASSES = 10
-"""Maximum number of classes printed."""
+"""Maximum number of classes in the printed table."""
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +77,7 @@ def _evaluate(options: argparse.Namespace) -> KeptEvaluation:
 
 
 def _lines(saved: KeptEvaluation) -> Iterator[str]:
-    """Yield the lines of an evaluation."""
+    """Yield the lines of text that describe an evaluation."""
     evaluation = saved.evaluation
     yield (
         f"{evaluation.run}, {evaluation.checkpoint}: {counted(evaluation.samples, 'sample')} of "
@@ -140,7 +140,7 @@ def _box_error_lines(evaluation: Evaluation) -> Iterator[str]:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the lines of a comparison."""
+    """Yield the lines of text that describe a comparison."""
     first, second = comparison.first, comparison.second
     yield (
         f"{first.run} ({first.checkpoint}) and {second.run} ({second.checkpoint}): "

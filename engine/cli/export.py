@@ -104,6 +104,7 @@ def _writer(target: Path) -> SummaryWriter:
 
 
 def _add(writer: SummaryWriter, event: AnyEvent, step: int) -> None:
+    """Add the values in an event to TensorBoard's event files."""
     scalars: dict[str, float | None] = {}
     match event:
         case RunStarted():

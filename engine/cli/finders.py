@@ -63,7 +63,7 @@ def cut(options: argparse.Namespace) -> int:
 
 
 def _valid_job(options: argparse.Namespace, *, needs_dataset: bool = True) -> Job:
-    """Return the job to measure. Raises CommandError."""
+    """Validate the flags and return the job to measure. Raises CommandError."""
     job, problems = train.validate(options)
     if job is not None and not job.data.dataset and not needs_dataset:
         problems = [problem for problem in problems if problem.field != "dataset"]

@@ -57,7 +57,7 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
 
 
 def hosts(options: argparse.Namespace) -> int:
-    """Change, check or print the list."""
+    """Change, check or print the list of machines."""
     found, problem = read_hosts()
     if problem is not None:
         return _report([problem])

@@ -18,7 +18,7 @@ from engine.contract.problems import errors
 
 SAMPLES = 3
 VALUES_LISTED = 24
-"""Maximum number of mask values printed."""
+"""Maximum number of mask values in the printed table."""
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:

@@ -233,7 +233,7 @@ _FLAGS = {
     "devices_per_trial": ("--devices-per-trial", int, "N", "number of devices per trial (default: 1)"),
     "best_epochs": ("--best-epochs", int, "N", "number of epochs of --train-best (default: as in a trial)"),
 }
-"""Flag, type, metavar and help text for each value."""
+"""Flag, type, metavar and help text for each value of a search."""
 _RENAMED = {"search_seed": "seed", "keep_all": "keep_checkpoints"}
 """Values that are named differently in a `Search`, because the job has fields with those names."""
 

@@ -160,6 +160,7 @@ class Watcher:
             self.connection = None
 
     def _wait(self) -> None:
+        """Wait for messages from the supervisor or an interrupt, and report new events."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake, selectors.EVENT_READ)
             if self.connection is not None:
@@ -192,7 +193,7 @@ class Watcher:
         self._read_log()
 
     def _read_log(self) -> None:
-        """Read the remaining events from the log."""
+        """Report the events in the log that have not been reported yet."""
         self._from_n = self._next_n
         with suppress(OSError), open_file(self._run.events_file) as stream:  # the run may not have started
             for line in complete_lines(stream):

@@ -228,7 +228,7 @@ Finder = Literal["rate", "batch"]
 
 
 class FinderOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request to a finder."""
+    """Request to find a learning rate or a batch size."""
 
     finder: Finder
     job: Job

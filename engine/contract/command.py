@@ -84,7 +84,7 @@ _ONE_MACHINE = "--rdzv-backend c10d --rdzv-conf store_type=file"
 _NO_SERVER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 """Environment setting that prevents torchrun from opening a port on all interfaces.
 
-A single machine does not need it.
+It is used for a single machine, which needs no such port.
 """
 
 

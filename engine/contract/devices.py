@@ -296,7 +296,7 @@ class DeviceSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def is_gpu(device: str) -> bool:
-    """Return True for a GPU, False for a CPU."""
+    """Return True if a device is a GPU, or False for the CPU."""
     return local_device(device) != CPU
 
 

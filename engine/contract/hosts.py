@@ -76,7 +76,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return [*self.environment_command, f"{folder}/bin/footplate" if folder else "footplate", *arguments]
 
     def problems(self) -> list[Problem]:
-        """Return the problems with the user's input."""
+        """Return the problems with the values that the user entered."""
         found = []
         if self.name and (wrong := host_name_problem(self.name)):
             found.append(Problem("name", wrong, "Choose another name; --ssh says how it is reached."))
@@ -122,7 +122,7 @@ def read_hosts() -> tuple[tuple[Host, ...], Problem | None]:
 
 
 def save_hosts(found: tuple[Host, ...]) -> None:
-    """Write the list. Raises OSError."""
+    """Write the list of machines. Raises OSError."""
     values = {"host": [msgspec.to_builtins(host) for host in found]}
     paths.write_atomically(paths.make_home() / "hosts.toml", tomli_w.dumps(values).encode())
 

@@ -30,7 +30,7 @@ class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, fo
 
 
 class Done(msgspec.Struct, Generic[Answer], tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message of a process that succeeded."""
+    """Last message of a process that succeeded, with the answer to its order."""
 
     answer: Answer
 

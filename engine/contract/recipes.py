@@ -297,7 +297,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def mentioned(self) -> frozenset[str]:
-        """Fields that the recipe may set."""
+        """Fields that any rule of the recipe may set."""
         return frozenset(self.set).union(*(rule.set for rule in self.when), *(rule.of_weights for rule in self.when))
 
 

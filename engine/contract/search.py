@@ -291,7 +291,7 @@ class SearchState(_Struct, frozen=True, kw_only=True):
 
     @property
     def originals(self) -> tuple[TrialRow, ...]:
-        """Trials without repeats."""
+        """Trials that are not repeats."""
         return tuple(row for row in self.trials if row.repeat_of is None)
 
     @property

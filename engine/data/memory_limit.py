@@ -53,7 +53,10 @@ def limit_memory() -> None:
 
 
 def allow_for_text(path: str | os.PathLike[str]) -> None:
-    """Raise the memory limit to read an annotation file, according to its size on disk without holes."""
+    """Raise the memory limit for reading an annotation file, in proportion to its size on disk.
+
+    Holes in a sparse file are not counted.
+    """
     if _LIMIT.bytes is not None:
         info = os.stat(path)
         allow(BYTES_PER_TEXT_BYTE * min(info.st_size, 512 * info.st_blocks))

@@ -200,13 +200,13 @@ def unrecognized(problem: Problem, other: str = "") -> RecognizedDataset:
 
 
 def count_sentence(names: Sequence[str], noun: str, plural: str = "") -> str:
-    """Return "There is 1 image" or "There are 1,204 images"."""
+    """Return a sentence such as "There is 1 image" or "There are 1,204 images"."""
     plural = plural or noun + ("es" if noun.endswith("x") else "s")
     return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural}"
 
 
 def format_count(names: Sequence[str], noun: str) -> str:
-    """Return "1 image" or "1,204 images"."""
+    """Format a count with its noun, such as "1 image" or "1,204 images"."""
     return f"{len(names):,} {noun}{'' if len(names) == 1 else 's'}"
 
 

@@ -72,7 +72,7 @@ def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgres
 
 
 def _wait(slot: QueueSlot, on_progress: OnProgress) -> None:
-    """Wait until the devices are free."""
+    """Wait in the queue until the devices are free."""
     while True:
         try:
             waiting = slot.poll()
@@ -87,7 +87,7 @@ def _wait(slot: QueueSlot, on_progress: OnProgress) -> None:
 
 
 class _Progress:
-    """Progress summed over the workers."""
+    """Progress of the work, summed over all workers."""
 
     def __init__(self, total: int, what: str, on_progress: OnProgress) -> None:
         self._total = total

@@ -32,7 +32,7 @@ WORKER = "engine.inference.live:worker"
 _SPEED_FRAMES = 30
 """Number of frames over which the speed is measured."""
 _QUALITY = 85
-"""JPEG quality."""
+"""JPEG quality of the saved frames."""
 
 
 def live(order: LiveOrder, on_progress: OnProgress) -> Path:

@@ -104,6 +104,7 @@ def _loader(
     sampler: GlobalBatchSampler,
     on_unreadable: Callable[[str, str], None],
 ) -> Loader[Any]:
+    """Return a loader for images or other samples that preprocesses them as in validation."""
     job = model.job
     if isinstance(samples, SampleSet):
         return SampleLoader(

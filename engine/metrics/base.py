@@ -37,7 +37,7 @@ class Metric(ABC):
         self._rows, self._pending = rows, []
 
     def add_rows(self, rows: Tensor) -> None:
-        """Append rows."""
+        """Append values to `rows`."""
         if len(rows):
             if not isinstance(self._pending, list):
                 self._pending = []
@@ -49,7 +49,7 @@ class Metric(ABC):
 
     @abstractmethod
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch, on any device."""
+        """Add a batch. Outputs and targets may be on any device."""
 
     @abstractmethod
     def compute(self) -> dict[str, float]:

@@ -134,7 +134,10 @@ def threshold_rows(
 
 
 def class_curves(number: int, counts: Counts, positives: int, precision: Interval | None) -> ClassCurves:
-    """Return the precision-recall curve of a class with `positives` samples."""
+    """Return the precision-recall curve of the class with this number, thinned for saving.
+
+    `positives` is the number of samples with the class, and `precision` its average precision with an interval.
+    """
     full = precision_recall(counts, positives)
     threshold, f1 = best_f1(full)
     curve = thin(full)

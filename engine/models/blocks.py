@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 _ROWS = (nn.Sequential, nn.ModuleList)
-"""Modules with an ordered list of modules."""
+"""Container modules that hold an ordered list of modules."""
 
 
 def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:

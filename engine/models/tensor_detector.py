@@ -59,9 +59,10 @@ class TensorDetector(nn.Module):
         """Return the detections in each image. "scores" [k] have gradients if those are enabled."""
 
     def loss_units(self, targets: Tensor) -> Tensor | None:
-        """Return the numbers of units in a part of a batch, for each loss [p] or without dimensions for all losses.
+        """Return the number of units by which the model's losses are divided, for a part of a batch.
 
-        The sums of losses over the global batch are divided by its numbers of units; None divides by its images.
+        The result has one number for each loss [p], or a single number for all of them. Numbers and losses are summed
+        over the global batch before the division. None means that the units are the images.
         """
         return None
 

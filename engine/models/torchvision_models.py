@@ -48,7 +48,7 @@ INCEPTION_FAMILY = frozenset({"googlenet", "inception_v3"})
 """Models that are built without their auxiliary heads, so that they also return plain logits in training."""
 
 _FEATURES_ONLY = frozenset({"IMAGENET1K_FEATURES"})
-"""Weights without a classifier, for other tasks."""
+"""Names of weights without a classifier, for other tasks."""
 
 
 @lru_cache(maxsize=1)

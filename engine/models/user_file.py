@@ -20,7 +20,7 @@ from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, read_regular
 
 MODULE = "footplate_model_file"
-"""Name of the file's module while it runs."""
+"""Name under which the user's file is imported."""
 
 
 def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:

@@ -74,7 +74,7 @@ class MeasuredObjective(Protocol):
     """Part of an objective that an analysis uses."""
 
     def metric(self) -> Metric:
-        """Return a new metric without data."""
+        """Create the validation metric, without any data."""
         ...
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:

@@ -104,7 +104,7 @@ class Objective(ABC):
 
     @abstractmethod
     def metric(self) -> Metric:
-        """Return a new metric without data."""
+        """Create the validation metric, without any data."""
 
     @abstractmethod
     def blank_targets(self, inputs: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ class LabelAnalysis(Analysis):
 
     @abstractmethod
     def predictions(self, columns: Columns) -> Predictions:
-        """Return the predictions for all samples."""
+        """Convert the results for all samples to individual predictions."""
 
     @abstractmethod
     def fit(self, columns: Columns) -> Fitted | None:

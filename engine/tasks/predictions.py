@@ -71,7 +71,7 @@ class PointScores(NamedTuple):
 
 
 class RawScores(NamedTuple):
-    """Output with an unknown meaning."""
+    """Model output that Footplate can't interpret."""
 
     output: Tensor
 
@@ -268,14 +268,14 @@ def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float,
 
 
 def in_shares(classes: Sequence[str], numbers: Sequence[int], fractions: Sequence[float]) -> str:
-    """Describe the fraction of each class."""
+    """Format the fraction of each class as text."""
     return ", ".join(
         f"{classes[number]} {100 * fraction:.0f} %" for number, fraction in zip(numbers, fractions, strict=True)
     )
 
 
 def on_lines(share: float) -> str:
-    """Describe the fraction of an image that is on lines."""
+    """Format the fraction of an image that is on lines as text."""
     return f"Lines on {100 * share:.1f} % of it"
 
 

@@ -68,7 +68,7 @@ def advise(order: AdviceOrder, send: _Send) -> Advice:
 
 
 class _Advisor:
-    """Work on a single order."""
+    """Advisor that works on a single order."""
 
     def __init__(self, order: AdviceOrder, send: _Send) -> None:
         self._order, self._send = order, send
@@ -270,6 +270,7 @@ class _Advisor:
     # Trials
 
     def _try(self, contender: Contender, number: int, folder: Path, left: int, *, smaller: bool = False) -> None:
+        """Run a trial of a contender, with at most the remaining time."""
         state, job = self.state, contender.setup.job
         if contender not in state.tried:
             state.tried.append(contender)

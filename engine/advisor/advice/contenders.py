@@ -37,13 +37,13 @@ class Contender:
     setup: Setup
     state: State = "waiting"
     steps: list[float] = field(default_factory=list)
-    """Seconds of each timed step."""
+    """Duration of each timed step in seconds."""
     measured: Measured | None = None
     memory: tuple[int, int] | None = None
     """Peak use and limit, in bytes, for the device that came nearest to its limit."""
     estimated: int | None = None
     wall_s: float = 0.0
-    """Duration of the last trial."""
+    """Duration of the last trial in seconds."""
     startup_s: float = 0.0
     """Part of `wall_s` that was spent on starting, preparing and ending its workers."""
     trials: int = 0

@@ -132,7 +132,7 @@ class Costs:
 
     step_s: float
     min_s: float
-    """Duration of the shortest step."""
+    """Duration of the shortest step, in seconds."""
     fixed_s: float
     """Time that does not depend on the batch size."""
     link: Link | None

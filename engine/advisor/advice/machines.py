@@ -30,7 +30,7 @@ class Step(NamedTuple):
     fixed_s: float
     """Time that does not depend on the batch size."""
     sent_bytes: int
-    """Bytes of all gradients."""
+    """Size of all gradients in bytes."""
     last_bytes: int
     """Bytes in DDP's last bucket. Its transfer can't overlap with the backward pass."""
     backward_share: float = BACKWARD

@@ -40,7 +40,7 @@ class Setup:
     refusal: str = ""
     """Reason why the setup can't run, or "" if it can."""
     saves_memory: bool = False
-    """True if it is slower but needs less memory."""
+    """True if the setup is slower but needs less memory."""
     is_requested: bool = field(default=False, compare=False)
     """True for the job as the user requested it."""
 

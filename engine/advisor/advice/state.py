@@ -38,7 +38,7 @@ class AdviceState:
     """Setups that are not tried: the kind of reason, the name and the reason for each."""
     link: Link | None = None
     import_s: float = 0.0
-    """Seconds to import torch."""
+    """Seconds that importing torch takes."""
     startup_s: float = 0.0
     """Seconds that were spent on starting, preparing and ending the workers of the rehearsal."""
     rehearsal: Rehearsal | None = None
@@ -103,7 +103,7 @@ class AdviceState:
         return Step(best.step_s, fixed, self.footprint.trained_bytes, self.footprint.last_bytes, backward or BACKWARD)
 
     def row(self, contender: Contender) -> Candidate:
-        """Return the row in the answer for a contender."""
+        """Convert a contender to a row of the answer."""
         speed, measured, alone = contender.speed, contender.measured, self.alone
         row: dict[str, object] = {
             "state": contender.state, "estimated_bytes": contender.estimated, "why": contender.why

@@ -111,6 +111,7 @@ class _Trial:
 
 
 def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
+    """Measure what the order requests, and write the results."""
     order = read_order(spec.run_folder)
     on_cpu = CPU in spec.devices
     memory = MainMemory(spec.devices.count(CPU), SPARE_MEMORY) if on_cpu else None

@@ -336,7 +336,7 @@ class Driver:
 
     @property
     def _base(self) -> list[TrialHandle]:
-        """All trials except repeats."""
+        """All trials of the search except repeats."""
         return [handle for handle in self._handles.values() if handle.trial.repeat_of is None]
 
     @property

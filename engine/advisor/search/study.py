@@ -49,7 +49,7 @@ _STATES = {
 
 @dataclass(frozen=True)
 class KnownTrial:
-    """Trial with its current row."""
+    """Trial with its current row in the table."""
 
     trial: Trial
     row: TrialRow
@@ -140,6 +140,7 @@ class Study:
         return study
 
     def _frozen(self, known: KnownTrial | None) -> FrozenTrial:
+        """Convert a trial for Optuna. A missing trial becomes a failed one."""
         if known is None:
             return create_trial(state=TrialState.FAIL)
         row, state = known.row, _STATES.get(known.row.state, TrialState.RUNNING)

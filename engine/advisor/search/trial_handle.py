@@ -87,6 +87,7 @@ class TrialLog:
         return msgspec.structs.replace(row, state="failed", cause=cause)
 
     def _add(self, event: AnyEvent) -> None:
+        """Update the state of the trial with an event."""
         match event:
             case RunStarted():
                 self.finished, self._planned_at, self._cause = None, None, ""

@@ -167,7 +167,7 @@ def _cell(pair: GpuPair | None) -> str | None:
 
 
 def _legend(topology: Topology) -> Iterator[str]:
-    """Yield the meanings of the words in the matrix."""
+    """Yield explanations of the abbreviations in the matrix."""
     if any(pair.nvlinks for pair in topology.pairs):
         yield "NV18: 18 NVLinks, and so on"
     used = {pair.path for pair in topology.pairs if not pair.nvlinks}

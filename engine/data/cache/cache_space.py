@@ -93,7 +93,7 @@ def range_lock(descriptor: int, start: int, length: int) -> Iterator[None]:
 
 
 def list_sets() -> list[CachedSet]:
-    """Return all sets, least recently used first."""
+    """Return all cached sets, least recently used first."""
     sets = []
     for about in root().glob(f"*/{ABOUT}"):
         try:

@@ -144,7 +144,7 @@ class ImageSet(ABC):
             yield np.ascontiguousarray(numbers).data
 
     def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Return all arrays that make up the targets."""
+        """Return all arrays that define the targets, to identify the split."""
         return (self.targets.numpy(),)
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:

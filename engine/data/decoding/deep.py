@@ -48,7 +48,7 @@ class Facts(NamedTuple):
 
     @property
     def is_deep(self) -> bool:
-        """True if the values don't fit into 8 bits."""
+        """True if the image's values don't fit into 8 bits."""
         return self.kind not in (np.uint8, np.bool_)
 
 

@@ -91,6 +91,7 @@ def mask_size(path: str) -> tuple[int, int]:
 
 
 def _of_image(image: Image.Image, content: bytes) -> MaskValues:
+    """Return the mask values in an opened image. Raises Unfit for unsuitable modes."""
     lossy = image.format in _LOSSY_FORMATS or "jpeg" in str(image.info.get("compression", ""))
     lossy |= image.format == "WEBP" and b"VP8L" not in content[:64]
     if image.mode in ("RGB", "RGBA", "RGBX"):

@@ -117,6 +117,7 @@ class _Reader:
         return self._in_levels(palette)
 
     def _in_levels(self, palette: dict[int, int]) -> Meaning:
+        """Read gray levels or palette indices, with names from a class table if one fits."""
         levels = self._survey.levels().without(*self._dropped)
         missing = tuple(level for level in levels.values.tolist() if level < 0) + self._survey.no_data()
         present = levels.without(*missing)

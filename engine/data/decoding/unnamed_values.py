@@ -129,7 +129,7 @@ def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
 
 
 def by_color(present: Levels, survey: Survey) -> Meaning:
-    """Return one class for each color."""
+    """Return one class for each color in the masks."""
     count = len(present.values)
     lossy = survey.lossy and count > 8
     if lossy or count > MAX_CLASSES or survey.has_smooth_values():

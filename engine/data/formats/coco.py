@@ -282,6 +282,7 @@ class _Reader:
         return with_spellings(by_id)
 
     def _shape(self, place: str, each: _Annotation, name: str, image: ShapedImage) -> Shape | None:
+        """Convert an annotation to a shape, or count it as a fault and return None if it can't be used."""
         ignored = each.iscrowd not in (None, False, 0, "0", "", "false")
         is_outlined = self.kind == "instances"
         box, is_rotated = _read_box(each.bbox, each.attributes)

@@ -99,6 +99,7 @@ class _Source:
 
 
 def _detect(tree: Tree) -> list[Detection]:
+    """Detect tables of boxes, with one detection for each possible meaning of their numbers."""
     found: list[tuple[_File, Table, Columns]] = []
     lookup = ImageLookup(tree)
     best = 0.0

@@ -170,6 +170,7 @@ def _note_meta(element: ElementTree.Element, meta: _Meta) -> None:
 
 
 def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, meta: _Meta, kind: str) -> None:
+    """Add an image with its shapes and tags to `found`, and report unusable ones."""
     name, near = element.get("name") or "", os.path.dirname(path)
     subset = meta.subset(element)
     split = split_named(subset) or split_of_path(path, by_name=True) or split_of_path(name)

@@ -99,6 +99,7 @@ def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Detection]:
+    """Detect images in Parquet files, with a column of boxes or of labels."""
     paths = tuple(map(tree.path, shards))
     try:
         types, noted = parquet.features(paths[0])
@@ -156,6 +157,7 @@ def _class_names(feature: Any) -> list[str] | None:
 
 
 def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
+    """Return the annotations from Parquet files, after unpacking their images."""
     folder = unpacked(source.files, lambda target: _unpack(source, target))
     images = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[str]])
     names = _names(tree, source)
@@ -339,6 +341,7 @@ def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: l
 
 
 def _read_metadata(tree: Tree, source: _Metadata) -> Content:
+    """Return the boxes from metadata files."""
     lookup = ImageLookup(tree)
     names = _readme_classes(tree).get(source.column, [])
     splits: dict[str, list[ShapedImage]] = {}

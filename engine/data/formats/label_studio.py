@@ -254,6 +254,7 @@ def _find(task: _Task, near: str, split: str, found: ShapeCollection) -> str | N
 
 
 def _read_results(results: list[Any], image: str, kind: str, found: ShapeCollection) -> _Read:
+    """Convert the results of an annotation to shapes and choices, and report unusable ones."""
     content = _Read()
     labeled = {str(each.get("id")) for each in results if isinstance(each, dict) and _labels(each)}
     for each in results:

@@ -74,6 +74,10 @@ def _read_labels(path: str) -> tuple[_Label, ...] | None:
 
 
 def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detection]:
+    """Return a detection for one version, or [] if it has no pairs.
+
+    `several` is True if the folder contains several versions.
+    """
     pairs = {kind: _pairs(tree, version, kind) for kind in ("labels", "instances")}
     kinds = tuple(
         kind

@@ -297,7 +297,7 @@ def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: 
 
 
 def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
-    """Return the problem that a folder has no annotations that are readable and of the accepted kinds."""
+    """Return a dataset with the problem that the folder has no readable annotations of the accepted kinds."""
     requested = KINDS.get(kinds[0], AnnotationKind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
     supported = [each for each in found if each.kind != "files" and not each.detection.against]
     doubtful = [each for each in found if each.detection.against]

@@ -73,7 +73,7 @@ Files in the system's cache take a fifth of this time.
 
 
 def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images in a dataset of images by class."""
+    """Inspect all images in a dataset with one class per image."""
     splits, result, checker = start_inspection(found, FileSplit, progress, leave_out)
     image_check = ImageCheck.at(checker.total)
     for name, split in splits:

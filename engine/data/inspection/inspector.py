@@ -146,6 +146,7 @@ def _inspect(
     ignored: int | None,
     threads: int | None,
 ) -> DatasetReport:
+    """Inspect a dataset folder like `inspect`, but raise UnusableFile and MemoryError."""
     found = without_class(
         recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format), folder, ignored
     )

@@ -161,6 +161,7 @@ def _format_value(value: int, code: MaskCode) -> str:
 
 
 def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
+    """Return problems with the classes in a split: none usable, missing, or rare."""
     title = title_of(name)
     if not usable:
         return [

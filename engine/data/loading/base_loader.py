@@ -142,7 +142,7 @@ class Loader(ABC, Generic[SlotT]):
 
     @abstractmethod
     def _close_source(self) -> None:
-        """Close the source of the samples."""
+        """Close the source of the samples, such as a cache."""
 
     def _prepare(self) -> None:
         """Prepare the loader in the consumer's thread before an epoch is read."""

@@ -105,7 +105,7 @@ class ImageSource:
 
     @property
     def has_cache(self) -> bool:
-        """True if decoded images are cached."""
+        """True if the source caches decoded images."""
         return self._store is not None
 
     def open(self) -> None:

@@ -57,7 +57,7 @@ transforms; and the columns of rounds and chains.
 """
 
 GRAY = np.array([0.299, 0.587, 0.114])
-"""Weights of luma (ITU-R BT.601)."""
+"""Weights of red, green and blue in a gray level (luma in ITU-R BT.601)."""
 _TO_YIQ = np.array([GRAY, [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 _FROM_YIQ = np.linalg.inv(_TO_YIQ)
 
@@ -89,7 +89,7 @@ TRIVIAL = _Policy(0.99, 32.0, 135.0, 0.99, (8, 6), pixels=True)
 RAND = _Policy(0.3, 150 / 331, 30.0, 0.9, (8, 4))
 """RandAugment (Cubuk et al. 2019), with the magnitudes of AutoAugment."""
 MIX = _Policy(0.3, 1 / 3, 30.0, 0.9, (4, 4))
-"""AugMix (Hendrycks et al. 2020)."""
+"""Magnitudes of AugMix (Hendrycks et al. 2020)."""
 BINS = 31
 """Number of magnitudes, from none to the largest."""
 MIX_BINS = 10
@@ -486,21 +486,21 @@ _DRAW: dict[str, Callable[..., None]] = {
 
 
 def shift(right: Numbers, down: Numbers) -> Numbers:
-    """Return translations [n, 3, 3]."""
+    """Return translation matrices, [n, 3, 3]."""
     maps = np.tile(np.eye(3), (len(right), 1, 1))
     maps[:, 0, 2], maps[:, 1, 2] = right, down
     return maps
 
 
 def stretch(across: Numbers, down: Numbers) -> Numbers:
-    """Return scalings [n, 3, 3]."""
+    """Return scaling matrices, [n, 3, 3]."""
     maps = np.tile(np.eye(3), (len(across), 1, 1))
     maps[:, 0, 0], maps[:, 1, 1] = across, down
     return maps
 
 
 def rotation(degrees: Numbers) -> Numbers:
-    """Return rotations [n, 3, 3], clockwise on screen."""
+    """Return rotation matrices, [n, 3, 3]. Positive angles rotate clockwise on screen."""
     maps = np.tile(np.eye(3), (len(degrees), 1, 1))
     angle = np.radians(degrees)
     maps[:, 0, 0] = maps[:, 1, 1] = np.cos(angle)
@@ -509,7 +509,7 @@ def rotation(degrees: Numbers) -> Numbers:
 
 
 def shear(across: Numbers, down: Numbers) -> Numbers:
-    """Return shears [n, 3, 3]."""
+    """Return shear matrices, [n, 3, 3]."""
     maps = np.tile(np.eye(3), (len(across), 1, 1))
     maps[:, 0, 1], maps[:, 1, 0] = across, down
     return maps

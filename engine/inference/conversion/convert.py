@@ -194,6 +194,10 @@ class _Conversion:
         )
 
     def _onnx(self, options: OnnxOptions) -> None:
+        """Write the ONNX files, a script and an example, and compare the files with the model.
+
+        Raises CannotConvert if the outputs differ.
+        """
         from engine.inference.conversion.onnx_file import metadata_of, write_onnx
         from engine.inference.conversion.script import SCRIPT, script_for, write_example
 
@@ -241,6 +245,7 @@ class _Conversion:
         return [INT8]
 
     def _compare(self, path: Path, export: Exportable) -> ComparedFile:
+        """Compare an ONNX file with the model."""
         from engine.inference.conversion.onnx_file import OnnxSession
 
         run = OnnxSession(path)

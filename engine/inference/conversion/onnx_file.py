@@ -22,7 +22,7 @@ from engine.inference.trained_model import TrainedModel
 ONE_FILE_BYTES = 1_900_000_000
 """Size of the weights above which they are stored in a separate file, since protobuf messages are limited to 2 GiB."""
 _ERRORS = 3
-"""Log level of onnxruntime for errors."""
+"""Log level at which onnxruntime reports only errors."""
 EXAMPLES = 2
 """Number of samples used for the export. With a single sample, the exporter would assume a fixed batch size."""
 

@@ -164,7 +164,7 @@ def _resamples(evaluation: Evaluation, draws: Resampled) -> bytes:
 
 
 def _samples(data: EvaluationData, joined: Joined) -> Samples:
-    """Return the results for each sample."""
+    """Return the results for each sample, in the form that is saved."""
     firsts = np.cumsum([0, *(len(samples) for _, samples in data.splits)])
     split_of = np.searchsorted(firsts, joined.samples, side="right") - 1
     indices = (joined.samples - firsts[split_of]).tolist()

@@ -158,6 +158,7 @@ class _Writer:
         self._model = model
 
     def write(self, number: int, path: str, example: _Example, explained: Sequence[Explained]) -> ExplainedImage:
+        """Write the heat maps for one image, and describe them with paths relative to the folder."""
         stem = f"{number:04d}-{Path(printable(path)).stem[:40]}"
         side = example.inputs.shape[-1]
         maps, drawn = [], [example.image]

@@ -38,7 +38,7 @@ _SEVERAL = "; "
 
 
 class Summary:
-    """Summary of all samples, for a `Predicted`."""
+    """Summary of the results for all samples, which becomes part of a `Predicted`."""
 
     def __init__(self, classes: int) -> None:
         self.samples = self.predicted = self.skipped_count = 0
@@ -49,6 +49,7 @@ class Summary:
         self._classes = classes
 
     def add(self, entry: Entry) -> None:
+        """Add a journal entry to the summary."""
         self.samples += 1
         if entry.skipped:
             self.skipped_count += 1

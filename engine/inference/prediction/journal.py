@@ -105,9 +105,9 @@ class Writers:
         return self
 
     def submit(self, make: Callable[..., Entry], *columns: Any) -> None:
-        """Queue a batch with the entries `map(make, *columns)`. The first column holds its samples.
+        """Queue a batch. A writer thread creates its entries with `map(make, *columns)`.
 
-        Raises the error of an earlier batch.
+        The first column holds the samples of the batch. Raises the error of an earlier batch.
         """
         while len(self._queued) >= MAX_QUEUED:
             self._take()
@@ -155,7 +155,7 @@ class Done:
 
     @property
     def starts(self) -> int:
-        """Number of earlier starts of the work."""
+        """Number of times that the work was started before."""
         return max((int(file.stem.split("-")[1]) for file in self._files), default=0)
 
     @property

@@ -77,7 +77,7 @@ def _trace(pixels: np.ndarray) -> np.ndarray:
 
 
 _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
-"""Steps to the right, down, left and up."""
+"""Steps (x, y) to the right, down, left and up."""
 
 
 def _is_edge(padded: np.ndarray, x: int, y: int, heading: int) -> bool:

@@ -21,7 +21,7 @@ STRIP_ROWS = 256
 _COMPRESSION = 6
 """Default compression level of zlib."""
 _ASCII = 2
-"""Text type in TIFF 6.0."""
+"""Data type for text in TIFF 6.0."""
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:

@@ -35,7 +35,7 @@ class Sources(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Hash that identifies the sources."""
+        """Hash that changes if the sources change."""
         digest = hashlib.sha256()
         for files in (self.files, self.names):
             for content in files.identity(""):
@@ -94,7 +94,7 @@ def _below(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[
 
 
 class _Names:
-    """Unique names without extensions."""
+    """Collector for unique file names without extensions."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []

@@ -233,6 +233,10 @@ class Predictor:
         return draw
 
     def _frames(self, results: Results, number: int, images: Sequence[Bytes], first: int, *, ended: bool) -> None:
+        """Predict for consecutive frames of a video, starting with the frame number `first`.
+
+        `ended` is True if the last of them is the last frame of the video.
+        """
         file, name = self._sources.files[number], self._sources.names[number]
         channels = self._model.channels
         converted = [image if channels == 3 else image.mean(2).round().astype(np.uint8) for image in images]
@@ -302,7 +306,7 @@ class _Rows:
 
 
 def _to_draw_on(file: str) -> Bytes:
-    """Return an image for display, uint8 [h, w, 3]."""
+    """Read an image for drawing a prediction on it, uint8 [h, w, 3]."""
     return np.asarray(read_to_show(file).convert("RGB"))
 
 

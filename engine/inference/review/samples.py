@@ -106,6 +106,7 @@ def _open_samples(saved: KeptEvaluation, missing: list[str]) -> EvaluationData |
 
 
 def _review_rows(saved: KeptEvaluation, data: EvaluationData | None, missing: list[str]) -> list[ReviewedSample]:
+    """Return the samples of an evaluation with their files. Changes of the dataset are reported in `missing`."""
     classes, columns = saved.evaluation.classes, saved.samples()
     parts = dict(data.splits) if data is not None else {}
     found = []

@@ -78,6 +78,7 @@ def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
 def _draw_batch(
     model: TrainedModel, split: ImageSet | SampleSet, batch: Batch, by_index: dict[int, int], out: Path
 ) -> list[SampleDrawing]:
+    """Draw the annotations and predictions for the samples in a batch, and describe the drawings."""
     outputs = model.outputs(batch.inputs).cpu()
     assert batch.samples is not None
     mean, std = (np.reshape(values, (-1, 1, 1)) for values in (model.preprocessing.mean, model.preprocessing.std))

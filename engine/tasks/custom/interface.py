@@ -22,7 +22,7 @@ from engine.tasks.base import Visualization
 __all__ = ["CustomTask", "Job", "Measure", "SampleSet", "UnreadableImage", "Visualization"]
 
 MAX_NUMBERS = 6
-"""Number of numbers that the text for a value shows."""
+"""Largest number of values that `format_numbers` includes."""
 
 
 class CustomTask(ABC):

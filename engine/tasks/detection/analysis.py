@@ -179,7 +179,7 @@ class ObjectAnalysis(Analysis):
         }
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
-        """Return the curves at an IoU of 0.5."""
+        """Return the precision-recall curve of each class at an IoU of 0.5."""
         metric = measured.metrics["objects"]
         rows, counts = metric.rows.numpy(), metric.counters.numpy()[0]
         titles = (title for title in intervals.per_class if title.endswith("AP50"))

@@ -177,7 +177,7 @@ class FoundInImage(Objective):
         ]
 
     def counted(self, classes: Iterable[int]) -> str:
-        """Describe the number of objects in each class."""
+        """Describe the number of objects in each class, for display."""
         counts = sorted(Counter(classes).items())
         return ", ".join(f"{count} {self._classes[number]}" for number, count in counts) or "nothing"
 
@@ -189,7 +189,7 @@ class FoundInImage(Objective):
         )
 
     def names(self, classes: Ints, scores: Floats | None = None) -> list[str]:
-        """Return the label of each box."""
+        """Return a label for each box: the class and, if given, the score."""
         if scores is None:
             return [self._classes[number] for number in classes]
         return [f"{self._classes[number]} {100 * score:.0f} %" for number, score in zip(classes, scores, strict=True)]

@@ -40,7 +40,7 @@ _MARKED = np.array([255, 64, 64], np.uint8)
 
 
 class _Checked(NamedTuple):
-    """Facts about the edges in an image, as in `Drawn`."""
+    """Facts about the edges in an image. They have the same meaning as in `Drawn`."""
 
     taken: float
     inverted: bool
@@ -88,6 +88,7 @@ def _drawn(split: EdgeSplit, index: int) -> Drawn:
 
 
 def _describe_problems(name: str, read: Sequence[_Checked], usable: bool) -> list[Problem]:
+    """Return problems with the edges in a split: none usable, images without edges, or inverted edges."""
     title = title_of(name)
     if not usable:
         return [

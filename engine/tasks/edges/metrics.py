@@ -181,7 +181,7 @@ def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
 
 
 def _first_sums(values: npt.ArrayLike) -> Counts:
-    """Return the sums of the first 0, 1, 2, … values."""
+    """Return the cumulative sums of the values, starting with 0."""
     sums: Counts = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
     return sums
 

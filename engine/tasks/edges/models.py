@@ -51,7 +51,7 @@ _ON_VGG = {
     "bdcn": _OnVgg("BDCN", Bdcn),
     "bdcn_bn": _OnVgg("BDCN, batch norm", Bdcn, batch_norm=True),
 }
-"""Models on VGG16. Those with batch norm use vgg16_bn of torchvision, which also learns without pretrained weights."""
+"""Models on VGG16. Those with batch norm use vgg16_bn of torchvision, and can be trained without pretrained weights."""
 
 
 def names() -> tuple[str, ...]:

@@ -98,7 +98,7 @@ class EdgesOfImage(Objective):
         return _draw(output[-1].float().sigmoid().numpy())
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        """Return the scores from the last map."""
+        """Return the scores from the last edge map."""
         return LineScores(output[-1:].float().sigmoid())
 
     def analysis(self, classes: Sequence[str]) -> Analysis:
@@ -112,7 +112,7 @@ class EdgesOfImage(Objective):
         return [mean_target(classes[0], logits, probabilities, probabilities >= 0.5)]
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
-        """Return the last map, [n, 1, h, w]."""
+        """Return the last edge map, [n, 1, h, w]."""
         return outputs[:, -1:]
 
 

@@ -57,7 +57,7 @@ class MultiLabelMetric(Metric):
         self.add_rows(torch.cat([likely, true], dim=1).double())
 
     def compute(self) -> dict[str, float]:
-        """Return means over the labels that occur."""
+        """Return the metrics. Means are over the labels that occur."""
         count, loss, accuracy = self.counters[:_SUMS].tolist()
         if not count:
             return {}

@@ -196,7 +196,7 @@ class _Dense(nn.Module):
 
 
 def _normed(norm: nn.Module, features: Tensor) -> Tensor:
-    """Apply batch normalization to the last dimension."""
+    """Apply batch normalization to the last dimension of `features`."""
     normed: Tensor = norm(features.reshape(-1, features.shape[-1]))
     return normed.reshape(features.shape)
 
@@ -205,8 +205,8 @@ def _normed(norm: nn.Module, features: Tensor) -> Tensor:
 def farthest_points(points: Tensor, count: int) -> Tensor:
     """Return the indices of representative points among [n, m, 3], int64 [n, count].
 
-    The first point is chosen first, and then repeatedly the point farthest from those already chosen (section 3.2, for
-    segmentation).
+    The first point is always chosen. Then the point farthest from all chosen points is added repeatedly (section 3.2,
+    for segmentation).
     """
     rows = torch.arange(points.shape[0], device=points.device)
     points = points.float()

@@ -293,7 +293,7 @@ def _halve(positions: Points, order: Labels, parts: int) -> None:
 
 
 def _about(axis: int, angle: float) -> npt.NDArray[np.float64]:
-    """Return the rotation about one of the axes."""
+    """Return the matrix for a rotation by `angle` about one of the axes."""
     one, other = (each for each in range(3) if each != axis)
     turned = np.eye(3)
     turned[[one, other], [one, other]] = math.cos(angle)

@@ -139,7 +139,7 @@ class PointSegmentation(Task):
 
 
 class PointMetric(SegmentationMetric):
-    """Metric like that for pixels, but counting points."""
+    """Segmentation metric that counts points instead of pixels."""
 
     def compute(self) -> dict[str, float]:
         measured = super().compute()

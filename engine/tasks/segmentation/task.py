@@ -85,7 +85,7 @@ class SegmentationMetric(Metric):
         return {"IoU": shares(right, true + found - right)} | class_scores(right, true, found)
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """Return the confusion matrix in pixels."""
+        """Return the confusion matrix, in numbers of pixels."""
         return tuple(tuple(map(int, row)) for row in self._matrix.tolist())
 
     @property

@@ -62,7 +62,7 @@ class AnnotationFiles:
 
 
 class Annotated(Protocol):
-    """Annotated image."""
+    """Image with annotations from an annotation file."""
 
     @property
     def path(self) -> str:

@@ -88,6 +88,7 @@ def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> 
 
 
 def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
+    """Yield evidence if names denote roles or splits rather than classes."""
     splits = [name for name in names if split_named(name)]
     if len(splits) > 1 or (splits and 2 * len(splits) >= len(names)):
         yield f"folders named like splits, without folders of classes in them ({some(splits)})"

@@ -182,6 +182,10 @@ def _added(one: Profile, other: Profile) -> Profile:
 
 
 def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
+    """Yield a detection for each way to read labels from the best groups of tables.
+
+    Groups that contain further splits are added to the best group. Groups of equal rank become alternatives.
+    """
     groups.sort(key=_rank)
     equal = [group for group in groups if _rank(group)[:-1] == _rank(groups[0])[:-1]]
     used, splits = [groups[0]], _splits(groups[0])

@@ -69,7 +69,7 @@ class MaskSample:
 
     @property
     def values(self) -> set[int]:
-        """All values except 0."""
+        """All values in the sample except 0."""
         return {value for values in self.numbers for value in values}
 
     @property

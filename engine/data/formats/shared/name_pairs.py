@@ -141,6 +141,10 @@ def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: 
 
 
 def _pair(tree: Tree, paths: Sequence[str], about: str, files: Mapping[str, str], suffixes: Sequence[str]) -> Pairs:
+    """Pair the images in `paths` with files in the folder `about`.
+
+    `files` maps the keys of the file names to the names (see `_keys`).
+    """
     keys = _keys([stem(path) for path in paths])
     matches = match_names(keys, list(files), suffixes)
     pairs = Pairs()

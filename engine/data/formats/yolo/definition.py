@@ -159,6 +159,7 @@ def _read_names(path: str) -> list[str]:
 
 
 def _of_yaml(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
+    """Convert the content of a YAML file to a definition."""
     definition = Definition(file, base=_text(content.get("path")))
     names = content.get("names")
     listed = _text(names).endswith((".txt", ".names")) and resolve(tree, _text(names), os.path.dirname(file))

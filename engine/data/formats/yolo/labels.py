@@ -145,6 +145,10 @@ def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> lis
 
 
 def _of_constant_length(rows: Sequence[Row], count: int, outlines: Columns) -> list[Columns]:
+    """Return the possible meanings of lines that all have `count` values, most likely first.
+
+    `outlines` is the meaning for outlines, for comparison.
+    """
     values = np.array([row.values for row in rows])
     is_outline = _is_outline(values[:, : count - count % 2])
     best: tuple[Columns, npt.NDArray[np.bool_]] | None = None

@@ -70,9 +70,9 @@ _READERS = {
 
 
 def is_cloud(path: str) -> bool:
-    """Return True if the extension of a file shows that it is a point cloud.
+    """Return True if a file is a point cloud, judging by its extension.
 
-    Files with extensions in `UNSURE` are opened.
+    If the extension is in `UNSURE`, the content is checked.
     """
     ending = _ending(path)
     if ending in SCANS:

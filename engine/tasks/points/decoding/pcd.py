@@ -126,6 +126,7 @@ def _read_header(path: str) -> _Header:
 
 
 def _parse_header(entries: Mapping[str, list[str]], length: int) -> _Header:
+    """Parse the entries of a header. Raises Unfit if they are inconsistent or unsupported."""
     names = entries.get("FIELDS") or entries.get("COLUMNS") or []
     sizes, types = entries.get("SIZE", []), entries.get("TYPE", [])
     counts = entries.get("COUNT", ["1"] * len(names))
