@@ -22,7 +22,7 @@ from engine.optim.shards import is_sharded, local_shard, shard_of
 from engine.torch_compat import let_schedule_begin
 
 STEP_FACTOR = 0.1
-"""Factor by which the schedule "step" reduces the learning rate at each milestone."""
+"""Factor for the learning rate at each milestone of the schedule "step"."""
 POWER = 0.9
 """Exponent of the polynomial schedule, as in DeepLab (Chen et al. 2017, section 4.1) and torchvision's references."""
 

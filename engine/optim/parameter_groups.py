@@ -12,9 +12,7 @@ from engine.models.model_surgery import heads_of
 from engine.optim.optimizer_step import Group
 
 _TOKENS = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embed", "pos_embedding", "_bias_table")
-"""Suffixes of the names of multi-dimensional parameters that are no layer's weights: tokens and positions in timm and
-torchvision.
-"""
+"""Suffixes of the names of tokens and positions in timm and torchvision, which are not weights of a layer."""
 
 
 def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:

@@ -20,7 +20,7 @@ Ends = tuple[int, ...]
 ALL_TRIED = 2_000
 """Maximum number of divisions for an exhaustive search. It is used if a rank holds several stages, or with phases."""
 IMPROVED = 4
-"""Number of coarse divisions from which local searches start."""
+"""Number of coarse divisions that are improved by local search."""
 
 
 class SegmentCosts(NamedTuple):
@@ -82,7 +82,7 @@ def divide(costs: SegmentCosts) -> Division:
 
 
 def _grid(segments: int, stages: int) -> list[int]:
-    """Return evenly spaced ends for stages, as many as possible with at most `ALL_TRIED` divisions."""
+    """Return the finest evenly spaced grid of ends for stages that allows at most `ALL_TRIED` divisions."""
     count = stages - 1
     while count < segments - 1 and math.comb(count + 1, stages - 1) <= ALL_TRIED:
         count += 1

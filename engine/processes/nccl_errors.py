@@ -94,7 +94,7 @@ ERRORS = (
         can_pass=True,
     ),
 )
-"""Known errors, of which the first match counts."""
+"""Known errors; the first match counts."""
 
 _LAST = re.compile(r"Last error:\s*(.+)", re.IGNORECASE | re.DOTALL)
 

@@ -25,7 +25,7 @@ _FATAL, _DUMPS_END = "Fatal Python error: ", "Extension modules: "
 
 
 def why_interrupted(run: RunFolder) -> str:
-    """Explain why a run ended without a final event, in words for the end of a sentence."""
+    """Explain why a run ended without a final event, as the end of a sentence."""
     slurm = read_slurm(run.path)
     if slurm is not None and slurm.state not in ("", "COMPLETED"):
         output = last_words(run.path / LOG)

@@ -130,7 +130,7 @@ def start_driver(folder: SearchFolder) -> int:
 
 
 def stop_driver(folder: SearchFolder) -> bool:
-    """Ask the driver of a search to pause its trials and exit; return False if there is no driver.
+    """Ask the driver of a search to pause its trials and exit; return False without a driver.
 
     The driver exits after the current steps and final checkpoints: poll `status` for it.
     """

@@ -242,8 +242,8 @@ class Strategy(ABC):
     def loss_divisor(self, batch: Batch) -> Tensor | int:
         """Return the divisors that turn sums of losses over the global batch into means; at least 1.
 
-        There is one for all losses, or one for each loss [p]. The ranks call it together, even if their part of the batch
-        is empty.
+        There is one for all losses, or one for each loss [p]. The ranks call it together, even if their part of the
+        batch is empty.
         """
         units = self.model.loss_units(batch.targets) if isinstance(self.model, TensorDetector) else None
         return batch.global_size if units is None else self.sum_over_batch(units).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Strategy with one process per device, each of which stores a shard of every parameter (FSDP2)."""
+"""Strategy with one process per device; each process stores a shard of every parameter (FSDP2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategy with several pipelines, each of which processes a part of every batch."""
+"""Strategy with several pipelines; each pipeline processes a part of every batch."""
 
 from __future__ import annotations
 

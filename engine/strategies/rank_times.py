@@ -165,7 +165,7 @@ class RankProfiler(StepProfiler):
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Time the step in the block if it is to be recorded."""
+        """Time the step in the block if it is recorded."""
         if not self.recording:
             yield
             return

@@ -1,4 +1,4 @@
-"""Caches for compiled code, in folders to which no other user can write.
+"""Private cache folders for compiled code.
 
 By default, torch.compile runs code from a folder in the shared temporary folder, under a name that any user can create
 first.

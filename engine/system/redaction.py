@@ -111,5 +111,5 @@ def _code_folders() -> list[tuple[str, str]]:
 
 
 def _forms(text: str) -> set[str]:
-    """Return the forms in which a text may appear in a log: plain, escaped as in JSON or Python, and URL-encoded."""
+    """Return the possible forms of a text in a log: plain, escaped as in JSON or Python, and URL-encoded."""
     return {text, json.dumps(text)[1:-1], repr(text)[1:-1], ascii(text)[1:-1], quote(text)} - {"", "."}

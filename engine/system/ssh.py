@@ -43,7 +43,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 
 
 def english_environment() -> dict[str, str]:
-    """Return an environment in which ssh prints English messages, as `ssh_exit_reason` expects."""
+    """Return an environment that makes ssh print English messages, as `ssh_exit_reason` expects."""
     return {**os.environ, "LC_ALL": "C"}
 
 

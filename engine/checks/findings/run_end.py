@@ -33,7 +33,7 @@ LEARNING_DECREASE = 0.05
 NOTHING_LEARNED = 0.05
 """Value of a metric (0 to 1, without a chance level) below which nothing was learned."""
 SUSPECT_RATE_FACTOR = 10.0
-"""Ratio of learning rate and usual rate from which on the rate is the first suspect if nothing was learned."""
+"""Minimum ratio between a learning rate and the usual one for suspecting the rate first if nothing was learned."""
 LEARNED_ABOVE_CHANCE = 0.25
 """Minimum training accuracy above chance for a model that has learned its training images."""
 MAX_CHANCE_MARGIN = 0.15
@@ -203,7 +203,7 @@ def _check_learning(run: _Run) -> Verdict | None:
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
-    """Return a verdict if a classifier is no better than always predicting the most frequent class, else None."""
+    """Return a verdict if always predicting the most frequent class is as good as the classifier, else None."""
     counts, classes = run.class_counts, len(run.history.classes)
     top1 = _Curve.of(run.history, next(measure for measure in run.task.metrics if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:
@@ -346,7 +346,7 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
 
 
 def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
-    """Predict how many more epochs are worthwhile if gains shrink exponentially, up to as many as before."""
+    """Predict how many more epochs are worthwhile if gains shrink exponentially; at most double the run."""
     ratio = DEFAULT_GAIN_RATIO
     if len(curve.costs) >= STEADY_EPOCHS:
         first, middle, last = curve.costs[-STEADY_EPOCHS::2]

@@ -22,7 +22,7 @@ from engine.gpus.nvml.xids import Xids
 LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
 """Seconds between readings in each lane: listing processes takes milliseconds, fans and error counters take 0.1 ms."""
 MAX_EARLY_S = 0.1
-"""Maximum seconds by which a lane is read early, together with another one."""
+"""Maximum seconds that a lane is read early, together with another one."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine

@@ -15,7 +15,7 @@ from engine.strategies.profiler import StepProfiler
 
 Kind = Literal["F", "B", "I", "W"]
 COSTS: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
-"""Theoretical costs of a pass: a backward pass costs as much as two forward passes, each half of it as one."""
+"""Theoretical cost of a pass, relative to a forward pass; a backward pass consists of two equal halves, I and W."""
 
 
 class Pass(NamedTuple):

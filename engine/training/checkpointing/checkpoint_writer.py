@@ -30,7 +30,7 @@ from engine.training.finite import first_nonfinite
 WRITING_FRACTION = 0.01
 """Maximum fraction of a run's time for writing at the ends of epochs, since writing uses cores and wears the disk."""
 MAX_INTERVAL_S = 60.0
-"""Seconds after the previous checkpoint from which the end of an epoch is always saved."""
+"""Maximum age of the previous checkpoint for skipping the end of an epoch, in seconds."""
 
 Kind = Literal["last", "best"]
 
