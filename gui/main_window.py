@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QDialog, QLabel, QMainWindow, QSplitter, QStackedWidget, QWidget
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, QWidget
 
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
@@ -30,6 +30,7 @@ from gui.train.page import TrainPage
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
+from gui.widgets.drop_target import DropTarget
 from gui.widgets.layouts import PageScroll, vbox
 from gui.widgets.run_drag import is_of_runs
 from gui.widgets.tab_order import tab
@@ -77,10 +78,7 @@ class MainWindow(QMainWindow):
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.message = Banner(name=tr("Message"), close=tr("Dismiss the message"))
         self.status = StatusBar(self.acts)
-        self.drop_target = styled(QLabel(tr("Drop a dataset folder or a job file to open it"), self), "drop")
-        self.drop_target.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.drop_target.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self.drop_target.hide()
+        self.drop_target = DropTarget(self, tr("Drop a dataset folder or a job file to open it"))
         self.inspector = Inspector(self)
         self.workspace: Workspace | None = None
         self.help: HelpWindow | None = None
@@ -386,15 +384,9 @@ class MainWindow(QMainWindow):
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if _dropped_paths(event):
             event.acceptProposedAction()
-            self.drop_target.setGeometry(self.rect())
-            self.drop_target.show()
-            self.drop_target.raise_()
-
-    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
-        self.drop_target.hide()
+            self.drop_target.cover()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        self.drop_target.hide()
         paths = _dropped_paths(event)
         if paths:
             event.acceptProposedAction()

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import msgspec
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QSizePolicy, QWidget
 
 from engine.contract.problems import Problem
@@ -17,12 +18,14 @@ from gui.translation import tr
 from gui.widgets.buttons import fold_button, reset_button, styled
 from gui.widgets.editors import FloatEditor
 from gui.widgets.labels import ProblemLabel, WrappingLabel, muted_label
-from gui.widgets.layouts import hbox, vbox
+from gui.widgets.layouts import vbox
 from gui.widgets.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0
 """Minimum default duration in seconds for which a rule's duration is edited in minutes."""
 _EDITOR_WIDTH = 240
+_SUMMARY_BELOW = 480
+"""Width of a row in pixels, at a text size of 100 %, below which its summary is below its name."""
 
 
 class RuleRow(QWidget):
@@ -50,10 +53,26 @@ class RuleRow(QWidget):
             tr("Back to the default"),
         )
         self.editors: RuleEditors | None = None
-        head = hbox(self.fold, self.on, (self.summary, 1), self.reset, spacing=6)
-        self._layout = vbox(head, spacing=2)
+        self._head = QGridLayout()
+        self._head.setHorizontalSpacing(6)
+        self._head.setVerticalSpacing(0)
+        self._head.setColumnStretch(2, 1)
+        self._head.addWidget(self.fold, 0, 0)
+        self._head.addWidget(self.on, 0, 1)
+        self._head.addWidget(self.reset, 0, 3)
+        self._layout = vbox(self._head, spacing=2)
         self.setLayout(self._layout)
+        self._arrange()
         self._show()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Show the summary next to the name or, in a narrow row, below it."""
+        is_narrow = self.width() < theme.scaled(_SUMMARY_BELOW)
+        self._head.addWidget(self.summary, int(is_narrow), 1 if is_narrow else 2, 1, 2 if is_narrow else 1)
 
     def show_rule(self, rule: Rule) -> None:
         """Show `rule`. If it is already shown, unfinished input is preserved."""

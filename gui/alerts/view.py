@@ -76,7 +76,7 @@ class AlertsView(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        wide = self.width() >= SIDE_BY_SIDE
+        wide = self.width() >= theme.scaled(SIDE_BY_SIDE)
         direction = QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom
         if self._halves.direction() != direction:
             self._halves.setDirection(direction)
@@ -103,7 +103,7 @@ class AlertsView(QWidget):
         self.recolor()
         rules.addSpacing(10)
         about = muted_label()
-        about.setText("even without a window")
+        about.setText(tr("also while the window is closed"))
         rules.addLayout(_heading(tr("Runs"), about, self.runs.settings, self.runs.test))
         rules.addWidget(self.runs)
         rules.addStretch(1)

@@ -151,13 +151,13 @@ class CompareCurves(QWidget):
 
     def _prepare(self, plot: LinePlot) -> None:
         plot.setParent(self)  # without a parent it would briefly be a window
-        plot.setMinimumHeight(_MIN_HEIGHT)
+        theme.scale_with_text(plot.setMinimumHeight, _MIN_HEIGHT)
         plot.setAccessibleName(f"{plot.title} of the compared runs")
         plot.set_empty_text(tr("Not logged"))
 
     def _arrange(self, is_forced: bool = False) -> None:
         """Arrange the plots in as many columns as fit."""
-        columns = max(1, min(3, self.width() // _MIN_WIDTH))
+        columns = max(1, min(3, self.width() // theme.scaled(_MIN_WIDTH)))
         if columns == self._columns and not is_forced:
             return
         self._columns = columns

@@ -14,6 +14,7 @@ from gui.translation import tr
 from gui.widgets.legend import SWATCH, draw_swatch
 
 ROW, HEAD = 24, 20
+"""Heights in pixels of a row and of the title, at a text size of 100 %."""
 _GAP, _TRAIN, _VAL = 8, 9, 5
 _EDGE = 4
 """Width of the margins in pixels."""
@@ -51,7 +52,7 @@ class ClassBalance(QWidget):
         return self._values[row][split] / longest if longest else 0.0
 
     def sizeHint(self) -> QSize:
-        return QSize(220, HEAD + ROW * len(self._values))
+        return QSize(theme.scaled(220), theme.scaled(HEAD) + theme.scaled(ROW) * len(self._values))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         report = self._report
@@ -60,6 +61,7 @@ class ClassBalance(QWidget):
         painter = QPainter(self)
         painter.setFont(theme.tabular(self.font()))
         scheme = theme.colors()
+        line, top = theme.scaled(ROW), theme.scaled(HEAD)
         metrics = painter.fontMetrics()
         widest = max(map(metrics.horizontalAdvance, report.classes))
         name_left = _EDGE + (SWATCH + _GAP if report.legend else 0)
@@ -70,27 +72,27 @@ class ClassBalance(QWidget):
         middle = Qt.AlignmentFlag.AlignVCenter
         head = " · ".join(split.name for split in report.splits)
         painter.drawText(
-            QRectF(0, 0, self.width() - _EDGE, HEAD), middle | Qt.AlignmentFlag.AlignRight, f"{_unit(report)}: {head}"
+            QRectF(0, 0, self.width() - _EDGE, top), middle | Qt.AlignmentFlag.AlignRight, f"{_unit(report)}: {head}"
         )
-        first = max(0, (event.rect().top() - HEAD) // ROW)
-        for row in range(first, min(len(self._values), (event.rect().bottom() - HEAD) // ROW + 1)):
-            y = HEAD + row * ROW
+        first = max(0, (event.rect().top() - top) // line)
+        for row in range(first, min(len(self._values), (event.rect().bottom() - top) // line + 1)):
+            y = top + row * line
             if report.legend:
-                draw_swatch(painter, report.legend[row], QPoint(_EDGE, y + (ROW - SWATCH) // 2))
+                draw_swatch(painter, report.legend[row], QPoint(_EDGE, y + (line - SWATCH) // 2))
             painter.setPen(QColor(scheme.text))
             for_name = left - _GAP - name_left
             name = metrics.elidedText(report.classes[row], Qt.TextElideMode.ElideRight, int(for_name) + 1)
-            painter.drawText(QRectF(name_left, y, for_name, ROW), middle, name)
+            painter.drawText(QRectF(name_left, y, for_name, line), middle, name)
             painter.setPen(QColor(scheme.muted))
             painter.drawText(
-                QRectF(0, y, self.width() - _EDGE, ROW), middle | Qt.AlignmentFlag.AlignRight, self._texts[row]
+                QRectF(0, y, self.width() - _EDGE, line), middle | Qt.AlignmentFlag.AlignRight, self._texts[row]
             )
-            self._draw_bars(painter, row, QRectF(left, y, room, ROW))
+            self._draw_bars(painter, row, QRectF(left, y, room, line))
 
     def _draw_bars(self, painter: QPainter, row: int, area: QRectF) -> None:
         scheme = theme.colors()
         heights = (_TRAIN, _VAL) if len(self._values[row]) > 1 else (_TRAIN + _VAL,)
-        y = area.top() + (ROW - sum(heights)) / 2
+        y = area.top() + (area.height() - sum(heights)) / 2
         for split, height in enumerate(heights[: len(self._values[row])]):
             width = area.width() * self.share(row, split)
             bar = QRectF(area.left(), y, max(width, 1.0 if self._values[row][split] else 0.0), height)

@@ -342,7 +342,7 @@ class DatasetPage(QWidget):
         area.setFrameShape(QFrame.Shape.NoFrame)
         area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         area.setWidget(inside)
-        area.setMinimumWidth(200)
+        theme.scale_with_text(area.setMinimumWidth, 200)
         return area
 
 
@@ -352,7 +352,7 @@ def _size_slider() -> QSlider:
     slider.setPageStep(32)
     slider.setValue(SIDE)
     slider.setMinimumWidth(40)
-    slider.setMaximumWidth(140)
+    theme.scale_with_text(slider.setMaximumWidth, 140)
     return slider
 
 

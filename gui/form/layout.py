@@ -67,7 +67,7 @@ class FormLayout(QWidget):
         self._columns.setContentsMargins(14, 12, 14, 12)
         self._columns.setSpacing(12)
         for column in (self._main, self._others):
-            column.setMaximumWidth(theme.scaled(_MAX_COLUMN))
+            theme.scale_with_text(column.setMaximumWidth, _MAX_COLUMN)
             self._columns.addWidget(column, int(column is self._others), Qt.AlignmentFlag.AlignTop)
         self._area = scroll_panel(inside, min_content_width=_MAX_MIN_WIDTH)
         self.setLayout(vbox(self._area))
@@ -130,5 +130,5 @@ class FormLayout(QWidget):
 
     def _devices_line(self) -> QHBoxLayout:
         title = QLabel(tr("Devices"))
-        title.setMinimumWidth(theme.scaled(LABEL_WIDTH))
+        theme.scale_with_text(title.setMinimumWidth, LABEL_WIDTH)
         return hbox(title, (self.devices, 1), spacing=4)

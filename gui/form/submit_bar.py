@@ -72,7 +72,7 @@ class SubmitBar(QWidget):
         self.at_once = bind(QToolButton(), actions.start_at_once)
         self.train = bind(QPushButton(), actions.train)
         self.train.setObjectName("primary")
-        self.train.setMaximumWidth(theme.scaled(_WIDEST_BUTTON))
+        theme.scale_with_text(self.train.setMaximumWidth, _WIDEST_BUTTON)
         self.copy = bind(QPushButton(), actions.copy_command)
         self.estimate = styled(ElidedLabel(), "muted", name=tr("Estimated time and memory"))
         self.estimate.hide()
@@ -116,9 +116,9 @@ class SubmitBar(QWidget):
     def _lay_out(self) -> None:
         self._queue_row.setLayout(
             hbox(
-                (IconLabel("clock", "muted", tr("Queued")), 0, Qt.AlignmentFlag.AlignTop),
+                IconLabel("clock", "muted", tr("Queued")),
                 (self.queue, 1),
-                (self.at_once, 0, Qt.AlignmentFlag.AlignTop),
+                self.at_once,
                 spacing=6,
             )
         )

@@ -82,9 +82,9 @@ class ResultCard(QFrame):
         self.export.clicked.connect(self.export_requested)
         self.open = _icon_button("folder", tr("Open folder"), tr("Opens the run's folder in the file manager"))
         self.open.clicked.connect(lambda: reveal(Path(self._folder)))
-        top = hbox((self.heading, 1), self.trial, self.mistakes, self.conversion, spacing=6)
-        below = hbox((self.facts, 1), self.copy, self.export, self.open, spacing=2)
-        self.setLayout(vbox(top, self.cause, below, spacing=2, margins=(10, 6, 8, 4)))
+        top = hbox((self.heading, 1), self.copy, self.export, self.open, spacing=2)
+        below = hbox((self.facts, 1), self.trial, self.mistakes, self.conversion, spacing=6)
+        self.setLayout(vbox(top, self.cause, below, spacing=2, margins=(10, 4, 8, 6)))
 
     def show_result(self, run: RunFolder, data: RunData, cause: str) -> None:
         """Show the result of a run that has ended; `cause` is the cause of a failure, or ""."""

@@ -55,7 +55,7 @@ class RunHero(QWidget):
         self.pause = bind(QPushButton(), actions.pause, offered=True)
         self.stop = bind(QPushButton(), actions.stop, tr("Stop this run"), offered=True)
         for figure in (self.best, self.time):
-            figure.setMinimumWidth(theme.scaled(_FIGURE_WIDTH))
+            theme.scale_with_text(figure.setMinimumWidth, _FIGURE_WIDTH)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.setLayout(
             hbox(

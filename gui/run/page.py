@@ -34,6 +34,7 @@ from gui.sources.settings import Settings
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
+from gui.widgets.drop_target import DropTarget
 from gui.widgets.file_dialogs import choose, choose_files, choose_target
 from gui.widgets.layouts import FrontStack, hbox, vbox
 
@@ -66,6 +67,7 @@ class RunPage(QWidget):
         super().__init__(parent)
         styled(self, "panel")
         self.setAcceptDrops(True)
+        self.drop_target = DropTarget(self, tr("Drop images to predict for them"))
         self.store = store
         self._settings = settings or Settings()
         self.charts: RunCharts | None = None
@@ -266,6 +268,7 @@ class RunPage(QWidget):
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if self.store.run is not None and _dropped_images(event):
             event.acceptProposedAction()
+            self.drop_target.cover()
         else:
             event.ignore()  # which passes it on to the window
 

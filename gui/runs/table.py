@@ -19,6 +19,7 @@ from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
 from gui.format import localised, moment
 from gui.runs.actions import ACTIVE_STATES
+from gui.style import theme
 from gui.style.icons import icon
 from gui.titles import devices_words, model_title, run_title, strategy_title
 from gui.translation import tr
@@ -202,7 +203,7 @@ class RunsModel(RowModel[RunSummary]):
 
 _MAX_COLUMN_WIDTH = 400
 _MIN_WIDTHS = {NAME: 130, MODEL: 96, STRATEGY: 96, DEVICES: 96}
-"""Minimum widths of text columns in pixels. If the table is narrow, longer texts are elided."""
+"""Minimum widths of text columns in pixels at a text size of 100 %. If the table is narrow, longer texts are elided."""
 
 
 class RunsTable(RowTable):
@@ -248,9 +249,9 @@ class RunsTable(RowTable):
         if self._has_user_widths or not self._model.rowCount():
             return
         header, last = self.horizontalHeader(), self._model.columnCount() - 1
-        widths = [min(self.content_width(column), _MAX_COLUMN_WIDTH) for column in range(last)]
+        widths = [min(self.content_width(column), theme.scaled(_MAX_COLUMN_WIDTH)) for column in range(last)]
         missing = sum(widths) + header.sectionSizeHint(last) - self.viewport().width()
-        spare = [max(0, width - _MIN_WIDTHS.get(column, width)) for column, width in enumerate(widths)]
+        spare = [max(0, width - theme.scaled(_MIN_WIDTHS.get(column, width))) for column, width in enumerate(widths)]
         fraction = min(1.0, max(0, missing) / max(1, sum(spare)))
         self._is_fitting = True
         for column, width in enumerate(widths):

@@ -48,7 +48,7 @@ class TrialPlot(ThemedPlot):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.setMinimumHeight(_MIN_HEIGHT)
+        theme.scale_with_text(self.setMinimumHeight, _MIN_HEIGHT)
         self.data: SearchData | None = None
         self._selected: list[int] = []
         self.has_content = False

@@ -21,6 +21,7 @@ from gui.format import counted
 from gui.search.dimension_row import NO_GOAL, OTHER_GOALS, DimensionRow, make_rows
 from gui.search.search_file import ValidationRequest, read_space, values_of, write_space
 from gui.sources.background import SingleFlight, describe_error, in_background, reraise
+from gui.style import theme
 from gui.titles import model_title
 from gui.translation import tr
 from gui.widgets import file_dialogs
@@ -189,7 +190,7 @@ class SearchForm(QWidget):
 
     def _lay_out(self) -> None:
         column = QWidget()
-        column.setMaximumWidth(_MAX_WIDTH)
+        theme.scale_with_text(column.setMaximumWidth, _MAX_WIDTH)
         self._space = vbox()
         self.add.setAccessibleName(tr("Add a field to vary"))
         layout = vbox(self.about, self.rows["name"], margins=(0, 0, 10, 0))

@@ -15,6 +15,7 @@ from gui.run.page import RunPage
 from gui.sources.run_list import RunList, RunsRead
 from gui.sources.run_session import RunSession
 from gui.sources.settings import SHOWN_RUN, Settings
+from gui.style import theme
 from gui.train.run_settings import RunSettingsView
 from gui.train.tabs import RunTabs
 from gui.translation import tr
@@ -55,7 +56,7 @@ class TrainPage(QWidget):
         self._job_row = hbox(1, (job_panel, 100), 1, spacing=5)
         self._job_state, self._run_state = QWidget(), QSplitter()
         self._job_state.setLayout(self._job_row)
-        job_panel.setMaximumWidth(_FORM_WIDTH)
+        theme.scale_with_text(job_panel.setMaximumWidth, _FORM_WIDTH)
         self._stack = FrontStack()
         self._lay_out()
         self._connect()

@@ -23,8 +23,9 @@ from gui.alerts.rule_row import RuleRow
 from gui.main_window import MainWindow
 from gui.monitor.toolbar import ALERTS, GPUS
 from gui.monitor.toolbar import VIEWS as MONITOR_VIEWS
-from gui.run.header import CURVES
+from gui.run.header import CURVES, EVALUATE
 from gui.run.header import VIEWS as RUN_VIEWS
+from gui.run.model.result import SummaryPage
 from tests.gui.advice.test_advice_page import an_answer
 from tests.gui.compare.runs import run_of, validating
 from tests.gui.cut.example import a_cut
@@ -136,6 +137,8 @@ class Stage:
         if run is not None:
             self.window.show_run(run)
         self.workspace.run.header.tabs.setCurrentIndex(view)
+        if view == EVALUATE:
+            until(lambda: bool(self.window.findChildren(SummaryPage)))
         return self.window
 
     def show_form(self) -> QWidget:

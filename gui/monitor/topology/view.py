@@ -244,8 +244,8 @@ class _Table(QTableView):
             self.resizeColumnToContents(column)
         rest = sum(self.columnWidth(column) for column in range(count, columns))
         rest += self.verticalHeader().sizeHint().width() + 2 * self.frameWidth()
-        self._matrix.set_roomy(room - rest >= count * _ROOMY)
-        width = max(_TIGHT, min((room - rest) // count, _ROOMY + 20))
+        self._matrix.set_roomy(room - rest >= count * theme.scaled(_ROOMY))
+        width = max(theme.scaled(_TIGHT), min((room - rest) // count, theme.scaled(_ROOMY + 20)))
         line = self.fontMetrics().height()
         for affinity in range(count):
             self.setColumnWidth(affinity, width)
@@ -282,7 +282,7 @@ class Legend(QWidget):
         for row, (code, pair) in enumerate(sorted(entries.items(), key=lambda entry: _rank(entry[1]))):
             swatch = QLabel(code)
             swatch.setAlignment(Qt.AlignmentFlag.AlignCenter)
-            swatch.setMinimumWidth(_TIGHT)
+            theme.scale_with_text(swatch.setMinimumWidth, _TIGHT)
             self._swatches.append((swatch, connections.kind(pair)))
             self._grid.addWidget(swatch, row, 0)
             self._grid.addWidget(muted_label(_meaning(pair), word_wrap=True), row, 1)

@@ -150,7 +150,7 @@ class ConfusionMatrix(QWidget):
         painter.setPen(QColor(scheme.muted))
         width = side * len(self._counts)
         painter.drawText(
-            QRectF(left, 0, max(width, 120), self._title_height), Qt.AlignmentFlag.AlignLeft, tr("Predicted →")
+            QRectF(left, 0, self.width() - left, self._title_height), Qt.AlignmentFlag.AlignLeft, tr("Predicted →")
         )
         painter.drawText(
             QRectF(0, top - self._title_height, left - _GAP, self._title_height),
@@ -246,15 +246,19 @@ class ConfusionMatrix(QWidget):
         """Return the side length of a cell, and the left and top edge of the first one."""
         count = max(1, len(self._counts))
         left, top = self._margins()
-        side = min((self.width() - left - 2) / count, (self.height() - 2 * self._title_height - 2) / count, MAX_SIDE)
+        side = min(
+            (self.width() - left - 2) / count,
+            (self.height() - 2 * self._title_height - 2) / count,
+            theme.scaled(MAX_SIDE),
+        )
         if not self._names_fit(side):
-            side = min((self.width() - left - 2) / count, (self.height() - top - 2) / count, MAX_SIDE)
+            side = min((self.width() - left - 2) / count, (self.height() - top - 2) / count, theme.scaled(MAX_SIDE))
             return max(float(self._min_side), side), left, top
         return max(float(self._min_side), side), left, 2 * self._title_height
 
     @property
     def _min_side(self) -> int:
-        return _MIN_NUMBERED_SIDE if len(self._counts) <= _NUMBERED_UP_TO else MIN_SIDE
+        return theme.scaled(_MIN_NUMBERED_SIDE) if len(self._counts) <= _NUMBERED_UP_TO else MIN_SIDE
 
     def _minimum_size(self) -> QSize:
         if not len(self._counts):

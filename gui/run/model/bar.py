@@ -23,8 +23,10 @@ from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import ExportError, Table, write_csv
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button
+from gui.widgets.drop_target import DropTarget
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.labels import caption, field_label, heading_label
@@ -244,6 +246,7 @@ class EvaluateForm(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setAcceptDrops(True)
+        self.drop_target = DropTarget(self, tr("Drop a folder to evaluate the model on it"))
         self._run: RunFolder | None = None
         self.heading = heading_label(tr("Evaluate the model"))
         self.checkpoint = CheckpointEditor()
@@ -292,6 +295,7 @@ class EvaluateForm(QWidget):
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if any(url.isLocalFile() for url in event.mimeData().urls()):
             event.acceptProposedAction()
+            self.drop_target.cover()
 
     def dropEvent(self, event: QDropEvent) -> None:
         path = next((url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()), "")
@@ -326,7 +330,7 @@ class EvaluateForm(QWidget):
             (tr("Devices"), "", self.devices),
         )
         inside = QWidget()
-        inside.setMaximumWidth(560)
+        theme.scale_with_text(inside.setMaximumWidth, 560)
         buttons = hbox(self.start, self.cancel, 1)
         inside.setLayout(vbox(self.heading, caption(INTRODUCTION), form, buttons, spacing=12))
         self.setLayout(vbox(1, hbox(1, (inside, 100), 1), 2))

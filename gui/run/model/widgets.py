@@ -50,7 +50,7 @@ class PlainTable(QTableWidget):
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         header = self.horizontalHeader()
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-        self.setMaximumWidth(_MAX_WIDTH)
+        theme.scale_with_text(self.setMaximumWidth, _MAX_WIDTH)
         for column, title in enumerate(head):
             item = QTableWidgetItem(title)
             item.setTextAlignment(_alignment(column))

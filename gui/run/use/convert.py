@@ -33,6 +33,7 @@ from gui.format import localised, significant, size
 from gui.run.model.widgets import PlainTable
 from gui.run.model_choice import CheckpointEditor, FormGrid
 from gui.sources.background import describe_error, in_background
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.editors import BoolEditor, PathEditor
@@ -162,7 +163,7 @@ class ConvertForm(QWidget):
             formats.addSpacing(6)
         self.out.line.setPlaceholderText("exports in the run's folder")
         inside = QWidget()
-        inside.setMaximumWidth(680)
+        theme.scale_with_text(inside.setMaximumWidth, 680)
         form = FormGrid(
             (tr("Checkpoint"), tr("Checkpoint to convert"), self.checkpoint),
             (tr("ONNX file"), tr("The ONNX file normalizes images"), self.preprocessing),

@@ -22,7 +22,7 @@ from gui.run.use.predict import read_predicted
 from gui.sources.background import describe_error, in_background
 from gui.sources.inspector import read_image
 from gui.sources.run_data import RunData
-from gui.style import icons
+from gui.style import icons, theme
 from gui.translation import tr
 from gui.widgets.buttons import styled, tool_button
 from gui.widgets.labels import ElidedLabel, ProblemLabel, heading_label
@@ -43,7 +43,7 @@ class LivePrediction(QFrame):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("card")
-        self.setFixedWidth(_WIDTH)
+        theme.scale_with_text(self.setFixedWidth, _WIDTH)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
         self._run: RunFolder | None = None
         self._image = ""

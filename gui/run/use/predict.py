@@ -35,6 +35,7 @@ from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import describe_error, in_background
 from gui.sources.inspector import read_image
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets import file_dialogs
 from gui.widgets.buttons import styled
@@ -208,7 +209,7 @@ class PredictForm(QWidget):
         actions = (self.add_files, self.add_folder, self.remove)
         self._buttons.setLayout(hbox(*(bind(QPushButton(), action) for action in actions), 1))
         inside = QWidget()
-        inside.setMaximumWidth(680)
+        theme.scale_with_text(inside.setMaximumWidth, 680)
         self._form = FormGrid(
             (tr("Checkpoint"), tr("Checkpoint to predict with"), self.checkpoint),
             (tr("Devices"), "", self.devices),

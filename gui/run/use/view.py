@@ -17,6 +17,7 @@ from gui.run.use.live_view import LiveView
 from gui.run.use.predict import PredictForm, PredictResult
 from gui.sources.background import ignore_os_error, in_background
 from gui.translation import tr
+from gui.widgets.drop_target import DropTarget
 from gui.widgets.layouts import tab_bar, vbox
 
 TITLES = (tr("Predict"), tr("Watch live"), tr("Convert"))
@@ -35,6 +36,7 @@ class UseView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setAcceptDrops(True)
+        self.drop_target = DropTarget(self, tr("Drop files or folders to predict for them"))
         self._run: RunFolder | None = None
         self._stale = False
         self.predict_form, self.predict_result = PredictForm(), PredictResult()
@@ -78,6 +80,7 @@ class UseView(QWidget):
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if any(url.isLocalFile() for url in event.mimeData().urls()):
             event.acceptProposedAction()
+            self.drop_target.cover()
 
     def dropEvent(self, event: QDropEvent) -> None:
         paths = [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]

@@ -10,13 +10,16 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
+from engine.contract.events import CheckpointSaved
 from engine.contract.inference.prediction import PREDICTED
 from engine.contract.problems import Problem
 from engine.inference.video import VideoWriter
 from engine.runs.folder import RunFolder
 from gui.run.order_pages import FAILURE, FORM, RESULT
+from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.view import CONVERT, LIVE, UseView
 from tests.support.drops import drop_event
+from tests.support.run_data import data_from
 from tests.support.trained_runs import LABELS, Trained, train
 from tests.support.widgets import ShowWidget
 from tests.support.worker_group import Forker
@@ -53,6 +56,31 @@ def test_use_view_predicts_dropped_files(view: UseView, trained: Trained, tmp_pa
     assert predicted.predicted == 6
     qtbot.waitUntil(lambda: not result.image.image_rect().isEmpty())
     assert result.caption.text() == predicted.rows[0].text
+
+
+@pytest.mark.long
+def test_live_prediction_follows_new_checkpoints(
+    trained: Trained, tmp_path: Path, show_widget: ShowWidget, qtbot: QtBot
+) -> None:
+    live = show_widget(LivePrediction(), 300, 600)
+    image = Path(trained.job.data.dataset, "val", "red", "0.png")
+    waiting = data_from([])
+    live.show_image(trained.run, str(image), waiting)
+    assert live.state.text() == "Waiting for the first checkpoint…"
+    saved = [
+        CheckpointSaved(kind=kind, path=f"checkpoints/{kind}.pt", epoch=epoch, step=epoch, bytes=1, seconds=0.0)
+        for epoch, kind in ((1, "best"), (2, "last"))
+    ]
+    for count, words in ((1, ["Step 1"]), (2, ["Step 2", "Step 1"])):
+        live.show_data(trained.run, data_from(saved[:count]))
+        qtbot.waitUntil(lambda count=count: live.history.count() == count or live.failure.isVisible())
+        assert not live.failure.text()
+        texts = [live.history.item(row).text() for row in range(live.history.count())]
+        assert [text.partition(":")[0] for text in texts] == words
+        assert all(any(label in text for label in LABELS) for text in texts)
+    assert not live.image.image_rect().isEmpty()
+    live.show_data(RunFolder(tmp_path / "other"), waiting)
+    assert live.isHidden()
 
 
 @pytest.mark.long
