@@ -358,6 +358,7 @@ QTabBar::tab {
     color: $muted; font-weight: 600; padding: 7px 14px; margin: 0;
 }
 QTabBar#runs::tab { padding: 7px 8px 7px 14px; }
+QTabBar#parts::tab { padding: 7px 9px; }
 QTabBar::tab:hover { color: $text; }
 QTabBar::tab:selected { color: $text; border-bottom: 2px solid $accent; }
 QTabBar::tab:selected:focus { border: 2px solid $accent; border-radius: 4px; }

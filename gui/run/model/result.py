@@ -29,6 +29,7 @@ from gui.run.model.widgets import PlainTable, describe_samples, format_interval,
 from gui.sources.evaluations import OpenedEvaluation
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.labels import ProblemLabel, caption, heading_label
 from gui.widgets.layouts import hbox, scrolling, tab_bar, vbox
 
@@ -63,7 +64,7 @@ class ResultView(QWidget):
         self.opened: OpenedEvaluation | None = None
         self._devices: tuple[str, ...] = ()
         self._stale: set[int] = set()
-        self.tabs = tab_bar(tr("Parts of the evaluation"), TITLES)
+        self.tabs = styled(tab_bar(tr("Parts of the evaluation"), TITLES), "parts")
         self.pages = QStackedWidget()
         self._holders = [vbox() for _title in TITLES]
         for layout in self._holders:
