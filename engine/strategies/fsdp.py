@@ -80,8 +80,8 @@ class FullySharded(Distributed, SingleDevice):
             balance(self, model.to(self.device), objective, shape)
             model.cpu()
         self.mesh_of_ranks = self.mesh()
-        self._divide(model)
         complete = [tensor.detach() for tensor in _tensors(model)]
+        self._divide(model)
         self.groups = self._shard(model)
         if self.receives_weights:
             self._distribute(model, complete)
@@ -91,17 +91,13 @@ class FullySharded(Distributed, SingleDevice):
 
     @property
     def receives_weights(self) -> bool:
-        # To divide layers or measure speeds, ranks need the weights. A user's model may depend on their values.
+        # To measure speeds, ranks need the weights. A user's model may depend on their values.
         job = self.spec.job
-        return not (
-            self.entry.splits_layers or is_foreign(job) or job.parallel.cpu_offload or job.parallel.balance == "speed"
-        )
+        return not (is_foreign(job) or job.parallel.cpu_offload or job.parallel.balance == "speed")
 
     @torch.no_grad()
     def _distribute(self, model: nn.Module, complete: Sequence[Tensor]) -> None:
         """Send rank 0's `complete` parameters and buffers to all ranks, one at a time. All ranks call it together."""
-        if any(tensor.is_meta for tensor in complete):
-            model.to_empty(device=self.device)
         leads = self.spec.rank == 0
         for tensor, sharded in zip(complete, _tensors(model), strict=True):
             weights = tensor.to(self.device) if leads else torch.empty_like(tensor, device=self.device)
@@ -179,6 +175,8 @@ class FullySharded(Distributed, SingleDevice):
                 join_unused(group)
             if isinstance(self.profiler.timer, HostTimer):
                 time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)
+        if any(tensor.is_meta for tensor in _tensors(model)):
+            model.to_empty(device=self.device)
         return groups
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:

@@ -104,8 +104,12 @@ def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
             first = None
 
 
-def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
-    """Divide the layers of `pairs` over a 1-dimensional `mesh`, in place; its size must divide each pair's units."""
+def divide(pairs: list[LayerPair], mesh: DeviceMesh, *, source: int | None) -> None:
+    """Divide the layers of `pairs` over a 1-dimensional `mesh`, in place; its size must divide each pair's units.
+
+    The rank `source` of the mesh sends the weights. If it is None, each rank slices its own weights, which may be on the
+    meta device.
+    """
     from torch.distributed.tensor import Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -123,12 +127,13 @@ def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
         if isinstance(pair.first, nn.MultiheadAttention):
             pair.first.__class__ = _SharedAttention
             for name, parameter in list(pair.first.named_parameters(recurse=False)):
-                pair.first.register_parameter(name, nn.Parameter(distribute_tensor(parameter.data, mesh, [Shard(0)])))
+                slices = distribute_tensor(parameter.data, mesh, [Shard(0)], src_data_rank=source)
+                pair.first.register_parameter(name, nn.Parameter(slices))
         else:
-            parallelize_module(pair.first, mesh, ColwiseParallel())
+            parallelize_module(pair.first, mesh, ColwiseParallel(), src_data_rank=source)
             if pair.attention is not None:
                 pair.attention.attn_dim //= ranks
-        parallelize_module(pair.second, mesh, RowwiseParallel())
+        parallelize_module(pair.second, mesh, RowwiseParallel(), src_data_rank=source)
 
 
 class _SharedAttention(nn.MultiheadAttention):

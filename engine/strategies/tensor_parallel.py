@@ -62,7 +62,7 @@ class TensorParallel(FullySharded):
             )
         self._refuse_unequal_gpus(model)
         self._remark_on(pairs, model)
-        divide(pairs, self.mesh_of_ranks["tensor"])
+        divide(pairs, self.mesh_of_ranks["tensor"], source=None if self.receives_weights else 0)
         named = {parameter: name for name, parameter in model.named_parameters()}
         self._divided = {named[parameter] for parameter in divided_parameters(pairs)}
         heads = [pair.first for pair in pairs if pair.attention is not None]

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,12 @@ class Peaks:
         threading.Thread(target=self._sample, daemon=True).start()
 
     def _sample(self) -> None:
-        while self._forker.is_running():
-            for rank, pid in enumerate(sorted(child.pid for child in self._forker.children())):
-                taken, peaks = _private_bytes(pid), self.bytes[self.stage]
-                peaks[rank] = max(peaks.get(rank, 0), taken)
-            time.sleep(PERIOD_S)
+        with suppress(psutil.NoSuchProcess):
+            while True:
+                for rank, pid in enumerate(sorted(child.pid for child in self._forker.children())):
+                    taken, peaks = _private_bytes(pid), self.bytes[self.stage]
+                    peaks[rank] = max(peaks.get(rank, 0), taken)
+                time.sleep(PERIOD_S)
 
     def train(self, name: str, forker: Forker, job: Job, folder: Path, prepare: str = "") -> None:
         def note(_: int, message: Any) -> bool:

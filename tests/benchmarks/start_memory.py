@@ -1,7 +1,7 @@
-"""Memory of each rank while its model is built and sharded: `python tests/benchmarks/start_memory.py [--ranks N]`.
+"""Memory of each rank while its model is built and sharded: `python tests/benchmarks/start_memory.py [--strategy tp]`.
 
-Starts FSDP with vit_b_16 on CPU workers, once with the complete model on every rank and once as Footplate does, with the
-complete model on rank 0 only. Prints the peak private memory (RssAnon of proc(5), Linux only) that each rank takes before
+Starts FSDP, or another strategy that shards, with vit_b_16 on CPU workers, once with the complete model on every rank and
+once as Footplate does, with the complete model on rank 0 only. Prints the peak private memory (RssAnon of proc(5), Linux only) that each rank takes before
 training, and the ratio for the ranks other than 0; the aim is at most 0.75, otherwise the exit code is 1.
 """
 
@@ -30,6 +30,7 @@ def main() -> int:
     parser = options_of(__doc__)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--model", default="vit_b_16")
+    parser.add_argument("--strategy", default="fsdp", choices=("fsdp", "hsdp", "tp", "fsdp_tp"))
     chosen = parser.parse_args()
     with empty_home() as folder, closing(Forker()) as forker:
         job = Job.from_fields(
@@ -38,7 +39,7 @@ def main() -> int:
             image_size=32,
             batch_size=2 * chosen.ranks,
             devices=("cpu",) * chosen.ranks,
-            strategy="fsdp",
+            strategy=chosen.strategy,
             optimizer="sgd",
             epochs=1,
             predictions=0,
@@ -50,7 +51,7 @@ def main() -> int:
         peaks.train("everywhere", forker, job, folder, prepare="tests.benchmarks.start_memory:build_everywhere")
         peaks.train("rank 0", forker, job, folder)
         peaks.stage = "done"
-    print(f"{where()}\nfsdp, {chosen.model}, peaks before training")
+    print(f"{where()}\n{chosen.strategy}, {chosen.model}, peaks before training")
     before, after = (peaks.bytes[f"{name}: preparing"] for name in ("everywhere", "rank 0"))
     for title, taken in (("complete model on every rank", before), ("complete model on rank 0", after)):
         print(f"{title:<30}", "  ".join(f"rank {rank}: {each / MIB:.0f} MiB" for rank, each in sorted(taken.items())))

@@ -182,6 +182,9 @@ class Machines:
             "SetEnv " + " ".join(f'"{key}={value}"' for key, value in set_there.items()) + "\n"
         )
         mounts = [(self.folder / "hosts", Path("/etc/hosts")), *([over] if over else [])]
+        startup_file = Path.home() / ".bashrc"
+        if startup_file.exists():  # killed in it, pyenv's setup leaves a lock that later logins wait for
+            mounts.append((Path(os.devnull), startup_file))
         mounting = "".join(f"mount --bind {source} {target}; " for source, target in mounts)
         script = f"hostname {name}; {mounting}exec {_SSHD} -D -e -f {config}"
         with (self.folder / f"sshd-{name}.log").open("ab") as log:

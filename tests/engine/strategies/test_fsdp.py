@@ -104,16 +104,18 @@ def test_fsdp_trains_equally(job: Make, start: Start, model_file: WriteModel, ca
         torch.testing.assert_close(group.checkpoint("best.pt"), expected.checkpoint("best.pt"), rtol=0.0, atol=0.0)
 
 
-@pytest.mark.long
 def build_everywhere(_spec: WorkerSpec) -> None:
     """Build the complete model on every rank."""
     FullySharded.receives_weights = False  # type: ignore[assignment,method-assign]
 
 
-@pytest.mark.parametrize("case", some([("fsdp", 2), ("hsdp", 4)], everyday=[("fsdp", 2)]), ids=str)
-def test_ranks_start_with_the_weights_of_rank_0(job: Make, start: Start, case: tuple[str, int]) -> None:
-    strategy, cpus = case
-    fields = {"strategy": strategy, "cpus": cpus, "model": "resnet18", "epochs": 1, "batch_size": 12, "image_size": 32}
+RECEIVING = [("fsdp", 2, "resnet18"), ("hsdp", 4, "resnet18"), ("tp", 2, "vit_b_16"), ("fsdp_tp", 4, "convnext_tiny")]
+
+
+@pytest.mark.parametrize("case", some(RECEIVING, everyday=RECEIVING[:1]), ids=str)
+def test_ranks_start_with_the_weights_of_rank_0(job: Make, start: Start, case: tuple[str, int, str]) -> None:
+    strategy, cpus, model_name = case
+    fields = {"strategy": strategy, "cpus": cpus, "model": model_name, "epochs": 1, "batch_size": 12, "image_size": 32}
     everywhere = start(
         job(**fields), every_step=True, prepare="tests.engine.strategies.test_fsdp:build_everywhere"
     ).completed()
