@@ -85,7 +85,7 @@ def main(path: str = "") -> int:
         return 2
     try:
         import PySide6.QtWidgets  # noqa: F401
-    except ImportError as error:  # libraries such as libEGL, which Qt's own need
+    except ImportError as error:  # libraries such as libEGL, on which Qt depends, are missing
         print(NO_LIBRARY.format(library=str(error).partition(":")[0]), file=sys.stderr)
         return 2
     from gui.single_instance import SingleInstance, this_start
@@ -94,7 +94,7 @@ def main(path: str = "") -> int:
     try:
         if instance.handed_over(request):
             return 0
-    except OSError as error:  # TimeoutError among them
+    except OSError as error:  # includes TimeoutError
         print(f"footplate: opening another window, since {error}.", file=sys.stderr)
 
     from engine.contract.catalogue import load_catalogue

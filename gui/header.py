@@ -26,7 +26,7 @@ class Header(QWidget):
         self.tabs.setExpanding(False)
         for number, title in enumerate(PAGES):
             self.tabs.addTab(title)
-            # Without "page", the tab Train would have the name of the Train button.
+            # Without "page", the Train tab and the Train button would have the same name.
             self.tabs.setAccessibleTabName(number, f"{title} page")
             self._pages[number].toggled.connect(partial(self._on_page_toggled, number))
             self._pages[number].changed.connect(partial(self._update_tool_tip, number))

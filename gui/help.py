@@ -263,7 +263,7 @@ class Browser(QTextBrowser):
         self, url: QUrl | str, /, type: QTextDocument.ResourceType = QTextDocument.ResourceType.UnknownResource
     ) -> None:
         super().doSetSource(url, QTextDocument.ResourceType.HtmlResource)
-        # Qt leaves a long page's scroll bars as they were while it was laid out.
+        # Qt doesn't update the scroll bars while it lays out a long page.
         self.document().documentLayout().documentSizeChanged.emit(self.document().size())
 
     def loadResource(self, type: int, name: QUrl | str, /) -> object:

@@ -370,7 +370,7 @@ class MainWindow(QMainWindow):
         self._has_devices_panel[self.acts.page] = shown
         focus = self.focusWidget()
         if not shown and focus is not None and self.devices_holder.isAncestorOf(focus):
-            self.header.tabs.setFocus()  # Qt would move the keyboard to whatever comes after the panel
+            self.header.tabs.setFocus()  # Qt would focus the widget after the panel
         self.devices_holder.setVisible(shown)
         if self.workspace is not None:
             self.workspace.monitor.set_panel_visible(shown)
@@ -413,7 +413,7 @@ class MainWindow(QMainWindow):
             activation_token: Token with which the desktop permits the window to take the focus.
         """
         if activation_token:
-            os.environ["XDG_ACTIVATION_TOKEN"] = activation_token  # Qt passes it to the desktop
+            os.environ["XDG_ACTIVATION_TOKEN"] = activation_token  # Qt passes the token to the desktop
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.show()
         self.raise_()

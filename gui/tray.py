@@ -83,7 +83,7 @@ class Tray(QObject):
         self._set_visible(on)
 
     def _set_visible(self, visible: bool) -> None:
-        # Else closing another window, such as the guide's, would quit Footplate while its window is hidden.
+        # Otherwise, closing another window, such as the guide's, would quit Footplate while its window is hidden.
         QApplication.setQuitOnLastWindowClosed(not visible)
         if visible:
             self._refresh(force=True)

@@ -23,14 +23,14 @@ import pytest
 from tests.support.nvml_stub import NvmlStub, built_once, compile_stub, why_not
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-# Three tests at a time and what they start share the cores: torch's threads are not to wait for each other by spinning.
+# Several tests and their processes share the cores, so torch's threads must not spin while they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Hundreds of processes that tests start would compile the same files anew, were their bytecode not kept.
+# Save bytecode; otherwise, hundreds of child processes would compile the same files.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A script's background job inherits SIGINT as ignored, and so would every process that a test interrupts.
+# Background jobs of a shell script ignore SIGINT. Without this, processes that tests interrupt would ignore it, too.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -109,12 +109,12 @@ def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 @contextlib.contextmanager
 def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Set FOOTPLATE_HOME, the cache and the runtime folder within `folder`; fail if resources leak."""
-    runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
+    runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short, because a socket's path has at most 107 bytes
     home = folder / "home"
     patch.setenv("FOOTPLATE_HOME", str(home))
     patch.setenv("FOOTPLATE_CACHE", str(folder / "cache"))
     patch.setenv("HF_HOME", str(folder / "hub"))
-    # Nobody answers there, whether or not this machine has a network.
+    # No server responds at this address, with or without a network.
     patch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     patch.setenv("https_proxy", "http://127.0.0.1:9")
     patch.setenv("TORCH_HOME", str(folder / "torch"))

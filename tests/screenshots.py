@@ -99,7 +99,7 @@ def draw(asked: argparse.Namespace, text_percent: int) -> int:
                 page.resize(*map(int, size.split("x")))
                 for _round in range(
                     8
-                ):  # plots are drawn a little after they are seen, and may change the layout once more
+                ):  # plots are drawn shortly after they become visible, which may change the layout
                     QTest.qWait(50)
                 picture = page.grab().toImage()
                 drawn += picture.save(str(asked.folder / f"{name}-{size}-{scheme}-{text_percent}.png"))

@@ -171,7 +171,7 @@ class AdvicePage(FinderPage):
         self.child.stop()
 
     def _on_failed(self, reason: str) -> None:
-        if self._stopping:  # before the trials started
+        if self._stopping:  # no trial has started
             self._stack.setCurrentIndex(EMPTY)
         else:
             super()._on_failed(reason)

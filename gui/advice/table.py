@@ -139,7 +139,7 @@ class AdviceTable(QTableView):
         self.setModel(self.rows)
         prepare(self)
         self.setAccessibleName(name)
-        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names differ at their ends
+        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # the ends of names differ
         header = self.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         header.setSectionResizeMode(NAME, QHeaderView.ResizeMode.Interactive)

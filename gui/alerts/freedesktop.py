@@ -33,7 +33,7 @@ class FreedesktopChannel(Channel):
 
     def send(self, title: str, text: str, answer: Callable[[str], None]) -> None:
         self._waiting.append((title, text, answer))
-        # Asked first, without waiting: what follows waits for a service that is known to answer.
+        # Ask asynchronously first, because later calls block until the service answers.
         question = QDBusMessage.createMethodCall(SERVICE, PATH, SERVICE, "GetServerInformation")
         self._bus.callWithCallback(
             question,
@@ -61,7 +61,7 @@ class FreedesktopChannel(Channel):
         if self._service is None or not self._service.isValid():
             self._service = QDBusInterface(SERVICE, PATH, SERVICE, self._bus, self)
             self._service.setTimeout(self._patience_ms)
-        # Through the meta-object, since a Python number alone becomes a signed one, which the service refuses.
+        # Use the meta-object, because a Python integer would become a signed one, which the service rejects.
         number = QMetaObject.invokeMethod(
             self._service,
             "Notify",
@@ -71,7 +71,7 @@ class FreedesktopChannel(Channel):
             Q_ARG("uint", 0),
             Q_ARG(str, "footplate"),
             Q_ARG(str, title),
-            Q_ARG(str, escape(text, quote=False)),  # a notification's text may hold marks
+            Q_ARG(str, escape(text, quote=False)),  # the text of a notification may contain markup
             Q_ARG("QStringList", [_PRESSED, tr("Show")]),
             Q_ARG("QVariantMap", {"desktop-entry": "footplate"}),
             Q_ARG(int, -1),

@@ -24,7 +24,7 @@ SENT = tr("Sent. If nothing appears, check whether the desktop is set to “do n
 def find_channel(parent: QObject) -> Channel | None:
     """Return the best notification channel that this desktop offers; None if there is none."""
     if has_session_bus():
-        # D-Bus takes time to load, which most openings of the window never need.
+        # Loading D-Bus takes time, and most sessions never need it.
         from PySide6.QtDBus import QDBusConnection
 
         from gui.alerts.freedesktop import FreedesktopChannel

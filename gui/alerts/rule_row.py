@@ -148,7 +148,7 @@ class RuleEditors(QWidget):
         self.all_devices.setAccessibleName(tr("All devices for {title}").format(title=kind.title))
         self.all_devices.toggled.connect(self._commit)
         self._list = vbox(spacing=0)
-        if kind.id != "not_answering":  # that one is about hosts
+        if kind.id != "not_answering":  # this rule is about hosts, not devices
             self._grid.addWidget(QLabel(tr("Devices")), 6, 0)
             self._grid.addWidget(self.all_devices, 6, 1, 1, 2)
             self._grid.addLayout(self._list, 7, 1, 1, 2)
@@ -235,7 +235,7 @@ class RuleEditors(QWidget):
         if "devices" not in self._problems:
             return
         named = self._rule.devices or ()
-        known = sorted(self._titles.items(), key=lambda item: (len(item[1]), item[1]))  # GPU 2 before GPU 10
+        known = sorted(self._titles.items(), key=lambda item: (len(item[1]), item[1]))  # sort GPU 2 before GPU 10
         titles = dict(known) | {key: f"{key} (not here)" for key in named if key not in self._titles}
         for key in [key for key in self._boxes if key not in titles]:
             self._boxes.pop(key).deleteLater()

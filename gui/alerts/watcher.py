@@ -126,7 +126,7 @@ class Alerts(QObject):
         self.devices: dict[str, str] = {}
         """Titles of the devices to which rules can apply, by key."""
 
-    # What there is
+    # Alerts and rules
 
     @property
     def active_alerts(self) -> tuple[Alert, ...]:
@@ -189,7 +189,7 @@ class Alerts(QObject):
         for alert in self.unseen:
             self.acknowledge(alert.number)
 
-    # What comes in
+    # Snapshots and errors
 
     def consider(self, host: str, snapshot: Snapshot, holding: Mapping[str, str]) -> None:
         """Evaluate a snapshot of `host` ("" for this machine).
@@ -278,7 +278,7 @@ class Alerts(QObject):
         if waiting:
             self._timer.start(max(1, int(1000 * min(waiting)) + 1))
 
-    # What becomes of it
+    # State of each rule
 
     def _step(self, key: _Key, found: tuple[_Subject, Finding] | None, now: float) -> None:
         watch = self._watches.get(key)

@@ -63,7 +63,8 @@ def licence(dist: Distribution) -> str:
     It is read from the SPDX expression, the license field or the classifiers.
     """
     given = dist.metadata.json
-    short = str(given.get("license", "")).removeprefix("UNKNOWN")  # what old setuptools writes for none
+    # Old versions of setuptools write this for a missing license.
+    short = str(given.get("license", "")).removeprefix("UNKNOWN")
     if expression := given.get("license_expression", ""):
         return str(expression)
     if short and "\n" not in short and len(short) <= _LONGEST_LICENCE:

@@ -150,7 +150,7 @@ class CompareCurves(QWidget):
                 plot.set_log(self._log)
 
     def _prepare(self, plot: LinePlot) -> None:
-        plot.setParent(self)  # without a parent it would briefly be a window
+        plot.setParent(self)  # a plot without a parent would briefly be a window
         theme.scale_with_text(plot.setMinimumHeight, _MIN_HEIGHT)
         plot.setAccessibleName(f"{plot.title} of the compared runs")
         plot.set_empty_text(tr("Not logged"))

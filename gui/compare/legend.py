@@ -110,7 +110,7 @@ def swatch(series: int) -> QIcon:
 
 
 def _shorten(title: str) -> str:
-    # An ampersand would underline what follows it.
+    # An ampersand would underline the next character.
     text = title if len(title) <= _MAX_LENGTH else f"{title[: _MAX_LENGTH - 1]}…"
     return text.replace("&", "&&")
 

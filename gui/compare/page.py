@@ -234,7 +234,7 @@ class ComparePage(QWidget):
     def _fit_columns(self) -> None:
         self.table.resizeColumnsToContents()
         for column in range(self.model.columnCount()):
-            # Qt does not count the padding that a style sheet gives to items.
+            # Qt doesn't include the style sheet's padding of items.
             self.table.setColumnWidth(column, min(_MAX_COLUMN_WIDTH, self.table.columnWidth(column) + 2 * _PADDING))
 
     def _show_curves(self) -> None:

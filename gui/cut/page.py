@@ -154,7 +154,7 @@ class CutPage(QWidget):
         self._measured = job
         self.notice.show_problems(())
         self._stack.setCurrentIndex(1)
-        # The job's cuts are applied afterwards, so that there is a cut to show even if they don't fit.
+        # The job's cuts are applied afterwards, so that a cut can be shown even if they are impossible.
         self.planner.start(job.with_fields(cuts=()))
         self.cancel.setFocus()
 

@@ -96,7 +96,7 @@ class ClassBalance(QWidget):
         for split, height in enumerate(heights[: len(self._values[row])]):
             width = area.width() * self.share(row, split)
             bar = QRectF(area.left(), y, max(width, 1.0 if self._values[row][split] else 0.0), height)
-            # The splits are told apart by their places and by how they are filled, too.
+            # Position and fill pattern distinguish the splits, in addition to color.
             fill = QBrush(
                 QColor(scheme.accent), Qt.BrushStyle.SolidPattern if split == 0 else Qt.BrushStyle.Dense4Pattern
             )

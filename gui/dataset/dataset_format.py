@@ -83,7 +83,7 @@ def _format_and_kind(report: DatasetReport) -> str:
     return text if _kind(report).sample != "image" else f"{text}, {describe_channels(report.channels)}"
 
 
-# Folders whose evidence conflicts
+# Folders with conflicting evidence
 
 
 def question(report: DatasetReport) -> str:

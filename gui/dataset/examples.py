@@ -90,7 +90,7 @@ class ExampleList(QListWidget):
             self.addItem(QListWidgetItem(example.class_name if self._captions else ""))
             self._describe(self.count() - 1)
         self._fit()
-        self.setCurrentRow(row)  # the one that was looked at, in another way
+        self.setCurrentRow(row)  # the selected example, which may be rendered differently
 
     def give(self, image: PreviewImage) -> None:
         """Show a training image that has been rendered."""
@@ -216,7 +216,7 @@ class ExampleList(QListWidget):
             return pixmap
         ratio = self.devicePixelRatioF()
         side = round(self._side * ratio)
-        # Small images are enlarged, too, with their pixels in sight.
+        # Small images are enlarged without smoothing, so that their pixels are visible.
         small = 2 * max(pixmap.width(), pixmap.height()) <= side
         mode = Qt.TransformationMode.FastTransformation if small else Qt.TransformationMode.SmoothTransformation
         fitted = pixmap.scaled(side, side, Qt.AspectRatioMode.KeepAspectRatio, mode)

@@ -253,7 +253,7 @@ class DatasetPage(QWidget):
     def hideEvent(self, event: QHideEvent) -> None:
         if self.renderer.running or self._render_timer.isActive():
             self._drop_rendered()
-        if not event.spontaneous():  # minimizing the window keeps the notice
+        if not event.spontaneous():  # the notice stays if the window is only minimized
             self.notice.say("")
         super().hideEvent(event)
 
@@ -302,7 +302,7 @@ class DatasetPage(QWidget):
         self.progress.setText(text)
         self.progress.setVisible(bool(text) and self.shown_as.currentIndex() > 0)
 
-    # Making it
+    # Construction
 
     def _lay_out(self) -> None:
         empty = EmptyState(EMPTY)

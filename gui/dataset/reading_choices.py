@@ -45,7 +45,7 @@ class ReadingChoices(QWidget):
         self._report = report
         for card in self._cards:
             self._column.removeWidget(card)
-            card.hide()  # before the deferred deletion, so that no two lists are visible
+            card.hide()  # deletion is deferred, and two lists must not be visible
             card.deleteLater()
         self.buttons = []
         readings = report.readings if report is not None else ()

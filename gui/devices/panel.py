@@ -229,7 +229,7 @@ class MachineDevices(QWidget):
     def update_snapshot(self, snapshot: Snapshot) -> None:
         """Show a snapshot, which must already be in the history."""
         gpus = sorted(snapshot.gpus, key=card_order)
-        known = snapshot.nvml.status != "not_answering"  # else a restarted sampler has found none yet
+        known = snapshot.nvml.status != "not_answering"  # otherwise, a restarted sampler hasn't found any GPUs
         if gpus or known:
             self._arrange(gpus)
         for gpu in gpus:

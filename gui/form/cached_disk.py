@@ -142,7 +142,7 @@ class CachedDisk(QObject):
         question, number, answer = result
         query = self._queries.get(question)
         if query is None or query.number != number:
-            return  # outdated
+            return  # the query is outdated
         del self._queries[question]
         if question in self._retry:
             self._retry.remove(question)

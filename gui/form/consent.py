@@ -60,7 +60,7 @@ class ConsentBar(QFrame):
         self._text.setReadOnly(True)
         self._text.setTabChangesFocus(True)
         self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self._text.setFixedHeight(180)  # lines are wrapped, so that nothing hides at their ends
+        self._text.setFixedHeight(180)  # lines wrap, so that no code is hidden at their ends
         self._cut = styled(QLabel(), "warning")
         self._cut.setWordWrap(True)
         self._cut.hide()

@@ -139,7 +139,7 @@ class ModelPicker(Editor):
         self._last_set = (self._titles.get(value, value), value)
         self.line.setText(self._last_set[0])
         self.line.setToolTip(value)
-        self.line.setCursorPosition(0)  # show the beginning of a long name
+        self.line.setCursorPosition(0)  # show the start of a long name
 
     def title(self) -> str:
         """Return the title of the model, or the path of a file."""
@@ -178,7 +178,7 @@ class ModelPicker(Editor):
         return completer
 
     def _picked(self, text: str) -> None:
-        # The completer writes its text after this signal, so the id is set in the next turn of the event loop.
+        # The completer sets its text after this signal, so set the id in the next iteration of the event loop.
         QTimer.singleShot(0, self, lambda: self.set_value(self._by_text.get(text, text)))
 
 

@@ -43,7 +43,7 @@ class FindButton(QToolButton):
     def __init__(self, row: FieldRow) -> None:
         super().__init__()
         self.setToolTip(FINDER_TIPS[row.field.name])
-        if row.field.name == "strategy":  # its finder sets more than this field
+        if row.field.name == "strategy":  # this field's finder also sets other fields
             self.setText(tr("Advise…"))
             self.setAccessibleName(tr("Advise on the strategy"))
         else:

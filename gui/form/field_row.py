@@ -164,7 +164,7 @@ class CollapsibleSection(QWidget):
         self.mark = muted_label()
         self.summary = ElidedLabel()
         self.summary.setObjectName("muted")
-        self.summary.setContentsMargins(22, 0, 0, 2)  # below the title, which has an arrow before it
+        self.summary.setContentsMargins(22, 0, 0, 2)  # align with the title, which follows an arrow
         self.summary.hide()
         self.reset = tool_button(
             self._reset_all, text=tr("Reset"), style="flat", name=tr("Reset all {title} options").format(title=title)

@@ -316,7 +316,7 @@ class JobForm(JobSignals):
             row.set_standard(prefill.job.value(name), tr("Reset to the run's value"))
             row.lock("" if name in prefill.open_fields else reasons.get(name, _LOCKED_WHEN_RESUMING))
         for name, value in prefill.preset.items():
-            if name != "devices":  # which the devices panel shows
+            if name != "devices":  # the devices panel contains this field
                 self.rows[name].set_value(value)
         for section in self.sections:
             if any(row.field.name in prefill.preset for row in section.rows):
@@ -390,7 +390,7 @@ class JobForm(JobSignals):
     def _validate_once(self) -> None:
         self.models.follow(self.devices)
         self.recipes.follow(self.report, self.checking)
-        self.validator.model_file(str(self.field_value("model")))  # asked even if other values can't be read
+        self.validator.model_file(str(self.field_value("model")))  # query it even if other values are invalid
         self.job, self.problems = self.validator.validate(self.values())
 
     def _show_result(self) -> None:

@@ -53,7 +53,7 @@ class FormLayout(QWidget):
                 card,
                 rows["model"],
                 rows["encoder"],
-                rows["pretrained"].problem_label,  # unavailable weights matter to the choice of the model
+                rows["pretrained"].problem_label,  # missing weights affect the choice of the model
                 consent,
                 stacked,
                 scaled_rate,
@@ -85,7 +85,7 @@ class FormLayout(QWidget):
         direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
         if direction != self._columns.direction():
             self._columns.setDirection(direction)
-            self._columns.setStretch(0, int(is_wide))  # else the main fields would share the height that is left
+            self._columns.setStretch(0, int(is_wide))  # otherwise the main fields would take the remaining height
 
     def section(self, title: str) -> CollapsibleSection:
         return next(section for section in self.sections if section.title == title)
@@ -121,7 +121,7 @@ class FormLayout(QWidget):
         if title:
             self.section(title).set_open(True)
         self._area.ensureWidgetVisible(row)
-        # A section that has just opened gets its height with the next layout.
+        # A section that has just been opened gets its height in the next layout.
         QTimer.singleShot(0, row, lambda: self._area.ensureWidgetVisible(row))
 
     def _flash(self, name: str) -> None:

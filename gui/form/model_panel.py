@@ -296,6 +296,6 @@ def _weights_state(weights: Weights | None) -> WeightsState:
         text = tr("included") if weights.is_included else tr("on this machine")
         return WeightsState(text, 0.0, weights.licence_title)
     if not weights.bytes:
-        return WeightsState(tr("to download"), 1e12, weights.licence_title)  # after those of a known size
+        return WeightsState(tr("to download"), 1e12, weights.licence_title)  # sort weights of unknown size last
     text = tr("{size} to download").format(size=size(weights.bytes))
     return WeightsState(text, float(weights.bytes), weights.licence_title)

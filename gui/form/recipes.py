@@ -253,7 +253,7 @@ class RecipeFollower(QObject):
             choices.append(("", tr("None"), _NONE))
         if choices != self._offered:
             self._offered = choices
-            self._editor.box.setCurrentIndex(-1)  # else a recipe that is gone would remain in the list
+            self._editor.box.setCurrentIndex(-1)  # otherwise a deleted recipe would remain in the list
             self._editor.set_choices(choices)
             broken = {one.id: "can't be used" for one in self.known.broken}
             self._editor.set_marks(broken, broken)
@@ -325,7 +325,7 @@ class RecipeFollower(QObject):
         self.known, self._offered = load_recipes(), []
         with self._following():
             self._show()
-        self._row.edited.emit()  # makes the form validate
+        self._row.edited.emit()  # the form then validates
 
     def _ask_to_delete(self) -> None:
         title, path = self._editor.titles.get(self._recipe, self._recipe), self._path()

@@ -64,7 +64,7 @@ class SettingFilter(QWidget):
             return False
         if event.key() == Qt.Key.Key_Escape:
             if event.type() == QEvent.Type.ShortcutOverride:
-                event.accept()  # else Escape would also cancel a prefilled job
+                event.accept()  # otherwise Escape would also cancel a prefilled job
             elif event.type() == QEvent.Type.KeyPress:
                 self.box.clear()
                 return True

@@ -54,7 +54,7 @@ def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str
     left = [run.left_s for run in runs]
     if None in left:
         return tr("Starts after {others}.").format(others=others)
-    wait_s = max(filter(None, left), default=0.0)  # they train at the same time
+    wait_s = max(filter(None, left), default=0.0)  # the runs train at the same time
     return tr("Starts after {others}, in about {wait}.").format(others=others, wait=about(wait_s))
 
 

@@ -274,7 +274,7 @@ def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
     if run.state == "waiting":
         return []
     devices = frozenset(run.devices)
-    # Among the lines of many devices, the color shows which one the run used.
+    # Color the mark like the device that the run used.
     color = _device_color(run.devices[0]) if len(devices) == 1 else _accent
     marks = [Mark(run.start - origin, run.name, color, of=devices)]
     if run.end is not None:

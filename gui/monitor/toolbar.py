@@ -74,7 +74,7 @@ class Bar(QWidget):
         shown = (self._span_label, self.span, self.compact, self.load, self.hosts, self.more, self.past, self.newest)
         for widget in shown:
             row.addWidget(widget)
-        # Next to the tabs if there is room, else below them.
+        # Place it next to the tabs if there is room, otherwise below them.
         layout = FlowLayout(self, spacing=20, line_spacing=6)
         layout.addWidget(self.tabs)
         layout.addWidget(controls)
@@ -83,7 +83,7 @@ class Bar(QWidget):
     def show_view(self, view: int) -> None:
         """Select the tab of a view."""
         if view == self.tabs.currentIndex():
-            self.view_chosen.emit(view)  # the detail of a GPU may be before it
+            self.view_chosen.emit(view)  # the details of a GPU may cover the view
         self.tabs.setCurrentIndex(view)
 
     def show_following(self, following: bool) -> None:

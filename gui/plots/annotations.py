@@ -157,8 +157,8 @@ class Annotations(QGraphicsItem):
                 continue
             y = round(self._box.y_to_pixel(value))
             room = self._room(threshold.label)
-            room.moveLeft(rect.left() + _PAD)  # the newest is at the right
-            # The highest stands above its line and the others below, so that two that are close keep apart.
+            room.moveLeft(rect.left() + _PAD)  # keep clear of the newest data, which are at the right
+            # The highest label is above its line and the others are below, so that close ones don't overlap.
             room.moveBottom(y - 1)
             if taken or room.top() < rect.top():
                 room.moveTop(y + 1)
@@ -170,7 +170,7 @@ class Annotations(QGraphicsItem):
         low, high = self._box.x_range
         taken: list[QRectF] = []
         visible = [mark for mark in self.marks if low <= mark.x <= high]
-        for mark in sorted(visible, key=lambda mark: -mark.x):  # the newest has the first choice of room
+        for mark in sorted(visible, key=lambda mark: -mark.x):  # newer marks get their space first
             x = round(self._box.x_to_pixel(mark.x))
             top, tip = rect.top(), -_FLAG if mark.ends else _FLAG
             flag = QPolygonF([QPointF(x, top), QPointF(x + tip, top + _FLAG / 2), QPointF(x, top + _FLAG)])

@@ -92,7 +92,7 @@ class Axis(QGraphicsWidget):
             return
         self._lay_out(*self._range, painter.fontMetrics())
         for line in self._lines:
-            painter.fillRect(line, self._grid)  # which takes a tenth of the time that a line takes
+            painter.fillRect(line, self._grid)  # ten times as fast as drawing a line
         painter.fillRect(self._edge(), self._rim)
         painter.setPen(self._ink)
         for corner, text in self._texts:

@@ -197,7 +197,7 @@ class PlotGroup(QObject):
 
     def _drain(self) -> None:
         dirty, self._dirty = list(self._dirty), {}
-        for plot in filter(isValid, dirty):  # a plot may have gone with its page
+        for plot in filter(isValid, dirty):  # a plot may have been deleted with its page
             plot.redraw()
 
     def _describe(self) -> None:

@@ -229,7 +229,7 @@ class Smoother:
             exponents = np.arange(1, len(block_values) + 1)
             powers = np.exp(log_weight * exponents)
             sums = powers * (self._sum + (1 - self.weight) * np.cumsum(block_values / powers))
-            # 1 - w^n without losing digits where w^n is close to 1.
+            # Compute 1 - w^n without loss of digits if w^n is close to 1.
             result[start : start + block] = sums / -np.expm1(log_weight * (self._count + exponents))
             self._sum = float(sums[-1])
             self._count += len(block_values)

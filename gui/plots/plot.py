@@ -325,7 +325,7 @@ class LinePlot(QWidget):
         if cursor is None:
             index = int(np.searchsorted(x, self.group.range[1], side="right")) - 1
         else:
-            # A pixel at least, so that a long run can be walked through.
+            # Move by at least a pixel, so that the keys can move through a long run.
             stride = (self.group.range[1] - self.group.range[0]) / max(1, self._view.width())
             if direction > 0:
                 index = int(np.searchsorted(x, cursor + stride))

@@ -44,7 +44,7 @@ class Readout(QWidget):
         units = muted_label(unit)
         self._values = RichLabel(wordWrap=True)
         self._values.setFont(theme.tabular(self._values.font()))
-        self._values.setMinimumWidth(1)  # no name makes the page wider than the window
+        self._values.setMinimumWidth(1)  # long names must not make the page wider than the window
         self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self._row = hbox(self._heading, units, (self._values, 1), spacing=6, margins=(0, 0, 10, 0))
         self.setLayout(self._row)

@@ -116,7 +116,7 @@ class Curve:
         """Set the points without copying them; return the minimum and maximum of the finite `y`, or None."""
         self.x, self.y = x, y
         self._mapped = None
-        span = _span(y)  # which is finite where all is, and need not be looked for again then
+        span = _span(y)  # finite only if all values are; otherwise search for gaps
         self._is_finite = span is None or all(map(isfinite, span))
         self._span = span if self._is_finite else _span(y[np.isfinite(y)])
         return self._span
@@ -128,7 +128,7 @@ class Curve:
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.dots or len(self.x) <= _ANTIALIASED_UP_TO)
         lone = QPen(self.pen.color(), _LONE_DOT, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap)
         for piece in self._pieces:
-            is_lone = piece.size() == 1 and not self.dots  # a line of one point would be invisible
+            is_lone = piece.size() == 1 and not self.dots  # a line with a single point would be invisible
             painter.setPen(lone if is_lone else self.pen)
             if self.dots or is_lone:
                 painter.drawPoints(piece)

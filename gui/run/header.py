@@ -205,7 +205,7 @@ def _resumed_text(data: RunData) -> str:
 
 
 def _restarted_text(data: RunData) -> str:
-    if not data.restarts or data.restarting is not None:  # the status line already says it
+    if not data.restarts or data.restarting is not None:  # the status line already shows a current restart
         return ""
     newest = data.restarts[-1]
     often = "once" if len(data.restarts) == 1 else f"{len(data.restarts)} times, last"

@@ -96,7 +96,7 @@ def _score_count(job: Job, classes: int) -> int:
 
 
 def _detector(job: Job, plan: Planned, other: str) -> str:
-    classes = len(plan.classes) + 1  # with the background
+    classes = len(plan.classes) + 1  # includes the background
     entry = load_catalogue().model(job.model.name)
     if entry is not None and entry.encoder:
         arguments = f"{job.model.name!r}, {job.model.encoder!r}, {classes}, {plan.channels}, {plan.image_size}"

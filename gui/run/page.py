@@ -270,7 +270,7 @@ class RunPage(QWidget):
             event.acceptProposedAction()
             self.drop_target.cover()
         else:
-            event.ignore()  # which passes it on to the window
+            event.ignore()  # the parent passes it on to the window
 
     def dropEvent(self, event: QDropEvent) -> None:
         event.acceptProposedAction()
@@ -339,7 +339,7 @@ class RunPage(QWidget):
             splitter.addWidget(widget)
             splitter.setStretchFactor(splitter.indexOf(widget), stretch)
         self.log.setMinimumHeight(140)
-        # A splitter in a scroll area of its own, since layouts with wrapped texts ask for their preferred height.
+        # Put the splitter into a separate scroll area, because layouts with wrapped texts take their preferred height.
         scroll = styled(QScrollArea(widgetResizable=True), "panel")
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(splitter)

@@ -62,7 +62,7 @@ class ValidationSlider(QWidget):
         """Show the `validations` in `data`; return True if the selected validation has changed."""
         before = self._chosen()
         is_at_end = self.position in (-1, self.slider.maximum())
-        # A copy, since the session extends and truncates the list.
+        # Copy the list, because the session extends and truncates it.
         self._validations = tuple(validations)
         self._epochs = data.plan.epochs if data.plan is not None else 0
         saved = data.checkpoints.get("best")

@@ -264,7 +264,7 @@ class TwoFields(TrialPlot):
         cells = (np.arange(_GRID, dtype=np.float32) + 0.5) / _GRID
         near_x = np.exp(-0.5 * ((cells[:, None] - _fraction(x_axis, x)[None]) / width) ** 2)
         near_y = np.exp(-0.5 * ((cells[:, None] - _fraction(y_axis, y)[None]) / width) ** 2)
-        # Without BLAS, whose threads would wait for each other while trials use all cores.
+        # Don't use BLAS, whose threads would wait for each other while trials use all cores.
         weights = np.einsum("ik,jk->ij", near_x, near_y)
         average = np.einsum("ik,jk->ij", near_x * ranks, near_y) / np.maximum(weights, 1e-12)
         low, high = float(average.min()), float(average.max())
@@ -281,7 +281,7 @@ def _fit_axis(plot: ThemedPlot, side: str, axis: Axis) -> None:
     shown = plot.getAxis(side)
     if axis.choices:
         ticks = axis.ticks()
-    elif axis.log:  # pyqtgraph writes labels of logarithmic axes over each other
+    elif axis.log:  # the labels of pyqtgraph's logarithmic axes overlap
         ticks = [(at, significant(10**at, 2)) for at in log_ticks(axis.low, axis.high, _MAX_LOG_TICKS)]
     else:
         ticks = None

@@ -132,13 +132,13 @@ class Background(QObject):
         if self._delivered:
             return
         self._delivered = True
-        self._thread.join()  # it may still be inside the signal of the object that is about to go
+        self._thread.join()  # the thread may still be emitting the signal of this object
         self.deleteLater()
         if self._error is None:
             self.done.emit(self._result)
         else:
             self.failed.emit(self._error)
-        # Receivers may hold the last reference to the parent, which must not die inside a method of its child.
+        # Receivers may have the last reference to the parent, which must not be deleted in a method of its child.
         for signal in (self.done, self.failed):
             if self.isSignalConnected(QMetaMethod.fromSignal(signal)):
                 signal.disconnect()

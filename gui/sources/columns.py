@@ -80,7 +80,7 @@ def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[
     width = (high - low) / buckets
     edges = np.arange(np.ceil(max(low, x[0]) / width), np.floor(min(high, x[-1]) / width) + 1) * width
     starts = np.concatenate(([0], np.searchsorted(x, edges)))
-    starts = starts[np.append(np.diff(starts) > 0, starts[-1] < len(x))]  # without the buckets that are empty
+    starts = starts[np.append(np.diff(starts) > 0, starts[-1] < len(x))]  # skip empty buckets
     thin_x, thin_y = np.empty((2, 2 * len(starts)))
     thin_x[0::2] = x[starts]
     thin_x[1::2] = x[np.append(starts[1:], len(x)) - 1]

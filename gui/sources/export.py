@@ -160,7 +160,7 @@ def _settle(descriptor: int, flush: Callable[[], None]) -> None:
 
 
 def _failure(path: Path, temporary: Path, error: OSError) -> ExportError:
-    with suppress(OSError):  # it may be what could not be made
+    with suppress(OSError):  # the file may not have been created
         temporary.unlink(missing_ok=True)
     return ExportError(
         f"Could not save {path}: {error.strerror or error}. Choose another folder, or free up space there."

@@ -96,7 +96,7 @@ class FollowedRun(QObject):
             return
         process.readyReadStandardOutput.disconnect(self._read)
         process.finished.disconnect(self._on_exit)
-        process.closeWriteChannel()  # which ends it
+        process.closeWriteChannel()  # ends the process
         if not wait:
             process.finished.connect(process.deleteLater)
             QTimer.singleShot(int(1000 * _GOODBYE_S), process, process.kill)

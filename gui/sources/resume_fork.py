@@ -91,7 +91,7 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
         ).format(of=of, written=written)
     fork = Prefill(text=text, job=job.with_fields(**changes))
     over = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.training.epochs)
-    if over and not chosen.weights_alone:  # else there would be nothing left to train
+    if over and not chosen.weights_alone:  # otherwise there would be no epochs to train
         return replace(fork, preset={"epochs": job.training.epochs + MORE_EPOCHS}, focus="epochs")
     return fork
 

@@ -260,7 +260,7 @@ class RunData:
     def _apply_ending(self, event: AnyEvent) -> None:
         match event:
             case Failed():
-                # What fails first is the cause; what other ranks say after it follows from it.
+                # The first failure is the cause. Later failures of other ranks are its consequences.
                 self.failure = self.failure or event
                 self._add_line(event, "error", event.cause)
             case Restarting():
@@ -318,7 +318,7 @@ class RunData:
                 strategy=event.changes.get("strategy", self.started.job.parallel.strategy),
             )
             self.started = structs.replace(self.started, job=job, world_size=len(event.devices))
-        # A worker that was killed could not say where it was.
+        # A killed worker couldn't report its position.
         self.restarts.append(structs.replace(event, step=self.step) if event.step is None else event)
         self._entered.clear()
         self._add_line(event, "warning", _restart_words(event))
@@ -328,7 +328,7 @@ class RunData:
         self.plan, self.restarting = plan, None
         self.step = plan.from_step
         self.epoch = min(plan.epochs, plan.from_step // max(1, plan.steps_per_epoch) + 1) if plan.from_step else 0
-        # All of them are cut, whichever of them has an end to lose.
+        # Cut all of them, even if the first has nothing to remove.
         cut = [columns.cut(plan.from_step) for columns in (self.steps, self.validations, self.validation_details)]
         self.cuts += any(cut)
         for device in self.devices.values():

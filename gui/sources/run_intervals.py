@@ -122,7 +122,7 @@ class IntervalReader:
             try:
                 known[run.run_id] = run, _intervals_of(run)
             except (FileNotFoundError, PermissionError):
-                continue  # gone, or not ours to read
+                continue  # deleted or not readable
             except Exception as error:  # a damaged run must not hide the others
                 unread[run.run_id] = describe_error(error)
                 if before is not None:
@@ -158,7 +158,8 @@ def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
         state=summary.state,
         start=start,
         end=end,
-        supervisor=supervisor.pid if supervisor is not None and not summary.slurm else None,  # else of another machine
+        # Otherwise the process is on another machine.
+        supervisor=supervisor.pid if supervisor is not None and not summary.slurm else None,
     )
     return (*before, newest)
 
@@ -208,7 +209,7 @@ def executions(run: RunFolder) -> list[Execution]:
         ends = [_last_before(log, offset) for offset in offsets[1:]]
     known = [each for each in parsed if each is not None]
     if len(known) != len(offsets):
-        return known[-1:]  # torn lines: only the newest is sure
+        return known[-1:]  # with damaged lines, only the newest execution is certain
     return [_ended(each, end) for each, end in zip(known, ends, strict=False)] + known[-1:]
 
 
@@ -222,7 +223,7 @@ def _has_several(run: RunFolder) -> bool:
 def _offsets(log: IO[bytes]) -> list[int]:
     """Find the offsets at which executions begin."""
     offsets, start, rest = [0], 0, b""
-    while b"\n" in (chunk := log.read(MAX_LINE_BYTES)):  # or the log is damaged
+    while b"\n" in (chunk := log.read(MAX_LINE_BYTES)):  # a chunk without a newline is the end, or damaged
         text = rest + chunk
         at = text.find(_BEGINNING)
         while at >= 0:

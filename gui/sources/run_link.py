@@ -117,7 +117,7 @@ class RunCommands(QObject):
 
     def _on_not_sent(self, run: RunFolder, error: Exception) -> None:
         ignore_os_error(error)
-        if not isinstance(error, NotRunning):  # an ended run has said so in its log, a starting one is asked again
+        if not isinstance(error, NotRunning):  # an ended run has logged its end; a starting one gets the request again
             self.message.emit(str(error), "warning")
         self.failed.emit(run)
 

@@ -90,7 +90,7 @@ class RunReader:
         if state in ENDED:
             last = self._run.last_event()
             if last is not None and last.n > self._log.last_n and self._stalled_at != self._log.last_n:
-                self._stalled_at = self._log.last_n  # a damaged last line would be awaited for ever
+                self._stalled_at = self._log.last_n  # otherwise a damaged last line would be awaited forever
                 return Poll(events, more=True)
         else:
             self._stalled_at = -1

@@ -149,7 +149,7 @@ def _label(data: RunData, state: State, asked: Asked) -> StatusLabel:
     elif asked == "pause" or (not over and (data.asked == "pause" or data.phase == "pausing")):
         label = "Pausing"
     elif state == "waiting" and (over or data.started is None):
-        label = "Waiting"  # in SLURM: it has said nothing yet, or nothing since
+        label = "Waiting"  # queued by SLURM: the run has logged nothing, or nothing since the last execution
     elif over or state == "starting":
         label = "Starting"
     elif data.restarting is not None:
@@ -228,7 +228,7 @@ def _running(data: RunData, epochs: int | None) -> str:
 
 def cause_of(data: RunData) -> str:
     """Return the cause of a failure in one line."""
-    # The supervisor weighs what all ranks said; until it has, the first to fail is taken at its word.
+    # The supervisor compares the failures of all ranks. Until then, show that of the first rank.
     if data.finished is not None and data.finished.cause:
         return data.finished.cause
     if data.failure is not None:

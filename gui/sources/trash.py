@@ -41,7 +41,7 @@ def trash_folder(folder: Path) -> Trashed:
     if not path.is_dir():
         raise CannotTrash(tr("{name} no longer exists.").format(name=path.name))
     thrown = QFile(str(path))
-    if thrown.moveToTrash():  # which on Linux refuses a trash that another user has prepared
+    if thrown.moveToTrash():  # on Linux, this refuses a trash that another user has prepared
         return Trashed(path, Path(thrown.fileName()), desktop=True)
     try:
         location = paths.private_folder(paths.home() / "trash") / f"{path.name}.{time.time_ns()}"
@@ -70,5 +70,5 @@ def put_back(thing: Trashed) -> None:
                 name=thing.origin.name, strerror=error.strerror, origin=thing.origin
             )
         ) from error
-    if thing.desktop:  # the Trash specification of freedesktop.org stores the original path in a file of its own
+    if thing.desktop:  # the Trash specification of freedesktop.org stores the original path in a separate file
         (thing.location.parents[1] / "info" / f"{thing.location.name}.trashinfo").unlink(missing_ok=True)

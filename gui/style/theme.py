@@ -63,9 +63,8 @@ DARK = Colors(
     error="#ff7b7b",
 )
 
-# Okabe and Ito (2008), which the usual colour blindnesses tell apart, darkened or lightened until each
-# stands out against the panel of its scheme. Black and yellow are left out: one is the text, one the warning.
-# The single CPU is grey.
+# Colors by Okabe and Ito (2008), which people with color blindness can distinguish, made darker or lighter for contrast with
+# the panel. Black and yellow are missing, because they are used for text and warnings. The single CPU is gray.
 _DEVICES_LIGHT = ("#0072b2", "#d55e00", "#008f6b", "#b3568f", "#2f93c8", "#a86f00", "#6a51a3", "#6b7a00")
 _DEVICES_DARK = ("#4da3e0", "#ff8a3c", "#2fc79b", "#e08fbd", "#8fd0f5", "#e5b24a", "#b09ce6", "#c3cf4e")
 _CPU_LIGHT, _CPU_DARK = "#4d5666", "#a9b4c4"
@@ -279,9 +278,9 @@ def style_sheet(scheme: Colors) -> str:
     icons = Path(str(files("resources"))).as_posix() + "/icons"
     font = _font()
     points = font.pointSizeF()
-    # Qt takes it for the least height of a control, whatever its text needs.
+    # Qt uses it as the minimum height of a control, even if the text needs more.
     line = max(20, QFontMetrics(font).height())
-    button = max(line, scaled(16) + 4)  # room for the icon
+    button = max(line, scaled(16) + 4)  # space for the icon
     sizes = {
         "title": f"{1.2 * points:.1f}pt",
         "welcome": f"{1.7 * points:.1f}pt",
@@ -297,8 +296,8 @@ def style_sheet(scheme: Colors) -> str:
 _SCALED_PIXELS = (9, 10, 12, 14, 16, 18, 22)
 """Sizes of icons and indicators that grow with the text; the style sheet refers to them as in "$px14"."""
 
-# Names come from anywhere, and Qt takes what looks like HTML for it: an <img> of a FIFO would stop the window for good. So
-# labels and tool tips, Qt's own ones too, draw plain text, which is set before their text is first laid out.
+# Names can come from anywhere, and Qt renders whatever looks like HTML: an <img> that refers to a FIFO would block the window
+# forever. Therefore, all labels and tool tips draw plain text. The format is set before their text is first laid out.
 _STYLE = """
 QLabel, QToolTip { qproperty-textFormat: PlainText; }
 RichLabel { qproperty-textFormat: RichText; }

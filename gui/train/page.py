@@ -142,7 +142,7 @@ class TrainPage(QWidget):
         left = self._stack.currentWidget()
         has_focus = focus is not None and left is not None and left is not state and left.isAncestorOf(focus)
         if has_focus:
-            self.tabs.setFocus()  # Qt would move the keyboard to whatever comes next
+            self.tabs.setFocus()  # Qt would focus the next widget
         self._stack.setCurrentWidget(state)
         self._update_actions()
 

@@ -68,7 +68,7 @@ class Banner(QFrame):
             button.setVisible(bool(title))
         for button in self._buttons:
             if not button.toolTip():
-                button.setAccessibleDescription(text)  # read out as the focus arrives
+                button.setAccessibleDescription(text)  # screen readers read it when the button gets the focus
         news = self.isHidden() or text != before
         self.setVisible(bool(text))
         if news and self.isVisible():
@@ -88,7 +88,8 @@ class QuestionBar(Banner):
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         """Create a bar with an accessible name."""
-        yes, no = QPushButton(tr("Yes")), QPushButton(tr("No"))  # a control has a name before it is first asked, too
+        # Buttons need a text before the first question, for screen readers.
+        yes, no = QPushButton(tr("Yes")), QPushButton(tr("No"))
         super().__init__(yes, no, name=name, parent=parent)
         self.yes, self.no = yes, no
 

@@ -30,7 +30,7 @@ def styled(widget: _Widget, style: str = "", *, name: str = "", tip: str = "", d
         if text:
             setter(text)
     if style == "panel":
-        widget.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)  # else plain widgets paint no background
+        widget.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)  # otherwise plain widgets paint no background
     return widget
 
 
@@ -77,7 +77,7 @@ def make_menu_button(button: QToolButton) -> None:
     button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
     button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
     button.setIcon(icons.icon("down", "muted"))
-    button.setLayoutDirection(Qt.LayoutDirection.RightToLeft)  # which puts the icon behind the text
+    button.setLayoutDirection(Qt.LayoutDirection.RightToLeft)  # puts the icon after the text
 
 
 class FoldButton(QToolButton):

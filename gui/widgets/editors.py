@@ -134,7 +134,7 @@ class _SpinBox(QSpinBox):
 
     def _clamp(self) -> None:
         typed, self._typed = self._typed, None
-        least = self.minimum() + bool(self.specialValueText())  # the value below is the empty one
+        least = self.minimum() + bool(self.specialValueText())  # the lowest value represents the empty field
         if typed is None or least <= typed <= self.maximum():
             return
         self.setValue(max(least, min(typed, self.maximum())))

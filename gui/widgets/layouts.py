@@ -127,7 +127,7 @@ def fault_page(fault: QWidget, again: QPushButton) -> QWidget:
     page = _in_the_middle(again)
     column = page.layout()
     assert isinstance(column, QVBoxLayout)
-    row = QHBoxLayout()  # an alignment would leave long sentences too little height
+    row = QHBoxLayout()  # with an alignment, long sentences would not get enough height
     row.addStretch(1)
     row.addWidget(fault, 100)
     row.addStretch(1)
@@ -161,8 +161,8 @@ class FlowLayout(QLayout):
         self.setSpacing(spacing)
 
     def addWidget(self, widget: QWidget) -> None:
-        # An item that C++ makes has no owner in Python: its wrapper may be one that was left over from another item at the
-        # same address, and end with that one's layout.
+        # Create the item in Python. The wrapper of an item that C++ creates may be left over from another item at the same
+        # address, and be deleted with the layout of that item.
         self.addChildWidget(widget)
         self.addItem(QWidgetItem(widget))
 

@@ -37,7 +37,7 @@ class Hostile(NamedTuple):
     culprit: str
 
 
-# What an honest folder of each kind looks like
+# Valid folders of each kind
 
 
 def by_class(folder: Path) -> None:
@@ -261,7 +261,7 @@ def make_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         here = os.open(path.parent, os.O_RDONLY)
         try:
-            listening.bind(f"/proc/self/fd/{here}/{path.name}")  # a socket's whole path may have 107 bytes
+            listening.bind(f"/proc/self/fd/{here}/{path.name}")  # the full path of a socket may have at most 107 bytes
         finally:
             os.close(here)
 
@@ -645,7 +645,7 @@ FOLDERS: dict[str, Hostile] = {
     "idx images are a pipe": Hostile("classes", _put(with_idx, "train-images-idx3-ubyte", _fifo), "train-images-idx3-ubyte"),
     "list of names is a pipe": Hostile("boxes", _with(with_yolo, lambda f: _fifo(f / "train.txt"), lambda f: (f / "data.yaml").write_text("names: [a, b]\ntrain: train.txt\n")), ""),
     "any file is a pipe": Hostile("files", _put(by_class, "cats/0.png", _fifo), ""),
-    # Headers that announce more than there is
+    # Headers that declare more data than there is
     "idx announces 5 GB": Hostile("classes", _put(with_idx, "train-images-idx3-ubyte", _text(b"\0\0\x08\x03" + struct.pack(">3I", 20, 16_384, 16_384))), "train-images-idx3-ubyte"),
     "idx unpacks to 3 GB": Hostile("classes", _idx_gz("train-images-idx3-ubyte.gz", 20, 12_288, 12_288), "train-images-idx3-ubyte.gz"),
     "idx labels unpack to 1 GB": Hostile("classes", _idx_gz("train-labels-idx1-ubyte.gz", 1 << 30), "train-labels-idx1-ubyte.gz"),
@@ -700,7 +700,7 @@ FOLDERS: dict[str, Hostile] = {
     "links in 2^26 ways beside a table": Hostile("labels", _link_farm_of_a_table, ""),
     "links upwards": Hostile("labels", _link_upwards, ""),
     "1,900 folders within each other": Hostile("classes", _deep, ""),
-    # What would be run or read for ever
+    # Files that would be executed or read forever
     "twins of 300 GB": Hostile("classes", _sparse_twins, "huge.png"),
     "postscript": Hostile("classes", _postscript, "0.png"),
 }  # fmt: skip

@@ -12,7 +12,8 @@ from engine.contract.protocol import ENCODE, MAX_COMMAND_BYTES, Adjust, Checkpoi
 from tests.attacks.structures import damaged
 
 HELLO = ENCODE.encode(Hello()) + b"\n"
-_MESSAGES = (Hello(), Hello(from_n=3, token="x"), Adjust(loader_workers=2), CheckpointNow())  # none that ends the run
+# No message that ends the run.
+_MESSAGES = (Hello(), Hello(from_n=3, token="x"), Adjust(loader_workers=2), CheckpointNow())
 _MAX_BYTES = 1 << 18
 
 
@@ -77,7 +78,7 @@ def send(client: socket.socket, content: bytes, drawn: random.Random) -> bool:
         if way == "pieces":
             for start in range(0, min(len(content), 300)):
                 client.send(content[start : start + 1])
-        elif way == "files":  # a Unix socket can transfer many, which the receiver has to close
+        elif way == "files":  # a Unix socket can transfer many files, which the receiver must close
             with open(os.devnull, "rb") as null:
                 socket.send_fds(client, [content[:1000] or b"\n"], [null.fileno()] * 100)
         else:
@@ -87,5 +88,5 @@ def send(client: socket.socket, content: bytes, drawn: random.Random) -> bool:
         elif way == "reset":
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     except OSError:
-        return True  # it was sent away in the midst of it
+        return True  # the server closed the connection while the client was sending
     return way in ("gone", "reset")

@@ -49,7 +49,7 @@ def foreign(job: Make, tmp_path: Path, ran: Path) -> Job:
 
 def test_resume_of_foreign_run_asks_first(foreign: Job, ran: Path) -> None:
     run = create_run(foreign)
-    os.utime(run.job_file, (0, 0))  # as one that was copied here long ago
+    os.utime(run.job_file, (0, 0))  # as if the run had been copied long ago
     done = footplate("resume", run.run_id)
     assert done.code == BAD_REQUEST
     assert REFUSED in done.err

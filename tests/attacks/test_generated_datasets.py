@@ -120,7 +120,7 @@ def _inspect_range(place: Path, first: int, last: int, found: Found) -> int:
     assert named, f"it ended with {done.returncode}: {done.stderr[-1500:]}"
     found.crashes += 1
     seed = max(named)
-    # A decoder's room for what LASzip announces is not to be had: the inspector names the file (see test_crashing_decoders.py).
+    # The decoder can't allocate the memory that LASzip declares; the inspector names the file (see test_crashing_decoders.py).
     if done.returncode != -signal.SIGABRT or named[seed]["kind"] != "laz":
         found.wrong.append(f"{named[seed]} ended it with {done.returncode}: {done.stderr[-1500:]}")
     return seed + 1

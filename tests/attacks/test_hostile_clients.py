@@ -119,7 +119,7 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> No
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, files)) + 1, hard))
     filled = []
     try:
-        while True:  # the numbers below the limit that are free
+        while True:  # use all free descriptors below the limit
             try:
                 filled.append(os.open(os.devnull, os.O_RDONLY))
             except OSError:

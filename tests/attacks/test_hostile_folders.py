@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "set"
     folder.mkdir()
     yield folder
-    # Folders that lie a thousand deep are too deep for Python's own way.
+    # Python's own function can't delete folders that are nested a thousand deep.
     subprocess.run(["rm", "-rf", folder], check=True)
 
 

@@ -112,7 +112,7 @@ def test_snapshot_rejects_long_name(field: str) -> None:
 
 def test_process_name_fits_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "foreign_pids", lambda: False)
-    # Each byte that is not UTF-8 takes six characters to show.
+    # A byte that isn't valid UTF-8 is displayed with six characters.
     command = [b"\xff" * 290, "-c", "echo; read line"]
     with subprocess.Popen(command, executable="/bin/sh", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

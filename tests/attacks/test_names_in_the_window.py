@@ -264,11 +264,11 @@ def machine(names: Sequence[str], second: int) -> Snapshot:
 
 def a_run(name: str, outcome: Outcome | None) -> RunFolder:
     """Create a run that has `name` in all its texts, and images of its predictions."""
-    chosen = job(name=name[:120], dataset=f"/data/{name}"[:MAX_PATH_BYTES])  # a run whose name is longer is not read
+    chosen = job(name=name[:120], dataset=f"/data/{name}"[:MAX_PATH_BYTES])  # runs with longer names can't be read
     run = create_run(chosen)
     renamed = [_named(event, name, outcome) for event in events(chosen, STEPS)]
     write(run.events_file, [event for event in renamed if event is not None])
-    os.utime(run.job_file, (0, 0))  # old, so that a run without an end does not count as starting
+    os.utime(run.job_file, (0, 0))  # an old run without a final event doesn't count as starting
     for event in renamed:
         for sample in event.samples if isinstance(event, Predicted) else ():
             draw(run.path / sample.truth_png, "#00ff00")
@@ -351,7 +351,7 @@ def tour(
     def go(names: Sequence[str]) -> dict[str, float]:
         ordinary = [f"flowers {number}" for number in range(len(names))]
         usual, hostile = Tour(window, qtbot, ordinary), Tour(window, qtbot, names)
-        getattr(Tour(window, qtbot, ordinary[:1]), pages)()  # makes the pages, which takes longer
+        getattr(Tour(window, qtbot, ordinary[:1]), pages)()  # creates the pages, which takes longer
         getattr(usual, pages)()
         with trap(tmp_path) as sprung:
             getattr(hostile, pages)()

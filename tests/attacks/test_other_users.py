@@ -55,7 +55,7 @@ def test_files_planted_in_home_are_not_used(common: Path, monkeypatch: pytest.Mo
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
 
-# The trash of a disk that all share
+# Trash on a shared disk
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def went_on(run: RealRun) -> bool:
         return False
     if run.saved:
         assert verify_checkpoint(run.last)
-    if run.folder.supervisor() is None:  # it would count as starting for a while
+    if run.folder.supervisor() is None:  # otherwise the run would count as starting for a while
         long_ago = time.time() - START_GRACE_S
         os.utime(run.folder.job_file, (long_ago, long_ago))
     assert run.folder.state() == outcome in ("interrupted", "stopped")
@@ -217,7 +217,7 @@ def test_runs_survive_random_signals(
     shared_before = set(Path("/dev/shm").iterdir())
     asked = job(strategy, cpus, epochs=epochs, checkpoint_steps=3, restarts=1000)
     uninterrupted = start_run(asked).completed()
-    longest_s = uninterrupted.all(RunFinished)[0].seconds / 2  # between two hits
+    longest_s = uninterrupted.all(RunFinished)[0].seconds / 2  # between two attacks
     random = Random(seed)
     done: Counter[str] = Counter()
     while done.total() < hits:
@@ -233,7 +233,7 @@ def test_runs_survive_random_signals(
         assert_that_none_was_lost(run)
         assert list(run.folder.path.rglob("*.part")) == []
         assert_same_end(run.end, uninterrupted.end)
-    print(dict(done))  # the figures, with -s
+    print(dict(done))  # visible with -s
     assert list(temporary.iterdir()) == []
     # Other programs may use shared memory for a moment.
     wait_until(lambda: set(Path("/dev/shm").iterdir()) <= shared_before, "shared memory to be given back")

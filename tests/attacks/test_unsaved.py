@@ -70,7 +70,7 @@ def test_final_state_is_saved_once_disk_has_space(
     assert job is not None
     assert_same_end(run.end, uninterrupted(job))
     *_, last = [event.code for event in run.all(Warned) if event.code in ("checkpoint_failed", "unsaved")]
-    assert last == "unsaved"  # which is not told of every try
+    assert last == "unsaved"  # not every attempt is reported
 
 
 def test_pause_on_full_disk_reports_unsaved_state(small_disk: Path, started: Started, gate: Gate) -> None:

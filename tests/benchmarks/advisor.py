@@ -162,7 +162,7 @@ def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, f
             [sys.executable, __file__, "--measure", given.name, "--seconds", str(seconds)],
             stdout=subprocess.PIPE,
             cwd=ROOT,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # without threads of its own, so that it can fork workers
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # a process without threads can fork workers
             preexec_fn=capped(cap_bytes),
             check=True,
         )

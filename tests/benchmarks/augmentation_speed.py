@@ -81,7 +81,7 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
     try:
         fed = batches(loader)
         repeated = itertools.repeat(next(fed))
-        for _ in loader.epoch(1):  # has all decoded
+        for _ in loader.epoch(1):  # decodes all images
             pass
         fed = batches(loader)
         for source in (repeated, fed):

@@ -104,7 +104,7 @@ class Watcher:
     def end(self) -> None:
         self.spent_s = self._cpu_s() - self._before_s
         for process in self._tree():
-            with contextlib.suppress(psutil.NoSuchProcess):  # it may end with its parent
+            with contextlib.suppress(psutil.NoSuchProcess):  # the child may end with its parent
                 process.kill()
         self._process.wait()
         self._listener.join()
@@ -122,7 +122,8 @@ class Watcher:
         return sum(time.clock_gettime(process_clock(process.pid)) for process in self._tree())
 
     def _listen(self, screen: int) -> None:
-        with os.fdopen(screen, errors="replace") as lines, contextlib.suppress(OSError):  # EIO: its last process ended
+        # EIO: the last process on the terminal has ended.
+        with os.fdopen(screen, errors="replace") as lines, contextlib.suppress(OSError):
             for line in lines:
                 self.take(line)
 
@@ -238,7 +239,7 @@ def main() -> int:
     print(where())
     try:
         print(f"GPU: {gpu_name()}")
-    except Exception as error:  # whatever NVML has against it
+    except Exception as error:  # any error of NVML
         print(f"no NVIDIA GPU answers here ({error}): nothing to measure")
         return 0
     footplate, *others = all_of_them = watchers()

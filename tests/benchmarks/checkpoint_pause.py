@@ -44,7 +44,7 @@ def main() -> int:
         elif isinstance(message, CheckpointSaved):
             saved.append(message)
             writing.append((now - message.seconds, now))
-        # A last step, so that all of those which the writing slowed down are among them.
+        # Add a step, so that all steps during the write are included.
         return len(saved) == chosen.count and bool(steps) and steps[-1] > writing[-1][1]
 
     with empty_home() as folder, closing(Forker()) as forker:

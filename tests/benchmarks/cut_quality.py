@@ -130,7 +130,7 @@ class Trial:
         )
         seconds = []
         for _ in range(1 + self.steps):
-            strategy.collectives.all_reduce_max((0,))  # both begin together
+            strategy.collectives.all_reduce_max((0,))  # both workers start at the same time
             start = time.perf_counter()
             strategy.step(self._batch(), optimizer_step)
             strategy.collectives.all_reduce_max((0,))

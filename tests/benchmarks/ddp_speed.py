@@ -59,7 +59,7 @@ def main() -> int:
         for number in range(chosen.rounds):
             runs = folder / str(number)
             rates[SIDES[0]].append(TimedRun(first, ddp, runs / "ddp", warm=warm, steps=steps).rate)
-            # Half the batch, so twice as many steps to an epoch.
+            # With half the batch, an epoch has twice as many steps.
             window = {"warm": warm * WORKERS, "steps": steps * WORKERS}
             rates[SIDES[1]].append(side_by_side((first, second), alone, runs / "side", **window))
             rates[SIDES[2]].append(tutorial(data, batch, warm, steps))

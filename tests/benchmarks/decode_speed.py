@@ -85,7 +85,7 @@ def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict
             took = time.thread_time() - start
             spent += took
             found[name].append(len(contents) / took)
-    return {name: statistics.median(turns[1:]) for name, turns in found.items()}  # the first warms up
+    return {name: statistics.median(turns[1:]) for name, turns in found.items()}  # the first turn is for warm-up
 
 
 def epoch_rate(source: ImageSource, count: int) -> float:
@@ -118,7 +118,8 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=2000, help="how many to make otherwise")
     parser.add_argument("--seconds", type=float, default=1.0, help="of processor time for each line")
     options = parser.parse_args()
-    warnings.filterwarnings("ignore", category=DeprecationWarning)  # torchvision's decoders, here for comparison alone
+    # Torchvision's decoders are used only for comparison.
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
     torch.set_num_threads(1)
     print(where())
     print(", ".join(f"{name} {version(name)}" for name in ("torchvision", "pillow", "simplejpeg", "numpy")))

@@ -67,7 +67,7 @@ class Row:
 def majority_class(batch: Batch, splits: Splits) -> Tensor:
     """Predict the most frequent class of the training split everywhere."""
     counts = splits.train.class_counts(len(splits.classes))
-    # Where images are mixed in training, targets have a share for each class.
+    # If images are mixed in training, targets are fractions of each class.
     shape = batch.targets.shape[:1] if batch.targets.is_floating_point() else batch.targets.shape
     outputs = torch.zeros((shape[0], len(counts), *shape[1:]))
     outputs[:, int(np.argmax(counts))] = 1

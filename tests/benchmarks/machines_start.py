@@ -42,7 +42,7 @@ def main() -> int:
         for number in range(rounds + 1):
             for side, devices in SIDES.items():
                 seconds = first_loss_s(pair, devices)
-                if number:  # the first warms the disk's cache
+                if number:  # the first turn fills the disk cache
                     taken[side].append(seconds)
     print(where())
     for side, values in taken.items():

@@ -199,7 +199,7 @@ class Paints(QObject):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802
         if event.type() == QEvent.Type.Paint and self._awaited is not None:
             awaited, self._awaited = self._awaited, None
-            # A turn of the event loop later everything is painted and handed to the screen.
+            # After another iteration of the event loop, everything is painted and on the screen.
             QTimer.singleShot(0, self, lambda: self.taken_ms.append(1000 * (time.time() - awaited)))
         return False
 
@@ -270,7 +270,7 @@ def main() -> int:
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, float]:
     results: dict[str, float] = {}
-    if {"window", "latency"} & set(options.only):  # first, so that its memory is its own
+    if {"window", "latency"} & set(options.only):  # run first, so that its memory doesn't include other parts
         if reason := why_not():
             print(f"the window is not measured: {reason}")
         else:

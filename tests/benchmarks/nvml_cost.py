@@ -83,7 +83,7 @@ def time_calls() -> list[dict[str, Any]]:
     reader = NvmlReader()
     for number in range(READINGS):
         reader.read(SnapshotRequest())
-        if number == 0:  # all lanes at once
+        if number == 0:  # the first reading reads everything
             first = {name: len(times) for name, times in spent.items()}
         time.sleep(0.01)
     return [

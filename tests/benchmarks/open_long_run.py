@@ -102,7 +102,7 @@ def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
     page = RunPage(store)
     page.resize(*PAGE)
     page.show()
-    _process_events_for(1.0)  # as long as it takes a hand to go from the window's start to a run
+    _process_events_for(1.0)  # the time that a user needs to open a run
     drawn: dict[int, Moment] = {}
     beats: list[float] = []
 

@@ -53,7 +53,7 @@ def of_all(mark: str) -> dict[str, int]:
             for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):
                     taken[f"{process.name()} {process.pid}"] = int(line.split()[1]) << 10
-        except (psutil.Error, OSError):  # it ended meanwhile
+        except (psutil.Error, OSError):  # the process has ended
             continue
     return taken
 

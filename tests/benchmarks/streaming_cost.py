@@ -60,7 +60,7 @@ def instrumented(spec: WorkerSpec, channel: socket.socket) -> int:
         @functools.wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
             nonlocal counting
-            if counting:  # within another that is counted
+            if counting:  # nested calls are counted once
                 return function(*arguments, **named)
             counting, start = True, time.thread_time()
             try:

@@ -191,7 +191,7 @@ class Bench:
         """Compare all sides on an ImageFolder, in bf16 on a GPU; `fields` override fields of the job."""
         files = [path for path in (data / "train").rglob("*") if path.is_file()]
         for path in files:
-            path.read_bytes()  # so that no side is the first to fetch them from the disk
+            path.read_bytes()  # no side should be the first to read the files from disk
         on_gpu = device == "cuda"
         aim = GPU_AIM if on_gpu else AIM
         setting = Setting(
@@ -199,7 +199,7 @@ class Bench:
             classes=sum(path.is_dir() for path in (data / "train").iterdir()),
             device=device, precision="bf16" if on_gpu else "fp32",
         )  # fmt: skip
-        # Many epochs, so that few images are enough for the seconds asked for.
+        # With many epochs, few images suffice for the requested seconds.
         job = Job.from_fields(
             dataset=str(data), model=model, image_size=size, batch_size=batch, epochs=200,
             devices=(self.chosen.gpu if on_gpu else "cpu",), **fields,

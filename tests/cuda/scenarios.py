@@ -102,7 +102,7 @@ def batches_by_two_slots() -> list[list[int]]:
         sent.acquire()
         slot = slots[number % 2]
         pixels, numbers, _, targets = slot.receive(2, 2)
-        torch.ones(1, device=device).add_(1)  # a kernel, which takes a while, before what reads the slot
+        torch.ones(1, device=device).add_(1)  # a slow kernel before the operations that read the slot
         references.append((pixels.clone(), numbers.clone(), targets.clone()))
         slot.record_consumed()
         free.release()

@@ -63,7 +63,7 @@ def test_lost_gpu_is_named(machine: Machine, job: Make, start: Start) -> None:
         (failed,) = group.of(Failed)
         assert host.uuids[0] in failed.cause
         assert failed.kind == "fault"
-    else:  # torch met it first in a thread of its own, where it ends the process
+    else:  # the error occurred in one of torch's threads, where it ends the process
         assert "CUDA error" in group.logs()
 
 

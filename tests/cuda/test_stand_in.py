@@ -23,7 +23,7 @@ def test_machine_has_ordered_gpus_with_limited_memory(machine: Machine) -> None:
         "free_then": 860 * MIB,
     }
     assert [note.gpu for note in host.notes("context")] == [0]
-    assert not any(map(host.state.held, range(3)))  # it has ended
+    assert not any(map(host.state.held, range(3)))  # the process has ended
 
 
 @pytest.mark.long

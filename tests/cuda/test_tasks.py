@@ -29,13 +29,13 @@ def small(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
 def test_task_steps_do_not_wait_for_the_gpu(machine: Machine, start: Start, tmp_path: Path, task: str) -> None:
     host = machine()
     group = start(host, small(host, task, tmp_path), prepare="tests.gpu.hooks:count_waits")
-    group.read_steps(4)  # detectors cannot validate what was not computed
+    group.read_steps(4)  # detectors can't validate meaningless outputs
     assert not [place for place in recorded(group.folder) if not of_libraries(place, task)]
 
 
 def test_runs_do_not_wait_for_cudnn_benchmarks(machine: Machine, job: Make, start: Start) -> None:
     host = machine()
-    start(host, job(host, precision="fp32")).read_steps(4)  # bf16 is for cuDNN's newer interface alone
+    start(host, job(host, precision="fp32")).read_steps(4)  # only cuDNN's newer interface supports bf16
     assert not host.notes("search")
 
 

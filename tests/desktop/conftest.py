@@ -20,7 +20,7 @@ Make = Callable[[Path, Path], AbstractContextManager[Desktop]]
 
 
 def _lend(make: Make, folder: Path) -> Iterator[Desktop]:
-    runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
+    runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short, because a socket's path has at most 107 bytes
     with make(folder, runtime) as desktop:
         yield desktop
     left = leaked_processes(str(folder))

@@ -188,7 +188,7 @@ def wayland_desktop_with_keyboard(folder: Path, runtime: Path) -> Iterator[Deskt
         config = folder / "sway.conf"
         config.write_text(_SWAY)
         as_somebody = () if os.geteuid() else ("unshare", "--user", "--map-user=1000", "--map-group=1000")
-        desktop.start(*as_somebody, "sway", "--config", str(config))  # which refuses to be started by root
+        desktop.start(*as_somebody, "sway", "--config", str(config))  # sway doesn't start as root
         name = "wayland-1"
         until((runtime / name).is_socket, "the compositor")
         desktop.environment |= {"WAYLAND_DISPLAY": name, "QT_QPA_PLATFORM": "wayland"}
@@ -201,7 +201,7 @@ def wayland_desktop_with_keyboard(folder: Path, runtime: Path) -> Iterator[Deskt
 def _start_bus(desktop: Desktop) -> None:
     bus = desktop.start("dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address")
     desktop.environment["DBUS_SESSION_BUS_ADDRESS"] = bus.stdout.readline().strip()
-    # Programs speak to those who do not see only where somebody has asked for that before they start.
+    # Programs use the accessibility bus only if it was enabled before they started.
     subprocess.run([*_ASK, *_LISTENING], env=desktop.environment, capture_output=True, check=True, timeout=30)
 
 

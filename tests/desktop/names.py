@@ -25,7 +25,8 @@ def lacking(window: Node) -> Iterator[str]:
         surface = node.role in VAGUE and not node.children and above and above[-1].name
         if surface or (above and above[-1].role in _PARTS_OF):
             continue
-        if node.role == "combo box" and not (node.labelled or node.description):  # its name is what is chosen
+        # Its accessible name is the selected entry.
+        if node.role == "combo box" and not (node.labelled or node.description):
             yield f"without a label: {node} {node.box} in {_where(above)}"
         reached = "focusable" in node.states
         if (node.role in CONTROLS or reached) and not node.name.strip():

@@ -300,7 +300,7 @@ def test_controls_of_all_pages_have_name_and_role(window: Window) -> None:
     for query, title in DIALOGS.items():
         window.run_command(query)
         until(lambda title=title: window.title_in_front() == title, title)
-        if title == "Report a problem":  # what it shows takes a while
+        if title == "Report a problem":  # creating the report takes a while
             until(lambda: any(node.name.startswith("This is all") for node in window.nodes()), "the report", 180)
         check_page(title)
         window.keys("Escape")
@@ -311,5 +311,5 @@ def test_controls_of_all_pages_have_name_and_role(window: Window) -> None:
 def test_nothing_was_printed_on_stderr(day: Day) -> None:
     assert day.desktop.complaints() == ""
     logs = [line for log in (day.desktop.footplate_home / "logs").glob("*") for line in log.read_text().splitlines()]
-    # A machine with much to do is slow to tell who reads the bus of a key.
+    # On a busy machine, key events reach the bus late.
     assert [line for line in logs if "QSpiApplication::keyEventError" not in line] == []

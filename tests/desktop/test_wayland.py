@@ -34,8 +34,10 @@ def test_window_trains_the_sample_under_weston(wayland: Desktop, window: Window,
     picture = screenshot(wayland, tmp_path)
     assert (picture.width(), picture.height()) == (WIDTH, HEIGHT)
     assert colors_in(picture) > 100
-    assert wayland.footplate().wait(20) == 0  # which hands over to the open window
-    window.process.send_signal(signal.SIGTERM)  # as at the end of a session: menus open for keys or a mouse alone
+    # This start passes its request to the open window.
+    assert wayland.footplate().wait(20) == 0
+    # As at the end of a session, because menus open only with keys or a mouse.
+    window.process.send_signal(signal.SIGTERM)
     until(lambda: window.process.poll() is not None, "the end of the window's process")
     assert window.process.returncode == 0
     assert wayland.complaints() == ""

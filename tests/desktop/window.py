@@ -62,7 +62,7 @@ class Window:
         )  # fmt: skip
         self.wait_for("Train page", "page tab", START_S)
 
-    # What is perceived
+    # Perception
 
     def windows(self) -> list[Node]:
         return [Node.read(each) for each in self._ask("windows")]
@@ -124,7 +124,7 @@ class Window:
         entry = next((node for node in bar.children if node.name == title), None) if bar is not None else None
         return next((node for node in entry.children if node.children), None) if entry is not None else None
 
-    # What is done
+    # Actions
 
     def press(self, name: str, role: str = "", action: str = "Press") -> None:
         """Activate the object with this name through the bus, like a click."""
@@ -170,7 +170,7 @@ class Window:
 
     def wait_for_any_focus(self, other_than: Node | None = None) -> Node:
         def present() -> Node | None:
-            if other_than is None:  # read twice, since it may be on its way from a page that was left
+            if other_than is None:  # read it twice, because it may be outdated after a change of page
                 before, now = self.focus(), self.focus()
                 return now if before is not None and now is not None and before.ref == now.ref else None
             node = self._reported_focus()
@@ -193,7 +193,7 @@ class Window:
     def title_in_front(self) -> str:
         """Return the title of the active window of the X desktop."""
         done = self._run(["xdotool", "getactivewindow", "getwindowname"])
-        return done.stdout.strip()  # nothing while one gives way to another
+        return done.stdout.strip()  # empty while another window is being activated
 
     @property
     def _keyboard(self) -> Keyboard:

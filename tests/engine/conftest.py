@@ -58,7 +58,7 @@ def job(images: Path) -> Callable[..., Job]:
             "epochs": 1,
             "loader_workers": 1,
             "learning_rate": 0.02,
-            "memory_format": "contiguous",  # the other adds up in another order
+            "memory_format": "contiguous",  # the other format changes the order of sums
         }
         return Job.from_fields(**(values | {"devices": ("cpu",) * cpus} | fields))
 

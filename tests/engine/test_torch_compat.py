@@ -91,7 +91,7 @@ def test_split_backward_equals_full_backward(model: Callable[[], nn.Module]) -> 
     weights = list(built.parameters())
     inputs = torch.randn(3, 4, requires_grad=True)
     expected = torch.autograd.grad(built(inputs).sum(), [inputs, *weights])
-    for _ in range(2):  # what the second microbatch gives is added to what the first gave
+    for _ in range(2):  # the second microbatch adds to the gradients of the first
         (gradient,), groups = stage.stage_backward_input([built(inputs).sum()], None, [inputs], iter(weights))
         stage.stage_backward_weight(iter(weights), groups)
         torch.testing.assert_close(gradient, expected[0])

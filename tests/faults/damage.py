@@ -165,7 +165,8 @@ def read_only(folder: Path) -> Iterator[None]:
         return
     mount("--bind", str(folder), str(folder))
     try:
-        command = ["mount", "-o", "remount,ro,bind", str(folder)]  # which is refused while a file there is written to
+        # This fails while a file in the folder is open for writing.
+        command = ["mount", "-o", "remount,ro,bind", str(folder)]
         wait_until(
             lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, "the disk to be idle"
         )

@@ -223,7 +223,7 @@ class RealRun:
         self._events: list[AnyEvent] = []
         self._read_to = 0
 
-    # Starting it
+    # Start
 
     def start_cold(self) -> RealRun:
         """Start the supervisor in a new interpreter, as a command in a terminal does. Imports take seconds."""
@@ -286,7 +286,7 @@ class RealRun:
         found: list[_Kind] = []
 
         def has_found() -> bool:
-            over = self.all(RunFinished, since)  # before the others, since more may be told meanwhile
+            over = self.all(RunFinished, since)  # evaluate first, because more events may arrive in the meantime
             found[:] = [event for event in self.all(kind, since) if such(event)]
             if not found:
                 assert not over, f"{kind.__name__} never came: {over}\n{self.logs()}"
@@ -321,7 +321,7 @@ class RealRun:
     def logs(self) -> str:
         return "\n".join(f"{path.name}: {path.read_text()[-4000:]}" for path in self.folder.path.glob("*.log"))
 
-    # Its processes
+    # Processes
 
     def processes(self) -> list[psutil.Process]:
         """Return all processes of the run, identified by their output files or environment."""
@@ -410,7 +410,7 @@ def assert_same_end(result: End, expected: End) -> None:
 
 def _content(checkpoint: Path) -> dict[str, Any]:
     content: dict[str, Any] = torch.load(checkpoint, weights_only=True)
-    content.pop("cut", None)  # with the seconds that were measured
+    content.pop("cut", None)  # contains measured times
     if "job" in content:
         for field in ("resume_from", "restarts", "cuts"):
             content["job"].pop(field)

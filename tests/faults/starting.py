@@ -55,8 +55,8 @@ def _supervise(order: Order) -> int:
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody has to be waited for
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody will look into a crash that was meant
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children don't have to be awaited
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # intended crashes need no core dump
     imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
     for line in sys.stdin:
         order = msgspec.json.decode(line, type=Order)
@@ -77,4 +77,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # libraries that PyTorch has brought along complain of an orderly end
+    os._exit(0)  # libraries loaded by PyTorch would print errors at a regular exit

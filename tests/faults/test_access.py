@@ -437,7 +437,7 @@ def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -
     assert not paths.runs_folder().exists()
 
 
-# When the place where clients find a run is taken away
+# Loss of the folder in which clients find a run
 
 
 def test_run_is_reachable_after_logout(job: Make, start_run: StartRun, tmp_path: Path) -> None:

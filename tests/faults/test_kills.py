@@ -132,7 +132,7 @@ def test_rank_killed_during_the_final_checkpoint_loses_nothing(
     assert run.wait_for(Restarting).rank == 0
     hold.release()
     run.completed()
-    assert [event.step for event in run.all(Validation)] == [6, 6]  # it restarted
+    assert [event.step for event in run.all(Validation)] == [6, 6]  # the run has restarted
     assert_same_end(run.end, uninterrupted(requested))
 
 
@@ -181,7 +181,7 @@ def test_killed_sampler_is_restarted(job: Make, start_run: StartRun, hold: Hold)
     (sampler,) = [process for process in run.processes() if "engine.gpus" in process.cmdline()]
     kill(sampler.pid)
     before = run.last_n
-    run.wait_for(DevicesSampled, lambda event: event.n > before + 1)  # one may have been on its way
+    run.wait_for(DevicesSampled, lambda event: event.n > before + 1)  # one sample may have been under way
     assert sampler.pid not in [process.pid for process in run.processes()]
     hold.release()
     run.completed()

@@ -112,7 +112,7 @@ def test_damaged_log_is_readable_and_continued(
 ) -> None:
     events = list(completed.logged)
     damaged(completed, damage)
-    # A file that lacks its end does not tell that the run was completed.
+    # Without its end, the log doesn't show that the run has completed.
     state = "interrupted" if damage is torn_end else "completed"
     (summary,) = RunIndex().summaries()
     assert summary.state == completed.folder.state() == state
@@ -123,7 +123,7 @@ def test_damaged_log_is_readable_and_continued(
     assert len(steps(events)) - len(store.data.steps.step) <= 2
     assert (store.data.finished is None) == (damage is torn_end)
     store.close()
-    # The next execution's lines follow on, and a client that reads all from the first on gets them.
+    # The lines of the next execution follow, and a client that reads from the start receives all.
     gate.up_to(0)
     completed.resume(**({} if damage is torn_end else {"epochs": 3}))
     with listening(completed) as client:
@@ -173,7 +173,7 @@ def test_log_of_null_bytes_does_not_block_the_window(completed: RealRun, qtbot: 
     """Append 100 MiB without a newline, which a file system may leave after losing data."""
     with completed.folder.events_file.open("r+b") as stream:
         stream.truncate(stream.seek(0, os.SEEK_END) + (100 << 20))
-    started = time.thread_time()  # of the window's thread alone
+    started = time.thread_time()  # CPU time of the window's thread only
     store = store_of(completed, qtbot)
     assert time.thread_time() - started < 5
     assert store.data.finished is not None

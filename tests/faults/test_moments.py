@@ -150,7 +150,8 @@ def test_half_written_checkpoint_costs_a_step(
     size = run.last.stat().st_size
     hold.release()
     started = time.monotonic()
-    while not suspend_while_writing(run, worker, size):  # a pause between two looks would be longer than the writing
+    # No pause between checks, because it would be longer than the write.
+    while not suspend_while_writing(run, worker, size):
         assert time.monotonic() < started + PATIENCE_S, "no checkpoint was seen half written"
     kill(run)
     assert 0 < run.partial_file().stat().st_size < size

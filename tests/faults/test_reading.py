@@ -58,7 +58,7 @@ def test_exception_while_prefetching_fails_the_run(
     assert failed.cause.startswith("BufferError at step")
     assert failed.step is not None
     assert "prefetch.py" in (run.folder.path / failed.traceback_file).read_text()
-    assert run.all(Restarting) == []  # it may well be the program's fault, and come again
+    assert run.all(Restarting) == []  # it may be a defect of the program, and would recur
     before = run.last_n
     run.resume().completed(since=before)
     assert_same_end(run.end, uninterrupted(job(**DECODES_ALWAYS)))

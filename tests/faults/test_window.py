@@ -60,7 +60,7 @@ class Window:
         self._process.wait()
         self._reader.join()
         for socket in paths.runtime_folder().glob("window-*.sock"):
-            socket.unlink()  # of the killed one, which the next start would clear
+            socket.unlink()  # socket of the killed window, which the next start would remove
 
     def close(self) -> int:
         """Interrupt the window's process with SIGINT, and return its exit code."""

@@ -46,7 +46,7 @@ _leaving = threading.Lock()
 
 
 def _leave(spec: WorkerSpec, content: Any) -> None:
-    with _leaving:  # replicas are called in threads
+    with _leaving:  # replicas run in several threads
         Path(spec.run_folder, f"seen-{spec.rank}.json").write_text(json.dumps(content))
 
 
@@ -179,7 +179,7 @@ def note_dtypes_on_one_card(spec: WorkerSpec) -> None:
     note_dtypes(spec)
 
 
-# What a step launches
+# Launches of a step
 
 STEPS, MODE = "PROOF_STEPS", "PROOF_COMPILE_MODE"
 
@@ -230,7 +230,7 @@ def _launches(profile: torch.profiler.profile) -> dict[str, int]:
     }
 
 
-# What single things cost
+# Cost of single operations
 
 
 def search_convolutions(spec: WorkerSpec) -> None:

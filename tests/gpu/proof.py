@@ -147,7 +147,7 @@ def prove(checks: Mapping[str, Check]) -> None:
     linux.die_with_parent(os.getppid())
     report = functools.partial(_report, _reserve_output())
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)  # the runner asks where a check stands that takes too long
+    faulthandler.register(signal.SIGUSR1)  # the runner requests the stack of a check that takes too long
     report(checks={name: seconds for name, (_, seconds) in checks.items()})
     for name, (function, _) in checks.items():
         if not options.check or name in options.check:
@@ -167,7 +167,7 @@ def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, report
             traceback.print_exc()
             text = str(error).strip() or "no reason given"
             report(name=name, outcome="failed", text=f"{type(error).__name__}: {text}"[:TEXT_LIMIT])
-            broken = "CUDA error" in text  # after which this process can do nothing more on the GPU
+            broken = "CUDA error" in text  # afterwards, this process can't use the GPU any more
     report(end=name)
     if broken:
         sys.exit(1)

@@ -44,7 +44,7 @@ def too_small(widget: QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstra
     minimum = widget.sizeHint() if isinstance(widget, QComboBox) and not gives_way else widget.minimumSizeHint()
     if isinstance(widget, QLabel) and (widget.wordWrap() or not widget.text()):
         return widget.height() < widget.heightForWidth(widget.width())
-    if isinstance(widget, QAbstractSpinBox):  # whose least size is that of its greatest number
+    if isinstance(widget, QAbstractSpinBox):  # its minimum size is that of its largest number
         return widget.lineEdit().width() < widget.fontMetrics().horizontalAdvance(widget.text())
     return widget.height() < minimum.height() - PADDING or (widget.width() < minimum.width() and not gives_way)
 

@@ -28,7 +28,7 @@ def test_commands_have_unique_ids_and_keys(open_window: OpenWindow, qtbot: QtBot
     work.monitor.show_view(PROCESSES)
     work.runs.compare_requested.emit([])
     window.header.show_page(TRAIN)
-    qtbot.waitUntil(lambda: work.run.charts is not None)  # from when on the views of a run are in the window
+    qtbot.waitUntil(lambda: work.run.charts is not None)  # afterwards, the window contains the views of a run
     actions = window.acts.all()
     assert len(actions) > 50
     assert all(action.objectName() and action.text() for action in actions)
@@ -152,7 +152,7 @@ def test_conflicting_shortcut_is_refused(window: MainWindow) -> None:
     keymap = window.commands.keymap
     assert keymap.assign(window.acts.help, "Ctrl+.") is window.acts.stop
     assert window.acts.help.keys == ("F1",)
-    # A command of one table alone gets in the way of the window's, and not of another page's.
+    # A command that belongs to a table conflicts with those of the window, but not with those of another page.
     runs = window.workspace.runs.acts
     assert keymap.holder(window.acts.help, "Ctrl+R") is runs.resume
     keymap.assign(window.acts.stop, "")

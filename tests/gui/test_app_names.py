@@ -89,7 +89,8 @@ def test_menus_hold_every_command(window: MainWindow) -> None:
     spoken = {action.objectName(): action.toolTip() for action in off if action.toolTip() != action.disabled_reason}
     assert spoken == {}
     assert [action.objectName() for action in off if not action.disabled_reason] == []
-    menus = [menu for menu in window.menuBar().findChildren(QMenu) if menu.title()]  # not that of what finds no room
+    # Not the extension menu for actions without space.
+    menus = [menu for menu in window.menuBar().findChildren(QMenu) if menu.title()]
     assert len(menus) >= 9
     assert [menu.title() for menu in menus if not menu.toolTipsVisible()] == []
 
@@ -138,7 +139,7 @@ def test_tab_scrolls_to_the_focus(open_window: OpenWindow, qtbot: QtBot) -> None
     window.header.tabs.setFocus()
     unseen = []
     rounds = 0
-    while rounds < 2:  # in the second, the form is scrolled to its end when Tab comes to its beginning
+    while rounds < 2:  # in the second round, the form is scrolled to its end when Tab reaches its start
         window.focusNextChild()
         focused = window.focusWidget()
         rounds += focused is window.header.tabs

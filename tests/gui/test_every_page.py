@@ -222,7 +222,7 @@ def test_every_page_is_accessible_and_unclipped(
                 found.setdefault(fault, name)
         page = window.pages.currentWidget() if page is window else page
         run_ids = [run.name for run in paths.runs_folder().glob("*")]
-        if name not in ("about", "help"):  # packages, and the guide
+        if name not in ("about", "help"):  # package names, and the guide
             lines = [without_changing_parts(line, name, run_ids) for line in settled_contents(page)]
             described[name] = sorted(lines) if name.startswith("monitor") else lines  # created as readings arrive
         assert window.size() == QSize(WIDTH, HEIGHT), name

@@ -42,7 +42,7 @@ def test_numbers_and_dates_follow_the_region(german: None) -> None:
     assert window_format.counted(3000, "run") == "3.000 runs"
     assert window_format.throughput(1.2e12) == "1.200,00 GB/s"
     assert window_format.moment(NOON) == time.strftime("%d.%m.%y %H:%M", time.localtime(NOON))
-    # What files and terminals are written with stays as it is.
+    # The formats for files and terminals don't change.
     assert plain.counted(3000, "run") == "3,000 runs"
     assert plain.size(44 << 30) == "44.0 GiB"
 

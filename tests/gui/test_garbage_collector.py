@@ -47,7 +47,7 @@ def test_garbage_is_collected_regularly(collector: GarbageCollector) -> None:
     destroyed = threading.Event()
     leave_a_cycle(destroyed)
     gc.collect(0)
-    gc.collect(1)  # what has lived on is old by now
+    gc.collect(1)  # surviving objects are now in the oldest generation
     retained = QObject()
     retained.me = retained  # type: ignore[attr-defined]
     for _ in range(60):

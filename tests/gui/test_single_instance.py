@@ -74,7 +74,7 @@ def test_second_start_hands_over_its_folder(images: Path) -> None:
     with start(LISTENER) as killed:
         assert read_line(killed) == "open"
         killed.kill()
-    assert socket_path().is_socket()  # it is left over
+    assert socket_path().is_socket()  # the socket is left over
     with start(WINDOW, str(images)) as window:
         assert {read_line(window), read_line(window)} == {"open", f"{images} True"}
         second = [sys.executable, str(ROOT / "footplate.py"), "."]
@@ -128,7 +128,7 @@ except PermissionError:
 
 
 def test_unresponsive_window_is_reported(first: SingleInstance) -> None:
-    with pytest.raises(TimeoutError, match="does not respond"):  # this thread is the one that would answer
+    with pytest.raises(TimeoutError, match="does not respond"):  # this thread would have to respond
         SingleInstance().handed_over(OpenRequest(), timeout_s=0.2)
 
 

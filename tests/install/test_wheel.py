@@ -45,7 +45,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = str(done / "bin/python")
     run(folder, python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel))
     (packages,) = done.glob("lib/python*/site-packages")
-    # Their own .pth files are not followed from there, one of which may lead to the source tree.
+    # .pth files in these folders have no effect. One of them may lead to the source tree.
     (packages / "zz_shared.pth").write_text("\n".join(path for path in shared() if Path(path).is_dir()))
     return done
 

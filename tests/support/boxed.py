@@ -127,7 +127,7 @@ def value_of(name: str) -> str:
     return {"dog": "5", "cat": "2"}[name]
 
 
-# A dataset in each way, with the same images
+# The same images as a dataset in each format
 
 
 def voc(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:

@@ -38,7 +38,7 @@ def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
                 "ignored": generator.random(objects) < 0.1,
                 "found": found,
                 "classes": kinds,
-                # Of few values, so that some are equal.
+                # Use few different values, so that some scores are equal.
                 "scores": generator.integers(1, 40, len(found)) / 40,
             }
         )

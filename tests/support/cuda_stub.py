@@ -67,7 +67,7 @@ class CudaStub:
         return {
             "LD_PRELOAD": str(self.folder / "libcudart-stub.so"),
             "LD_LIBRARY_PATH": str(self.folder),
-            # cuDNN's newer interface builds plans that no stand-in could answer for.
+            # cuDNN's newer interface builds plans that a stub can't simulate.
             "TORCH_CUDNN_V8_API_DISABLED": "1",
         }
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 _PLACE = QPointF(5, 5)
 _COPY, _LEFT, _NO_KEYS = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-_data: list[QMimeData] = []  # an event does not own its data
+_data: list[QMimeData] = []  # an event doesn't own its data
 
 
 def _data_of(*paths: Path) -> QMimeData:
@@ -36,7 +36,7 @@ def drop_files(widget: QWidget, *paths: Path) -> None:
 def drag_files(widget: QWidget, *paths: Path) -> QMimeData:
     """Drag the files at `paths` onto the widget, and check that it accepts them."""
     data = _data_of(*paths)
-    # From 6.12 on Qt takes the place of a drag as floats, as it does that of a drop, and deprecates whole numbers.
+    # From 6.12 on, Qt uses floats for the position of a drag, and deprecates integers.
     place: Any = _PLACE if PySide6.__version_info__ >= (6, 12) else QPoint(5, 5)
     entered = QDragEnterEvent(place, _COPY, data, _LEFT, _NO_KEYS)
     QApplication.sendEvent(widget, entered)

@@ -89,7 +89,7 @@ def fastai_loaders(setting: Setting) -> Any:
         loaders = (DataLoader(digits(setting, split), setting.batch, shuffle=split == "train") for split in SPLITS)
         return vision.DataLoaders(*loaders)
     changes = vision.aug_transforms(size=setting.size, min_scale=0.75)
-    if not setting.weights:  # where there are, `vision_learner` normalises as they want it
+    if not setting.weights:  # with weights, `vision_learner` normalizes as they require
         changes.append(vision.Normalize.from_stats(*vision.imagenet_stats))
     return vision.ImageDataLoaders.from_folder(
         setting.data, train="train", valid="val", bs=setting.batch, num_workers=0, device=DEVICE,

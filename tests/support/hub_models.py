@@ -139,7 +139,7 @@ def tiny(name: str, **changed: Any) -> Model:
 
 
 TINY: dict[str, Model] = {name: tiny(name) for name in ALL} | {
-    # Without random numbers in training.
+    # Training uses no random numbers.
     "still_rtdetrv2": tiny("tiny_rtdetrv2", num_denoising=0),
     "still_rfdetr": tiny("tiny_rfdetr", group_detr=1),
     "still_rfdetr_masks": tiny("tiny_rfdetr_masks", group_detr=1),

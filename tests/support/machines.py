@@ -71,7 +71,7 @@ class Machines:
     def home_of(self, name: str) -> Path:
         return self.folder / name
 
-    # What is run
+    # Running commands
 
     def environment(self) -> dict[str, str]:
         """Return the environment for commands on the head."""
@@ -159,7 +159,7 @@ class Machines:
         lines = _in(self.space(name), "ss", "-Hltn").splitlines()
         return {line.split()[3] for line in lines if not line.split()[3].endswith(":22")}
 
-    # What befalls them
+    # Faults
 
     def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
         """Start a machine.
@@ -192,7 +192,7 @@ class Machines:
                 ["nsenter", f"--net=/run/netns/{self.space(name)}", "unshare", "--uts", "--ipc", "--pid", "--mount",
                  "--fork", "--mount-proc", "--kill-child", "sh", "-c", script],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                env={"PATH": os.environ["PATH"]},  # it outlives the test that boots it
+                env={"PATH": os.environ["PATH"]},  # the process outlives the test
             )  # fmt: skip
         until(lambda: f"{self.address(name)}:22" in _in(self.space(name), "ss", "-Hltn"), _START_S, f"{name}: no sshd")
 
@@ -293,7 +293,7 @@ class Machines:
         for name in ("head", *self.names):
             shutil.rmtree(self._runtime(name), ignore_errors=True)
 
-    # How they are made
+    # Construction
 
     def _runtime(self, name: str) -> Path:
         folder = Path(f"/tmp/{self.space(name)}")

@@ -100,7 +100,7 @@ MACHINES: dict[str, Machine] = {
             gpu_profile(1),
         )
     ),
-    # Processor and GPU share their memory, so NVML reports none.
+    # CPU and GPU share their memory, so NVML reports none.
     "unified_memory": Machine(
         (
             consumer_gpu(

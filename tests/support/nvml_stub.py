@@ -180,7 +180,7 @@ def gpu_profile(index: int, **changes: object) -> Profile:
         "persistence": 1,
         "mig": 0,
         "nvlinks": 18,
-        "nvlink_version": 6,  # as NVML counts versions; it is NVLink 4
+        "nvlink_version": 6,  # NVML's number for NVLink 4
         "nvlink_received_per_s": 3_000_000_000,
         "nvlink_sent_per_s": 1_000_000_000,
         "link": [f"{number}:{SWITCH}:2" for number in range(18)],

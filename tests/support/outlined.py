@@ -21,7 +21,7 @@ def make_outlined(folder: Path, counts: dict[str, int], side: int = 64) -> Path:
         annotations: list[dict[str, Any]] = []
         for number in range(count):
             pixels = random.integers(0, 100, (side, side, 3), dtype=np.uint8)
-            # Each in a quarter of its own.
+            # Each disc is in a separate quarter.
             for quarter in random.permutation(4)[: 1 + number % 3]:
                 radius = int(random.integers(side // 8, side // 5))
                 top, left = (int(side * part / 2) + int(random.integers(radius, side // 2 - radius + 1))

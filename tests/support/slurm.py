@@ -94,7 +94,7 @@ class Slurm:
         key = folder / "munge.key"
         key.write_bytes(os.urandom(64))
         key.chmod(0o400)
-        folder.chmod(0o711)  # munged lets no folder be that others write to
+        folder.chmod(0o711)  # munged rejects folders that others can write to
         (folder / "slurm.conf").write_text(
             _CONF.format(host=socket.gethostname().partition(".")[0], folder=folder, ports=_ports(3))
         )

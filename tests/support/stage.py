@@ -123,7 +123,7 @@ class Stage:
     def _unfold(self, page: QWidget, *folds: QAbstractButton) -> QWidget:
         for fold in folds:
             fold.setChecked(True)
-        QTest.qWait(1)  # layouts are pages_by_name anew by the next events
+        QTest.qWait(1)  # the next events update the layout
         return page
 
     def show_page(self, page: QWidget) -> QWidget:
@@ -155,7 +155,7 @@ class Stage:
         self.workspace.monitor.show_view(view)
         tiles = self.workspace.monitor.gpus.tiles.tiles
         until(lambda: len(tiles) >= 8)
-        if view == GPUS:  # whose activity is first measured when it is shown
+        if view == GPUS:  # activity is measured only while it is visible
             until(lambda: all("SMs active" in tile.accessibleDescription() for tile in tiles.values()))
         return self.window
 

@@ -138,5 +138,5 @@ def side_by_side(forkers: tuple[Forker, Forker], job: Job, folder: Path, *, warm
     for thread in threads:
         thread.join()
     if len(rates) != len(forkers):
-        raise SystemExit(1)  # the thread has printed why
+        raise SystemExit(1)  # the thread has printed the reason
     return sum(rates)

@@ -163,7 +163,7 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its advice on numbers of workers
+        warnings.simplefilter("ignore")  # torch's advice on the number of workers
         trainer = lightning.Trainer(
             accelerator="gpu" if setting.device == "cuda" else "cpu", devices=1, max_epochs=-1, callbacks=[Metered()],
             precision="bf16-mixed" if setting.precision == "bf16" else "32-true",

@@ -94,4 +94,4 @@ class WeightsServer:
             if self.fault != "truncated":
                 request.wfile.write(content[half:])
         except OSError:
-            return  # who asked has gone
+            return  # the client has disconnected

@@ -160,7 +160,7 @@ class WorkerGroup:
                 threads=threads,
                 skip_to=skip_to,
             )
-            variables = {"FOOTPLATE_HOME": str(paths.home()), **environment}  # with what the user has agreed to
+            variables = {"FOOTPLATE_HOME": str(paths.home()), **environment}  # the home contains the user's consents
             worker_end, end = forker.start(Order(spec, every_step, file_limit_bytes, variables, prepare))
             worker_end.setblocking(False)
             self._selector.register(worker_end, selectors.EVENT_READ, rank)
@@ -260,7 +260,7 @@ class WorkerGroup:
 
 def _fork_on_demand(orders: socket.socket) -> None:
     imports.import_all(imports.LIGHT + imports.DISTRIBUTED + imports.SOME + INFERENCE)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody has to be waited for
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children don't have to be awaited
     while True:
         line, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 2)
         if not line:

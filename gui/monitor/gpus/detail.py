@@ -236,7 +236,7 @@ class GpuDetail(QWidget):
             body.addWidget(table)
         body.addStretch(1)
         scroll = scroll_panel(inside)
-        scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # so that the arrow keys scroll
+        scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # lets the arrow keys scroll
         scroll.setAccessibleName(tr("Details of the GPU"))
         self.setLayout(vbox(head, self._state, self._who, (scroll, 1)))
         self._group.cursor_changed.connect(self._read_cursor)

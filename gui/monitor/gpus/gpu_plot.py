@@ -50,7 +50,7 @@ class GpuPlot(LinePlot):
         if scales != self._scales:
             self._scales = scales
             self.remove_lines()
-            # Where nothing reads the lines in their order, the utilization is drawn last, over the others.
+            # If no readout needs the order of the lines, draw the utilization last, on top of the others.
             for line, scale in reversed(scales) if self._unread else scales:
                 self.add_line(line, _style(each.key, line, scale))
         x = history.x(each.key)

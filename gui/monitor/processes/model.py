@@ -241,7 +241,7 @@ class ProcessRows(QSortFilterProxyModel):
     def choose(self, *, text: str, only_mine: bool, device: str) -> None:
         """Filter by words in a row or its parents, by owner, and by the key of a GPU ("" for all)."""
         self._text, self._only_mine, self._device = text.lower(), only_mine, device
-        self.setFilterFixedString(text)  # has all rows looked at again; invalidateFilter is gone from newer Qt
+        self.setFilterFixedString(text)  # filters all rows again; newer Qt versions don't have invalidateFilter
 
     def line(self, index: QModelIndex) -> ProcessRow | None:
         source = self.sourceModel()
@@ -253,7 +253,7 @@ class ProcessRows(QSortFilterProxyModel):
         index = source.index(row, 0, parent)
         line = source.line(index)
         if line is None or line.group:
-            return False  # a group is there for what stands under it
+            return False  # a group is visible only if one of its members is
         if (self._only_mine and not line.mine) or (self._device and self._device not in line.devices):
             return False
         sought = self._text.split()
@@ -327,7 +327,7 @@ def _swatches(colors: tuple[str, ...]) -> QIcon:
         painter.fillRect(dot * (width + _SWATCH_GAP), 0, width, height, QColor(color))
     painter.end()
     swatch_icon = QIcon(image)
-    swatch_icon.addPixmap(image, QIcon.Mode.Selected)  # which styles would tint
+    swatch_icon.addPixmap(image, QIcon.Mode.Selected)  # a style would tint the selected icon
     return swatch_icon
 
 

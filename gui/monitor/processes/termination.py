@@ -74,7 +74,7 @@ def end(pid: int, started: float, *, kill: bool = False) -> None:
     if not _is_there(pid, started):
         raise CannotEnd(tr("Process {pid} has already ended.").format(pid=pid))
     try:
-        process = psutil.Process(pid)  # which looks once more that it is still the same
+        process = psutil.Process(pid)  # psutil checks again that it is the same process
         process.kill() if kill else process.terminate()
     except psutil.NoSuchProcess:
         raise CannotEnd(tr("Process {pid} has already ended.").format(pid=pid)) from None

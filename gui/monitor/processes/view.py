@@ -125,7 +125,7 @@ class ProcessesView(QWidget):
         self._show_gpus(snapshots)
         self.model.show_lines(lines)
         self._fit(lines)
-        if chosen is not None and self.selected() is None:  # it may have moved under another line
+        if chosen is not None and self.selected() is None:  # the row may have moved to another parent
             self.tree.setCurrentIndex(self.rows.mapFromSource(self.model.find(chosen.key)))
         for column in range(1, len(COLUMNS)):
             known = len(snapshots) > 1 if column == HOST else self.model.ever_known(column)
@@ -139,7 +139,7 @@ class ProcessesView(QWidget):
         self._asking_since = {}
         self.refresh()
 
-    # Making it
+    # Construction
 
     def _make_tree(self) -> QTreeView:
         tree = QTreeView()
@@ -149,7 +149,7 @@ class ProcessesView(QWidget):
         tree.setSortingEnabled(True)
         tree.sortByColumn(GPU_MEMORY, Qt.SortOrder.DescendingOrder)
         tree.setUniformRowHeights(True)
-        tree.setIconSize(QSize(120, 16))  # as wide as a square for each GPU needs
+        tree.setIconSize(QSize(120, 16))  # wide enough for a square per GPU
         tree.setAlternatingRowColors(True)
         tree.setAllColumnsShowFocus(True)
         tree.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
@@ -190,11 +190,11 @@ class ProcessesView(QWidget):
         find.on_trigger(self._go_to_filter)
         find.changed.connect(lambda: self.filter.setToolTip(find.toolTip()))
         self.filter.setToolTip(find.toolTip())
-        # Qt knows the menu key alone.
+        # Qt handles only the menu key.
         menu = Action(self.tree, "process_menu", tr("Menu of the process"), "", "Shift+F10", context=WITHIN)
         menu.on_trigger(self._open_menu_by_key)
 
-    # What happens
+    # Event handlers
 
     def _refresh_if_visible(self) -> None:
         if self.isVisible():

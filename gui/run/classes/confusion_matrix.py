@@ -167,7 +167,7 @@ class ConfusionMatrix(QWidget):
         if self.cell is not None:
             painter.setPen(QPen(QColor(scheme.text), 2))
             painter.drawRect(self.cell_rect(*self.cell).adjusted(1, 1, -1, -1))
-        if self.hasFocus():  # around the matrix, since cells may have the accent color
+        if self.hasFocus():  # draw it around the matrix, because cells may have the accent color
             painter.setPen(QPen(QColor(scheme.accent), 2))
             painter.drawRect(area.adjusted(-1, -1, 1, 1))
 

@@ -117,7 +117,7 @@ class PlotRows(QWidget):
                 plot.setParent(self._hidden)
                 plot.setVisible(name in shown)
         while (row := self._splitter.widget(0)) is not None:
-            row.setParent(None)  # at once, so that the splitter has only the new rows
+            row.setParent(None)  # remove it immediately, so that the splitter has only the new rows
             row.deleteLater()
         for number, names in enumerate(rows):
             self._splitter.addWidget(self._row([self.plots[name] for name in names if name != self._enlarged]))

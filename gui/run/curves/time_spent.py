@@ -259,7 +259,7 @@ class TimeBar(QWidget):
         for part in ORDER:
             piece = self.piece(part)
             _fill(painter, piece, part)
-            if piece.width() > 3:  # a line between neighbours
+            if piece.width() > 3:  # separate neighboring segments
                 painter.fillRect(QRectF(piece.right() - 1, 0, 1, BAR_HEIGHT), QColor(scheme.panel))
         for entry in self.entries():
             self._draw_entry(painter, self._spent, entry)

@@ -92,7 +92,7 @@ class CurvesPage(QWidget):
         if curve is not None and curve.best_threshold is not None:
             self.threshold.set(curve.best_threshold)
 
-    # At the threshold
+    # Outcomes at the threshold
 
     def _read_outcomes(self, curve: ClassCurves) -> None:
         opened = self._opened

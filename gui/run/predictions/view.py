@@ -102,7 +102,7 @@ class PredictionsView(QWidget):
         if not predicted or state == self._shown:
             return
         if self._shown and self._data.cuts != self._shown[-1]:
-            self.strip.clear_cache()  # the resumed run writes them again
+            self.strip.clear_cache()  # the resumed run overwrites the images
         self._shown = state
         if self.validation_slider.show_validations(predicted, self._data):
             self._show_validation()

@@ -205,7 +205,7 @@ class ScheduleDiagram(QWidget):
         numbers: dict[str, list[tuple[QRect, str]]] = defaultdict(list)
         for action in actions:
             begin, end = int(left + action.begin_s * per_second), int(left + action.end_s * per_second)
-            # Whole pixels, and a gap instead of an outline, are several times faster to paint.
+            # Integer coordinates, and a gap instead of an outline, are several times as fast.
             width = max(1, end - begin - (end - begin > 4))
             rect = QRect(begin, tops[action.stage], width, height)
             blocks[action.kind].append(rect)

@@ -204,7 +204,7 @@ class RankBars(QWidget):
 
     def _plot(self) -> QRectF:
         bold = QFont(self.font())
-        bold.setBold(True)  # like the title of the slowest rank
+        bold.setBold(True)  # the title of the slowest rank is bold
         advance = QFontMetrics(bold).horizontalAdvance
         count = len(self._timed.ranks) if self._timed is not None else 0
         left = max((advance(_title(rank, self._titles)) for rank in range(count)), default=0) + 10

@@ -267,7 +267,7 @@ class PredictResult(QWidget):
     def _show_result(self, predicted: Predicted) -> None:
         self._predicted = predicted
         rate = predicted.images_per_second
-        # A speed measured in less than a second says little, such as that of two samples.
+        # A speed that was measured in less than a second is unreliable, for example with two samples.
         is_measured = rate is not None and predicted.predicted >= rate
         self.heading.setText(
             tr("Predicted for {predicted} in {seconds}{rate}").format(

@@ -173,7 +173,7 @@ class Timeline:
         self._columns = {
             key: _moved(column[old], room, times, _lowest, _highest)
             for key, column in self._columns.items()
-            if np.isfinite(column[old]).any()  # else it has told nothing for a day
+            if np.isfinite(column[old]).any()  # otherwise it has been empty for a day
         }
         self._x = _moved(self._x[old], room, times, _first, _last)
 

@@ -87,7 +87,7 @@ def test_finder_reports_size_memory_and_speed(job: Job, tmp_path: Path) -> None:
     found = find_under(cap, job, tmp_path)
     assert len(found.trials) <= MAX_TRIALS
     assert found.largest is not None
-    assert 80 < found.largest < 160  # 98 to 130 by torch's version
+    assert 80 < found.largest < 160  # 98 to 130, depending on torch's version
     largest = next(trial for trial in found.trials if trial.size == found.largest)
     assert largest.fits
     assert largest.limit == "address space"

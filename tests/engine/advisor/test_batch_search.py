@@ -81,7 +81,7 @@ def test_search_is_within_five_percent_of_limit(limit: int, share: float, each: 
     true, _ = machine.limits(unit, 4000)
     assert 0.95 * true - unit < found.largest <= true
     failed = min((size for size, tried in found.trials.items() if tried is None), default=math.inf)
-    assert found.largest <= max(unit, 0.99 * failed)  # with room to spare, even where the trials run out
+    assert found.largest <= max(unit, 0.99 * failed)  # leaves a margin, even if the number of trials is exhausted
 
 
 @settings(max_examples=40)

@@ -19,7 +19,7 @@ V1 = {
 @pytest.mark.parametrize(
     ("files", "free"),
     [
-        (V2, [650]),  # 1000 - 600, and what the kernel would let go of
+        (V2, [650]),  # 1000 - 600, plus memory that the kernel can reclaim
         (V1, [650]),
         (V2 | {"memory.max": "max\n"}, []),
         (V2 | {"memory.stat": "anon 300\n"}, [400]),

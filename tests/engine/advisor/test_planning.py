@@ -180,7 +180,7 @@ def test_planner_ends_with_parent() -> None:
     parent = f"import subprocess; subprocess.Popen({COMMAND!r}, stdin=subprocess.PIPE).wait()"
     with subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.PIPE) as process:
         planner: list[psutil.Process] = []
-        while not planner:  # it waits for its job
+        while not planner:  # the planner waits for its job
             planner = [
                 child
                 for child in psutil.Process(process.pid).children()

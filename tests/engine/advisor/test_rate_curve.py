@@ -64,8 +64,8 @@ def test_running_decay_spans_same_decades() -> None:
         (
             [1, 2, 9, 8, 7, 6, 5, 9, 8],
             (1, 5),
-        ),  # of two falls the longer one; as fastai counts, from the point before it
-        ([5, 6, 4, 7, 3, 8, 2], (2, 4)),  # a fall with noise in it: 5 4 3 2, which ends at the last step
+        ),  # the longer of two falls, from the point before it, as in fastai
+        ([5, 6, 4, 7, 3, 8, 2], (2, 4)),  # a noisy fall, 5 4 3 2, which ends at the last step
         ([1, 2, 3], (0, 0)),
         ([2, 2, 2], (0, 0)),
     ],
@@ -88,7 +88,7 @@ def test_suggestion_is_tenth_of_best_rate() -> None:
 
 
 def test_smoothing_does_not_shift_minimum() -> None:
-    # A running average would find the least loss about a decade too late.
+    # A running average would find the minimum loss about a decade too late.
     found = found_in([falling(step) for step in range(STEPS)])
     lowest = min(found.points, key=lambda point: point.smoothed)
     assert lowest.rate == pytest.approx(LOWEST, rel=0.2)
@@ -105,7 +105,7 @@ def test_valley_equals_fastai() -> None:
     risen = [3.0 + 0.01 * step for step in range(40)]
     fallen = [3.4 - 0.05 * step for step in range(30)]
     found = found_in([*risen, *fallen, *(2.0 + 0.2 * step for step in range(30))])
-    assert found.valley == pytest.approx(0.004037017)  # by fastai 2.8.12's `valley` on its running average
+    assert found.valley == pytest.approx(0.004037017)  # computed by `valley` of fastai 2.8.12 from its running average
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -102,7 +102,7 @@ def test_non_commercial_licence_is_a_warning() -> None:
     (problem,) = problems_of(given)
     assert (problem.field, problem.severity) == ("pretrained", "warning")
     assert "CC-BY-NC-4.0" in problem.message
-    assert "CC-BY-NC-4.0" in weights_line(job(model="vit_h_14"), CATALOGUE, RealDisk())  # torchvision's of SWAG
+    assert "CC-BY-NC-4.0" in weights_line(job(model="vit_h_14"), CATALOGUE, RealDisk())  # torchvision's SWAG weights
 
 
 def test_weights_problems_refuses_unavailable_chosen_weights(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_export_refuses_existing_targets(run: RunFolder, tmp_path: Path, export:
 def test_export_leaves_nothing_after_a_failure(run: RunFolder, tmp_path: Path, export: type) -> None:
     run.worker_log(1).mkdir()
     unreadable = run.checkpoints / "best.pt"
-    unreadable.symlink_to(tmp_path / "nowhere")  # a checkpoint that is none is passed over
+    unreadable.symlink_to(tmp_path / "nowhere")  # a broken link to a checkpoint is skipped
     before = set(tmp_path.iterdir())
     with pytest.raises(ExportRefused, match="Choose another folder"):
         export(run, tmp_path / "missing" / "report", TEXTS, checkpoints=True)

@@ -106,7 +106,8 @@ def test_metrics_survive_disconnecting_clients(capsys: pytest.CaptureFixture[str
         server.put(machine(*(busy_gpu(index) for index in range(8))))
         for sent in (b"", b"GET /met", b"GET /metrics HTTP/1.0\r\n\r\n", b"\x00\xff nonsense\r\n\r\n"):
             with socket.create_connection(server.server_address) as client:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # ends by a reset
+                # Closing resets the connection.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
                 client.sendall(sent)
         assert scrape(server.url)[0] == HTTPStatus.OK
     assert capsys.readouterr().err == ""

@@ -140,7 +140,7 @@ def test_screen_restores_the_terminal(terminal: Open, how: str) -> None:
     text = screen.until(lambda text: SCREEN_OFF in text)
     assert screen.code() == (130 if how == "Ctrl-C" else 128 + signal.SIGTERM)
     assert screen.echoes
-    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is visible again
     assert "Traceback" not in text
     assert "q" not in SEQUENCE.sub("", text[text.rindex(SCREEN_OFF) :])
 

@@ -103,7 +103,7 @@ def test_table_numbers_gpus_like_devices_flag() -> None:
     assert "NVML" in row_of(crossed, "GPU")
     assert row_of(crossed, "– ").split()[1] == "H200"
     assert "NVML" not in row_of(table(machine(busy_gpu(0))), "GPU")
-    # Without CUDA there is but NVML's number.
+    # Without CUDA, only NVML's number is known.
     assert row_of(table(machine(gpu(5))), "5 ").split()[:2] == ["5", "H200"]
 
 

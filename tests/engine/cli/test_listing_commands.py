@@ -25,7 +25,7 @@ from tests.gui.sources.written_runs import a_run
 
 
 def test_gpus_lists_the_cpu_and_nvml_message() -> None:
-    answer = footplate("gpus", COLUMNS="160")  # in narrow tables a long name is shortened
+    answer = footplate("gpus", COLUMNS="160")  # narrow tables shorten long names
     assert answer.code == 0
     snapshot = msgspec.json.decode(footplate("gpus", "--json").out, type=Snapshot)
     assert snapshot.cpu.name in answer.out

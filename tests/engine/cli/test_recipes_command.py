@@ -52,7 +52,7 @@ def test_train_chooses_the_fitting_recipe(images: Path, capsys: pytest.CaptureFi
     assert job is not None
     lite = "timm:tf_efficientnet_lite0"
     assert (job.recipe, job.model.name, job.model.pretrained, job.optimizer.name) == ("fine-tune", lite, True, "adamw")
-    # Its 48 small images were seen: two steps in each of 15 epochs, so a short average and no frozen epoch.
+    # The dataset has 48 small images, that is, 15 epochs of two steps: a short average and no frozen epoch.
     assert (job.training.epochs, job.training.ema_decay, job.model.freeze_epochs) == (15, 0.9, 0)
     assert found == []
     assert "Recipe: Fine-tune. Choose another with --recipe.\n" in capsys.readouterr().err
@@ -128,7 +128,7 @@ def test_train_refuses_unusable_recipes(
     _job, found = validate_arguments(str(images), "--epochs", "0", *arguments)
     attached = {problem.field: str(problem) for problem in errors(found)}
     assert expected in attached["recipe"]
-    assert "epochs" in attached  # and all else that is wrong, at once
+    assert "epochs" in attached  # reports all other problems at the same time
 
 
 @pytest.mark.parametrize("recipe", ["", "plain", "fine-tune", "timm-a1", "gone"])

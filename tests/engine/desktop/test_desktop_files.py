@@ -53,7 +53,7 @@ def test_desktop_command_installs_and_removes_its_files(
     assert entry(data)["Exec"] == f'"{script}" %f'
     assert entry(data)["TryExec"] == str(script)
     assert len(tree(data)) == len(before) + len(ICON_SIZES) + 4
-    assert main(["desktop", "install"]) == 0  # a second time, as after an upgrade
+    assert main(["desktop", "install"]) == 0  # install again, as after an upgrade
     assert main(["desktop", "remove"]) == 0
     assert tree(data) == before
     assert sorted(path.name for path in (data / "icons/hicolor").iterdir()) == ["48x48"]
@@ -73,8 +73,8 @@ def test_install_leaves_read_only_data_folder_unchanged(
 
 def test_exec_line_quotes_special_characters() -> None:
     line = exec_line([ODD, "it's"])
-    once = line.replace("\\\\", "\\").replace("%%", "%")  # as of any string of an entry, and of its field codes
-    # Within double quotes a shell has the same rules.
+    once = line.replace("\\\\", "\\").replace("%%", "%")  # undo the escapes of strings and of field codes
+    # A shell has the same rules within double quotes.
     result = subprocess.run(["sh", "-c", f"printf '%s|' {once}"], capture_output=True, text=True, check=True)
     assert result.stdout == f"{ODD}|it's|"
 

@@ -99,7 +99,7 @@ def readers_of(sampler: RunningSampler) -> list[psutil.Process]:
 def reads_nvml(process: psutil.Process) -> bool:
     try:
         return "engine.gpus.reader" in process.cmdline()
-    except psutil.Error:  # it has just ended
+    except psutil.Error:  # the process has just ended
         return False
 
 

@@ -20,7 +20,7 @@ from tests.support.nvml_stub import NvmlStub, uuid_of
 def test_ask_cuda_returns_none_without_devices(nvml_stub: NvmlStub) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "engine.gpus.cuda_order"],
-        stdin=subprocess.PIPE,  # it ends when this is closed
+        stdin=subprocess.PIPE,  # the process ends when this pipe is closed
         stdout=subprocess.PIPE,
         env=os.environ | nvml_stub.environment,
         cwd=ROOT,
@@ -69,7 +69,7 @@ def test_hanging_cuda_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     answered(order, news, [gpu(0)])
     assert order.with_cuda_index([gpu(0)])[0].cuda_index is None
     order.poll([gpu(0)])
-    assert not order.pending  # asked once, not again and again
+    assert not order.pending  # queried only once
 
 
 def test_new_gpu_is_requested_at_cuda(stub_here: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def test_lost_gpu_takes_over_its_earlier_row() -> None:
     nameless = Gpu(uuid="GPU-lost-0", name="NVIDIA GPU", nvml_index=0, lost=True)
     rows = merge_lost((gpu(0, power_w=7.0), gpu(1)), (nameless, gpu(1)))
     assert [(row.uuid, row.lost, row.power_w) for row in rows] == [("GPU-0", True, 7.0), ("GPU-1", False, None)]
-    named = msgspec.structs.replace(nameless, uuid="GPU-0")  # by the driver's files
+    named = msgspec.structs.replace(nameless, uuid="GPU-0")  # identified by the driver's files
     assert merge_lost(rows, (named, gpu(1))) == rows
     assert [row.uuid for row in merge_lost((nameless, gpu(1)), (gpu(0), gpu(1)))] == ["GPU-0", "GPU-1"]
 
@@ -102,7 +102,7 @@ def test_sleeping_gpus_come_from_driver_files(tmp_path: Path, monkeypatch: pytes
         uuid="GPU-1", name="NVIDIA GeForce RTX 4070", nvml_index=1, pci_bus_id="0000:02:00.0", asleep=True
     )
     assert (known[2].uuid, known.keys()) == ("", {1, 2})
-    assert driver_files.sleeping_gpus(2) == {}  # nobody knows which is which
+    assert driver_files.sleeping_gpus(2) == {}  # the GPUs can't be matched
 
 
 def test_within_rejects_implausible_values() -> None:

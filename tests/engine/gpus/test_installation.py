@@ -103,7 +103,7 @@ def test_denied_device_files_are_named(root: Path, compiled_stub: NvmlStub) -> N
     ):
         (root / "dev" / name).touch()
         (root / "dev" / name).chmod(mode)
-    root_user = os.getuid() == 0  # who may open everything, and so becomes nobody
+    root_user = os.getuid() == 0  # root can open every file, so the test runs as nobody
     user = ["65534"] if root_user else []
     denied = ["nvidia-uvm", *(["nvidia1"] if root_user else []), "nvidiactl"]
     files = tuple(str(root / "dev" / name) for name in denied)

@@ -142,7 +142,7 @@ def test_unsupported_quantity_is_asked_once(nvml_stub: NvmlStub, start_sampler: 
     nvml_stub.write([gpu_profile(0, wave=1, **errors)], refused_file=refused)
     sampler = start_sampler(*QUICK, stub=nvml_stub)
     values: set[float | None] = set()
-    while len(values) < 4:  # four readings, by the wave of the utilisation
+    while len(values) < 4:  # four different readings of the utilization
         values.add(sampler.until(has_gpus).gpus[0].utilization_percent)
     assert refused.stat().st_size == len(errors)
 
@@ -181,7 +181,7 @@ def test_nvml_init_failure_has_a_remedy(
     nvml = sampler.until(lambda s: s.nvml.status == status).nvml
     assert remedy in nvml.message
     nvml_stub.write([gpu_profile(0)])
-    assert sampler.until(lambda s: s.nvml.status == "ok").gpus  # it is asked again by itself
+    assert sampler.until(lambda s: s.nvml.status == "ok").gpus  # the sampler retries automatically
 
 
 def test_missing_library_is_reported(start_sampler: Start, tmp_path: Path) -> None:

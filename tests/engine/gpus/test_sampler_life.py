@@ -33,7 +33,7 @@ def test_reader_exits_with_a_killed_sampler(nvml_stub: NvmlStub, start_sampler: 
     sampler.until(has_gpus)
     readers = readers_of(sampler)
     assert readers
-    trigger.touch()  # so that it can end by the kernel's hand only
+    trigger.touch()  # only the kernel can end the process now
     sampler.process.kill()
     assert psutil.wait_procs(readers, timeout=120)[1] == []
 
@@ -49,7 +49,7 @@ def test_sampler_exits_with_its_killed_parent(nvml_stub: NvmlStub) -> None:
             continue
         family = psutil.Process(parent.pid).children(recursive=True)
         parent.kill()
-        # Our end of its output stays open: it is the parent's death that ends it.
+        # The read end of its output stays open, so that only the parent's death can end it.
         assert psutil.wait_procs(family, timeout=120)[1] == []
 
 
@@ -68,7 +68,7 @@ def test_blocked_sampler_exits_with_its_parent(nvml_stub: NvmlStub) -> None:
         family = psutil.Process(parent.pid).children(recursive=True)
         sampler = next(process for process in family if "engine.gpus" in process.cmdline())
         switches, since = sampler.num_ctx_switches(), time.monotonic()
-        while time.monotonic() < since + 0.5:  # until it stands still in its write
+        while time.monotonic() < since + 0.5:  # until the process blocks in its write
             assert time.monotonic() < deadline
             psutil.wait_procs([sampler], timeout=0.05)
             if sampler.num_ctx_switches() != switches:
@@ -132,7 +132,7 @@ def test_snapshots_follow_the_interval(nvml_stub: NvmlStub, start_sampler: Start
     sampler = start_sampler("--interval", "0.5", stub=nvml_stub)
     sampler.until(has_gpus)
     times = [sampler.next().time for _ in range(5)]
-    while times[-1] - times[0] > 3.5:  # on a busy machine
+    while times[-1] - times[0] > 3.5:  # repeat on a busy machine
         times = [*times[1:], sampler.next().time]
     assert times[-1] - times[0] >= 1.3
 
@@ -147,7 +147,7 @@ def test_each_snapshot_has_a_new_reading(nvml_stub: NvmlStub, start_sampler: Sta
     sampler = start_sampler("--interval", "0.3", stub=nvml_stub)
     sampler.until(has_gpus)
     advances, before = 0, None
-    while advances < 4:  # at once, unless the machine is very busy
+    while advances < 4:  # immediately, unless the machine is very busy
         after = sampler.next().gpus[0].utilization_percent or 0
         advances += before is not None and (after - before) % 101 == 7
         before = after

@@ -103,5 +103,5 @@ def test_crashing_readers_restart_with_backoff(
     poll_until(watch, changed, four_readers)
     watch.close()
     pauses = [after - before for before, after in itertools.pairwise(started)]
-    assert pauses[2] > 0.4  # 0.1 s, 0.2 s, 0.4 s, beside what a start takes
+    assert pauses[2] > 0.4  # 0.1 s, 0.2 s, 0.4 s, plus the time of a start
     assert "SIGABRT" in watch.nvml.message

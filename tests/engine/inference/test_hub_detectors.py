@@ -104,7 +104,7 @@ def test_exported_file_gives_the_same_detections_for_any_batch(
 ) -> None:
     import onnxruntime
 
-    monkeypatch.setattr(tqdm, "monitor_interval", 0)  # the exporter's bars would leave a thread behind
+    monkeypatch.setattr(tqdm, "monitor_interval", 0)  # the progress bars of the exporter would leave a thread running
     torch.manual_seed(0)
     model: Any = tiny(name).build(4, 3)
     model.fit_size(name, 2 * SIDE)

@@ -22,7 +22,7 @@ Kind = TypeVar("Kind", bound=Event)
 QUICK = (
     *("--model", "mnist_cnn", "--image-size", str(SIDE), "--batch-size", "12", "--loader-workers", "1", "--recipe", ""),
     *("--memory-format", "contiguous", "--learning-rate", "0.02", "--precision", "fp32"),
-    *("--cpu-threads", "1"),  # the machines are on one host, and would each use all of its cores
+    *("--cpu-threads", "1"),  # the machines share one host, and each would use all its cores
 )
 
 

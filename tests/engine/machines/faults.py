@@ -34,7 +34,7 @@ DISK = "100m"
 CUT_S, OFF_S, FULL_S = 5.0, 2.0, 2.0
 CLOSE = 1e-4
 """Tolerance for weights, because sums may be computed in a different order."""
-END_S = 480.0  # a run whose last state the disk does not take keeps it for five minutes
+END_S = 480.0  # a run retries saving its last state for five minutes
 LEFT_S = 40.0
 
 
@@ -103,7 +103,7 @@ class FaultyBed(Bed):
         if fault.passes:
             time.sleep(
                 {"power": OFF_S, "cut": CUT_S, "disk": FULL_S}[fault.kind]
-            )  # what befalls it, not something awaited
+            )  # simulates the time of the fault, which can't be awaited
             self.mend(fault)
         return True
 
@@ -226,7 +226,7 @@ def main() -> int:
             except AssertionError as error:
                 failed += 1
                 outcome = f"FAILED {error}"
-                for machine in bed.names:  # so that the next has none of it
+                for machine in bed.names:  # the next run must not find these files
                     shutil.rmtree(bed.home_of(machine) / "nodes", ignore_errors=True)
             print(f"{number} {fault}: {outcome} [{time.monotonic() - started:.1f} s]", flush=True)
     finally:

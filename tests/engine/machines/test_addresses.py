@@ -19,7 +19,7 @@ ALONE = "127.0.0.77"
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_LAUNCH_NODE_IPADDR", "SSH_CONNECTION", *BOUND):
-        monkeypatch.setenv(name, "")  # so that changes are undone
+        monkeypatch.setenv(name, "")  # monkeypatch then restores the variable
         monkeypatch.delenv(name)
 
 

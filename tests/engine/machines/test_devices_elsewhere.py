@@ -142,7 +142,7 @@ def test_collectives_use_chosen_interface(
     monkeypatch: pytest.MonkeyPatch, address: str, infiniband: bool, expected: dict[str, str | None]
 ) -> None:
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "NCCL_IB_DISABLE"):
-        monkeypatch.setenv(name, "")  # so that it is restored
+        monkeypatch.setenv(name, "")  # monkeypatch then restores the variable
         monkeypatch.delenv(name)
     try:
         addresses.bind_collectives(address, infiniband=infiniband)

@@ -105,7 +105,7 @@ def test_devices_of_a_machine_belong_to_one_run(bed: Bed) -> None:
 def test_short_network_failure_is_tolerated(bed: Bed) -> None:
     run = bed.begin("node1:cpu,node2:cpu", "--strategy", "ddp")
     bed.unplug("node2")
-    time.sleep(5)  # what befalls the network, not something that is waited for
+    time.sleep(5)  # duration of the network failure, which can't be awaited
     bed.plug_in("node2")
     step = _step(run)
     until(lambda: _step(run) > step + 20, 30, "it does not go on")
@@ -162,7 +162,7 @@ def test_fewer_machines_train_like_fewer_devices(bed: Bed) -> None:
     assert losses == pytest.approx(expected, rel=1e-3)
     states = [read_checkpoint(each.checkpoints / "last.pt")[0]["model"] for each in (run, local)]
     torch.testing.assert_close(states[0], states[1], rtol=1e-3, atol=1e-4)
-    shutil.rmtree(bed.home_of("node2") / "nodes")  # what was on a disk when the power went
+    shutil.rmtree(bed.home_of("node2") / "nodes")  # simulates a disk that lost its files in the power failure
     bed.plug_in("node2")
     bed.boot("node2")
     assert bed.left() == []

@@ -118,7 +118,7 @@ def test_transfer_continues_after_lost_connection(pair: Pair) -> None:
     errors: list[str] = []
     transfers.fetch(LAST, errors.append)
     started = time.monotonic()
-    transfers.poll()  # however long the other end takes
+    transfers.poll()  # doesn't wait for the other end
     assert time.monotonic() - started < 1.0
     transfers.close()
     until(lambda: transfers.poll() or bool(errors), 10, "it does not end")  # type: ignore[func-returns-value]
@@ -172,7 +172,7 @@ def test_stop_waits_for_copied_files_until_repeated(tmp_path: Path, monkeypatch:
     worker = RemoteWorker(spec, connected.link)
     group.adopt([worker])
     group.stop(Stop())
-    worker.has_ended = True  # and its last checkpoint is on its way
+    worker.has_ended = True  # its last checkpoint is still being transferred
     deadline = time.monotonic() + 0.6
     while time.monotonic() < deadline:
         group.extend()
@@ -232,7 +232,7 @@ def test_heartbeats_are_sent_while_supervisor_is_busy(tmp_path: Path, monkeypatc
     monkeypatch.setattr(links, "KEEP_ALIVE_S", 0.05)
     connected = Connected(tmp_path, python(ECHO))
     until(lambda: bool(connected.selector.select(0)), 20, "the other end gets no heartbeats")
-    assert not connected.messages  # this thread has read nothing meanwhile
+    assert not connected.messages  # this thread hasn't read anything in the meantime
     connected.poll()
     assert connected.messages == [NodeFailed(cause="three")]
     connected.close()

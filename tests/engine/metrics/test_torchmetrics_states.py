@@ -46,7 +46,7 @@ def test_uneven_ranks_join_their_states(
 ) -> None:
     draw = torch.Generator().manual_seed(0)
     single, ranks = make(), [make() for _ in batches]
-    for _ in range(2):  # once more after `reset`
+    for _ in range(2):  # repeat after `reset`
         for metric in (single, *ranks):
             disable_sync(metric)
             metric.reset()

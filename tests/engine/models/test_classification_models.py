@@ -65,7 +65,7 @@ def test_models_train_on_gray_images(name: str) -> None:
     assert model.get_submodule(first).in_channels == 1
     assert model.training
     assert model.get_submodule(head).weight.shape[0] == 7
-    if sum(1 for _ in model.modules()) < 250:  # the largest take seconds even without memory
+    if sum(1 for _ in model.modules()) < 250:  # the largest models take seconds even on the meta device
         assert outputs_of(model, 1, size).shape == (2, 7)
 
 
@@ -289,7 +289,7 @@ def test_frozen_statistics_stay_frozen() -> None:
         assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-# The user's file
+# Model files of the user
 
 
 def agreed(path: Path, text: str, **given: object) -> Job:

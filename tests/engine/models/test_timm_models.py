@@ -49,7 +49,7 @@ def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
     torch.testing.assert_close(built(inputs), plain.eval()(inputs))
     assert TASK.image_size(job) == plain.default_cfg["input_size"][1]
     assert TASK.normalisation(job, 3) == (plain.default_cfg["mean"], plain.default_cfg["std"])
-    other = TASK.build_model(job, 9, 1)  # of which the head is new, and the first layer sees one channel
+    other = TASK.build_model(job, 9, 1)  # has a new head, and a first layer for one channel
     assert other(inputs[:, :1]).shape == (2, 9)
 
 

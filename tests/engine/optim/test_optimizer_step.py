@@ -293,7 +293,7 @@ def test_clipping_uses_norm_of_all_ranks() -> None:
 def test_scaler_skips_on_all_ranks_if_one_overflows() -> None:
     def work(rank: int, sum_over_shards: Callable[[Tensor], Tensor]) -> tuple[list[bool], list[float]]:
         model = _model()
-        # The last rank holds nothing.
+        # The shard of the last rank is empty.
         held = list(model.named_parameters())[2 * rank : 2 * rank + 2]
         optimizer_step = OptimizerStep(held, Job.from_fields(precision="fp16", **CLIPPED), 4, CPU, sum_over_shards)
         moved, scales = [], []

@@ -61,11 +61,11 @@ def test_stages_have_contents_and_costs() -> None:
     first, last = stages(cut)
     assert (first.group_rank, first.device, first.first_module, first.last_module) == (0, "cpu", "b0", "m2")
     assert (first.layers, first.parameters, first.sent_bytes) == (3, 300, 10)
-    assert first.seconds == pytest.approx(3 * (1 + 2 + 3) + 1.0)  # and waits for a gradient of 10 bytes
+    assert first.seconds == pytest.approx(3 * (1 + 2 + 3) + 1.0)  # includes the wait for a gradient of 10 bytes
     assert first.memory_bytes == 300 * 12 + 2 * 3000
     assert not first.over_memory
     assert (last.first_module, last.last_module, last.sent_bytes) == ("b3", "m3", 0)
-    assert last.seconds == pytest.approx(3 * 4 + 1.0)  # and waits for 10 bytes of activations
+    assert last.seconds == pytest.approx(3 * 4 + 1.0)  # includes the wait for 10 bytes of activations
     assert last.memory_bytes == 100 * 12 + 1 * (1000 + 10)
     assert first.share + last.share == pytest.approx(1.0)
     assert first.share == pytest.approx(19 / 32)
@@ -228,7 +228,7 @@ def test_automatic_is_optimal_for_small_models(cut: Cut) -> None:
     assert slowest(automatic(cut)) == pytest.approx(best)
 
 
-@settings(max_examples=40)  # drawn the same each time: nothing bounds how far the worst case is off
+@settings(max_examples=40)  # use fixed examples, because the error has no upper bound
 @given(_cuts(((0, 1, 0, 1), (0, 1, 1, 0)), 12))
 def test_automatic_is_near_optimal(cut: Cut) -> None:
     cut = msgspec.structs.replace(cut, memory_bytes=(None, None))
@@ -255,4 +255,4 @@ def test_automatic_takes_better_of_two_starts() -> None:
         return sum(sizes[start:end])
 
     found = divide(SegmentCosts(len(costs), (0, 1, 2, 2, 1, 0), seconds, seconds, memory, (42.4,) * 3))
-    assert found.excess < 0.07  # from the division whose slowest stage is fastest it is 0.085
+    assert found.excess < 0.07  # it is 0.085 for the cut that minimizes the slowest stage

@@ -90,7 +90,7 @@ print(type(given["model"]).__name__, sum(parameter.numel() for parameter in give
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the installed example, and with a package whose plug-ins don't work."""
     folder, source = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("source") / "plugin"
-    shutil.copytree(EXAMPLE, source)  # building leaves files behind
+    shutil.copytree(EXAMPLE, source)  # building creates files in the source folder
     install_here = ("--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder), str(source))
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *install_here],

@@ -120,7 +120,7 @@ def test_gap_between_checks_is_not_silence() -> None:
     ranks = Ranks(STEP, STEP)
     ranks.advance(20)
     ranks.now += 3600
-    ranks.watch.on_message(0, ranks.now, STEP)  # the first to speak again, a moment before the other
+    ranks.watch.on_message(0, ranks.now, STEP)  # the first rank to respond, just before the other
     assert ranks.watch.check(ranks.now) is None
     ranks.advance(20)
 

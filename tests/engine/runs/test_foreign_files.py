@@ -71,7 +71,7 @@ def replace(path: Path, kind: str) -> None:
 def test_special_file_in_run_is_not_waited_for(run: RunFolder, name: str, kind: str) -> None:
     replace(run.path / name, kind)
 
-    has_job = name != "job.toml" or kind == "endless file"  # which reads as an empty one
+    has_job = name != "job.toml" or kind == "endless file"  # such a file appears to be empty
     assert len(list(RunIndex().summaries())) == has_job
     assert run.state() in ("interrupted", "starting")
     assert why_interrupted(run)

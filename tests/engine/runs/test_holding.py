@@ -13,7 +13,7 @@ def test_holding_measures_files_and_freed_space(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.checkpoints.mkdir(parents=True)
     (run.path / "job.toml").write_bytes(b"x" * 100)
-    (run.checkpoints / "last.pt").write_bytes(os.urandom((1 << 20) + 1))  # ends within a block
+    (run.checkpoints / "last.pt").write_bytes(os.urandom((1 << 20) + 1))  # not a multiple of the block size
     (run.checkpoints / "best.pt").write_bytes(os.urandom(1 << 20))
     held = holding(run.path)
     assert (held.bytes, held.checkpoint_bytes) == (101 + (2 << 20), 1 + (2 << 20))

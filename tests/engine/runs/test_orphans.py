@@ -62,7 +62,7 @@ def test_end_orphan_terminates(left: Callable[..., Orphan]) -> None:
     end_orphan(orphan)
     assert not alive(orphan)
     assert found() == []
-    end_orphan(orphan)  # ending it twice is no error
+    end_orphan(orphan)  # may be called twice
 
 
 def test_end_orphan_kills_after_timeout(left: Callable[..., Orphan]) -> None:
@@ -94,7 +94,7 @@ def test_supervised_workers_are_no_orphans(start: Start) -> None:
         wait_until(lambda: all(running.run.worker_log(rank).exists() for rank in (0, 1)), "their logs")
         workers = [child for child in psutil.Process(running.process.pid).children() if "-w" in child.name()]
         assert found() == []
-        running.run.supervisor_file.unlink()  # not even where the folder does not tell who it is
+        running.run.supervisor_file.unlink()  # even without the supervisor file
         assert found() == []
         assert all(worker.is_running() for worker in workers)
     running.process.terminate()

@@ -57,7 +57,8 @@ def test_state_of_slurm_run(job: Callable[..., Job]) -> None:
     run = _run(job, reason="Priority")
     assert run.state() == "waiting"
     assert "Priority" in run.summary().slurm
-    ended = SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere")  # on another machine, that is
+    # The supervisor was on another machine.
+    ended = SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere")
     for is_started, state, expected in (
         (False, "RUNNING", "starting"),
         (False, "CANCELLED", "stopped"),

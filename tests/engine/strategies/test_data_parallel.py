@@ -35,7 +35,7 @@ def build_model(num_classes):
     return nn.Sequential(block(3, 8), block(8, 16), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, num_classes))
 """
 
-# The buffer is read and moved by training, by what each rank has seen; it must be the same before every step.
+# Training reads and updates the buffer from each rank's samples. It must be equal on all ranks before every step.
 MOVING = """
 import torch
 import torch.distributed as dist
@@ -61,7 +61,7 @@ def build_model(num_classes):
     return Centred(num_classes)
 """
 
-# Its gradients overflow in fp16 under the first loss scales.
+# Its gradients overflow in fp16 with the initial loss scales.
 LOUD = """
 from torch import nn
 
@@ -115,7 +115,7 @@ def test_two_ranks_equal_accumulation(job: Make, start: Start, model_file: Write
     fields = model_file(text) | {"epochs": 2} | VARIATIONS[variation]
     alone = start(job(accumulation=2, **fields), every_step=True).completed()
     ranks = start(job(2, strategy="ddp", **fields), every_step=True).completed()
-    # The running statistics are rank 0's, which has seen the first part of every batch alone.
+    # The running statistics are those of rank 0, which has seen only the first part of every batch.
     assert_same_training(ranks, alone, ignore=is_statistic if model == "batchnorm" else None)
     assert ranks.checkpoint()["optimizer"]["schedule"] == alone.checkpoint()["optimizer"]["schedule"]
 
@@ -125,7 +125,7 @@ def test_accumulating_ranks_reduce_once(job: Make, start: Start, model_file: Wri
     fields = model_file(BATCHNORM) | {"epochs": 2, "clip_norm": 0.3}
     alone = start(job(accumulation=4, **fields), every_step=True).completed()
     ranks = start(job(2, strategy="ddp", accumulation=2, **options, **fields), every_step=True).completed()
-    # The gradients of four parts are added up in pairs, which rounds differently.
+    # The gradients of four parts are summed in pairs, which rounds differently.
     assert_same_training(ranks, alone, 1e-5, ignore=is_statistic)
 
 

@@ -76,7 +76,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], floa
         LAYER_NORM, FSDP, IN_PARTS,
         {"optimizer": "adamw", "schedule": "onecycle", "learning_rate": 0.003, "ema_decay": 0.9}, 0.0,
     ),
-    # The norm of all gradients is the root of the shards' sums of squares, each of which is rounded.
+    # The norm of all gradients is computed from the rounded sums of squares of the shards.
     "clipped": (LAYER_NORM, FSDP, IN_PARTS, {"clip_norm": 0.3}, 1e-5),
     "fp16": (LAYER_NORM, FSDP, IN_PARTS, {"precision": "fp16"}, 1e-4),
     "batchnorm": (BATCH_NORM, FSDP, DDP, {}, 0.0),

@@ -159,9 +159,9 @@ def _cases() -> list[Any]:
             if model == "dropout" and setting.streams == "unknown":
                 continue  # the stages of a rank draw from one stream in the order of the schedule
             if model == "tied" and name in ("interleaved_1f1b", "zbv", "ddp_pipeline-zbv"):
-                continue  # it has too few places to cut for four stages
+                continue  # the model has too few split points for four stages
             if model in ("batchnorm", "tied") and name in ("tp", "ddp_tp", "fsdp_tp"):
-                continue  # there is nothing to divide in it
+                continue  # tensor parallelism can't divide the model
             marks = [] if (model, name) in EVERYDAY else [pytest.mark.long]
             cases.append(pytest.param(model, name, marks=marks, id=f"{model}-{name}"))
     return cases

@@ -207,7 +207,7 @@ def gpu_watch(device: Device) -> DeviceStopwatch:
 def test_gpu_stopwatch_does_not_wait(gpu_watch: DeviceStopwatch, device: Device) -> None:
     for _ in range(40):
         device_step(gpu_watch, device, host_s=0.01, forward=0.02, backward=0.04, optimizer=0.01)
-        device.clock.now = max(device.clock.now, device.free_at - 0.1)  # no further ahead than that
+        device.clock.now = max(device.clock.now, device.free_at - 0.1)  # the host is never further ahead
     times = gpu_watch.take()
     assert times is not None
     assert times.step_s == pytest.approx(0.07, rel=0.05)

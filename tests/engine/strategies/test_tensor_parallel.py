@@ -64,7 +64,7 @@ def test_tensor_parallel_trains_equally(
     """Train with everything that a checkpoint can contain."""
     fields: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 0.003, "schedule": "none", "ema_decay": 0.9}
     fields |= {"clip_norm": 0.5, "epochs": 2, "weight_decay": 0.1, "decay_norms": False, "layer_decay": 0.8}
-    if cpus == 4:  # groups of shares of unequal sizes, which draw random numbers of their own
+    if cpus == 4:  # groups with unequal shares and separate random numbers
         fields |= {"batch_size": 11, "activation_checkpointing": True, "momentum": 0.9, "optimizer": "sgd"}
     fields |= model_file(HEADS if cpus == 2 else HEADS.replace("0.1", "0.0"))
     single = start(job(**fields), every_step=True).completed()

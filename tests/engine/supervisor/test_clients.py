@@ -40,7 +40,7 @@ def last_line(client: socket.socket) -> dict[str, object]:
     try:
         while chunk := client.recv(65536):
             data += chunk
-    except ConnectionResetError:  # it closed with unread input; its message has arrived
+    except ConnectionResetError:  # the server closed with unread input; its message has arrived
         assert data
     found: dict[str, object] = json.loads(data.rstrip(b"\n").split(b"\n")[-1])
     return found
@@ -106,7 +106,7 @@ def test_slow_client_misses_only_metrics(start: Start) -> None:
             numbers.append(event.n)
             if isinstance(event, LogLine) and event.text == "after step 60000":
                 break
-        # All has been said, and the slow one has not taken a byte beyond what the socket holds.
+        # All events have been sent, and the slow client has read nothing beyond the socket's buffer.
         quick.send(Stop())
         logged = list(events(slow))
     written = supervised.wait()
@@ -156,7 +156,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         (b"x" * (MAX_COMMAND_BYTES + 1), "longer than"),
         (b'{"type":"hello","token":"guess"}\n', "wrong token"),
     ],
-    ids=lambda value: str(value[:40]),  # a test's name is in its environment, which may not be of any length
+    ids=lambda value: str(value[:40]),  # the name of a test is put into its environment, which has a limited length
 )
 def test_invalid_client_gets_the_reason(served: Served, message: bytes, reason: str) -> None:
     good, _ = served.greet()

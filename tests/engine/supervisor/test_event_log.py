@@ -64,7 +64,7 @@ def test_full_disk_keeps_events_in_memory(path: Path, capsys: pytest.CaptureFixt
         assert log.fault is not None
         assert path.stat().st_size == 1000
         events = all_events(log)
-        assert [event.n for event in events] == list(range(1, 102))  # with the warning
+        assert [event.n for event in events] == list(range(1, 102))  # includes the warning
         assert [event.code for event in events if isinstance(event, Warned)] == ["log_unwritable"]
     log.close()
     events = list(RunFolder(path.parent).events())
@@ -157,7 +157,7 @@ def test_close_syncs_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert names == [(str(path), [])]
 
 
-# Files that a disk or another program damaged
+# Damaged files
 
 
 def readable(lines: bytes) -> list[AnyEvent]:

@@ -184,7 +184,7 @@ def test_restarting_run_obeys_commands(start: Start, command: Command, outcome: 
     assert finished.outcome in (outcome, "failed"), "a rank may die while it is asked to end"
 
 
-# Pausing and going on
+# Pausing and resuming
 
 
 def test_pause_releases_the_devices(start: Start) -> None:

@@ -29,11 +29,11 @@ def gpu(used: int | None, *pids: int, lists_processes: bool = True, uuid: str = 
 @pytest.mark.parametrize(
     ("before", "during", "after", "is_free"),
     [
-        # NVML lists the worker: its absence proves that the GPU is free, whatever others do.
+        # NVML has listed the worker, so its absence proves that the GPU is free.
         (gpu(0), gpu(GIB, WORKER), gpu(GIB, WORKER), False),
         (gpu(0), gpu(GIB, WORKER), gpu(0), True),
         (gpu(0), gpu(GIB, WORKER), gpu(9 * GIB, OTHER), True),
-        # So does the memory, if the list of processes is older than the worker's end.
+        # Free memory proves it, too, if the list of processes is older than the worker's end.
         (gpu(5 * GIB), gpu(6 * GIB, WORKER), gpu(5 * GIB, WORKER), True),
         # In a container NVML lists unknown pids: only the memory counts.
         (gpu(5 * GIB, OTHER), gpu(6 * GIB, OTHER, 4242), gpu(6 * GIB, OTHER, 4242), False),

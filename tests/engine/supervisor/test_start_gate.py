@@ -78,7 +78,7 @@ def end(*supervised: Supervised) -> None:
         one.process.terminate()
     for one in supervised:
         one.process.wait(120)
-    remove_stale_sockets()  # of those that were killed
+    remove_stale_sockets()  # of killed supervisors
 
 
 ENDS: dict[str, Callable[[Supervised], None]] = {

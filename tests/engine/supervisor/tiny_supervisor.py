@@ -20,7 +20,7 @@ if __name__ == "__main__":
     assert job is not None
     fork = sys.platform == "linux" and "spawn" not in sys.argv
     limits = LIMITS
-    if "quick" in sys.argv:  # the same ladder, with shorter rungs
+    if "quick" in sys.argv:  # the same escalation with shorter timeouts
         shutdown.TERM_S = group.STOP_S = group.FAILED_S = group.LINGER_S = 0.5
         limits = QUICK
     tcp = "tcp" in sys.argv

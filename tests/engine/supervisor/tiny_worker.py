@@ -130,7 +130,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:  # noqa: PLR0912  (a c
         case "raise" if spec.rank == spec.world_size - 1:
             raise ValueError("a fault of mine")
         case "lost" if spec.rank == 0:
-            # As a rank in a collective does when another one dies: it reports, and a moment before that one's end.
+            # Like a rank in a collective when another rank dies: report a failure shortly before the other one ends.
             tiny.send(Failed(cause="gloo: Connection closed by peer", rank=0))
             return 1
         case "lost":

@@ -69,7 +69,7 @@ def test_write_atomically_keeps_content_on_full_disk(tmp_path: Path) -> None:
 def test_writers_leave_no_partial_files_on_full_disk(separate_home: Path, tmp_path: Path, what: str) -> None:
     folder = tmp_path / "kept"
     folder.mkdir()
-    with suppress(OSError):  # which the window's settings do without
+    with suppress(OSError):  # the settings of the window ignore this error
         WRITERS[what](folder)
     assert [path for root in (folder, separate_home) for path in root.rglob("*") if path.is_file()] == []
 

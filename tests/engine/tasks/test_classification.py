@@ -51,7 +51,7 @@ def test_metrics_are_independent_of_the_partition(sizes: list[int], classes: int
 def test_class_metrics_match_their_definitions(classes: int) -> None:
     outputs, targets = sample(300, classes, 1)
     targets[targets == 2] = 0
-    outputs[:, 2] = -9.0  # a class that neither occurs nor is found
+    outputs[:, 2] = -9.0  # a class that neither occurs nor is predicted
     measures = TASK.objective(Job(), dataset_info(classes)).metric()
     for some, truth in zip(outputs.split(7), targets.split(7), strict=True):
         measures.update(some, truth)
@@ -80,7 +80,7 @@ def test_label_smoothing_matches_its_definition() -> None:
     measures = objective.metric()
     measures.update(outputs, targets)
     plain = functional.cross_entropy(outputs, targets).item()
-    assert measures.compute()["loss"] == pytest.approx(plain, rel=1e-6)  # by which runs can be compared
+    assert measures.compute()["loss"] == pytest.approx(plain, rel=1e-6)  # comparable between runs
 
 
 def test_binary_cross_entropy_matches_timm() -> None:

@@ -327,7 +327,7 @@ def test_detections_in_ignored_objects_do_not_count() -> None:
     here = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     measures = objective.metric()
     measures.update(perfect(here, masks=masks), planes()[:1])
-    # Small parts of the ignored object with the highest scores: counted as wrong, they would lower the precision.
+    # Small parts of the ignored object with the highest scores. If they counted as wrong, they would lower the precision.
     detections = perfect([([4.0, 3, 12, 10], 2), ([14.0, 8, 27, 20], 1)], masks=masks)
     detections[0, :2, 4] = 0.99
     measures.update(detections, planes()[1:])

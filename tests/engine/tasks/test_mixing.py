@@ -71,7 +71,7 @@ def test_cutmix_windows_fit_the_image() -> None:
         assert 0 <= window.top <= window.bottom <= 20
         assert 0 <= window.left <= window.right <= 30
         areas.append((window.bottom - window.top) * (window.right - window.left))
-    assert max(areas) == 150  # a quarter of 600, where nothing is cut off
+    assert max(areas) == 150  # a quarter of 600, if the rectangle isn't clipped
 
 
 def test_mixing_accepts_few_and_soft_targets() -> None:

@@ -67,7 +67,7 @@ def test_metrics_match_their_definitions(ranks: int) -> None:
 def test_class_metrics_match_their_definitions() -> None:
     measures = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES)).metric()
     outputs, targets = sample(7)
-    outputs[:, 3] = -9.0  # neither occurs nor is found
+    outputs[:, 3] = -9.0  # the class neither occurs nor is predicted
     for some, truth in zip(outputs.split(2), targets.split(2), strict=True):
         measures.update(some, truth)
     found, true = outputs.argmax(1).numpy().ravel(), targets.numpy().ravel()
@@ -182,7 +182,8 @@ def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
     grey = TASK.build_model(job, CLASSES, 1).get_submodule("encoder").eval()
     told = features(inputs[:, :1].expand(1, 3, 64, 64), classifier)
     torch.testing.assert_close(grey(inputs[:, :1])[-1], told, rtol=1e-4, atol=1e-4)
-    assert TASK.normalisation(job, 3) == ((0.5,) * 3, (0.5,) * 3)  # as its weights were trained
+    # The normalization with which its weights were trained.
+    assert TASK.normalisation(job, 3) == ((0.5,) * 3, (0.5,) * 3)
     other = Job.from_fields(**fields, encoder="tu-mobilenetv3_small_050", weights_file=file)  # type: ignore[arg-type]
     with pytest.raises(TaskError, match="does not fit the model") as error:
         TASK.build_model(other, CLASSES, 3)

@@ -41,7 +41,7 @@ def test_result_is_read_after_the_next_step() -> None:
 def test_request_takes_effect_once() -> None:
     collectives = _OtherRank()
     agreement = Agreement(collectives, 2)
-    # The metrics stay due until the agreed report takes them.
+    # The metrics remain pending until the agreed report.
     assert [agreement.exchange(each) for each in (REPORT, REPORT, NONE)] == [NONE, REPORT, NONE]
     assert collectives.sent == [REPORT, NONE, NONE]
 

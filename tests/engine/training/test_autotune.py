@@ -348,7 +348,7 @@ def test_compile_keeps_training_and_skips_validation(
 ) -> None:
     file = model_file(COMPILED)
     notes = Path(file["model"]).with_name("notes")
-    # A batch that two ranks cannot share equally.
+    # The batch can't be divided equally between two ranks.
     fields: dict[str, Any] = {**file, "epochs": 2, "strategy": strategy, "cpus": cpus, "batch_size": 13}
     eager = start(job(**fields), every_step=True).completed()
     notes_of_eager = len(notes.read_text().splitlines())
@@ -403,7 +403,8 @@ def test_autotune_keeps_compile_only_if_faster(
     """Make the decision for a GPU, but on the CPU."""
     monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
     monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
-    monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)  # torch's bar would leave a thread behind
+    # Torch's progress bar would leave a thread running.
+    monkeypatch.setattr("torch.hub.tqdm.monitor_interval", 0, raising=False)
     model = SlowInOneWay(compiled=choice == "off")
     decided = Decided(model, memory_format="contiguous")
     decided.strategy.wrap(model, class_of_image(), SHAPE, ResolvedJob(decided.job))

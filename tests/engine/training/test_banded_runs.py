@@ -58,7 +58,7 @@ def test_bands_beyond_rgb_are_learned(start: Callable[..., WorkerGroup], scenes:
     assert group.of(Validation)[-1].measures["top1"] == 1.0
     (message,) = [event.message for event in group.of(Warned) if event.code == "unreadable_picture"]
     assert "odd.tif: it has 2 bands, most of the others have 5" in message
-    assert all(event.loss < 5 for event in group.of(StepMetrics))  # the inputs are normalised by their own statistics
+    assert all(event.loss < 5 for event in group.of(StepMetrics))  # the inputs are normalized with their own statistics
 
 
 def test_bands_are_inspected_and_previewed(scenes: Path) -> None:

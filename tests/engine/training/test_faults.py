@@ -152,7 +152,7 @@ def test_cause_names_failed_gpu(job: Callable[..., Job]) -> None:
 def test_kind_of_lost_peer_is_fault(job: Callable[..., Job], start: Callable[..., Any]) -> None:
     group = start(job(cpus=2, strategy="ddp", epochs=100_000))
     group.read_steps(3)
-    group.sockets[1].shutdown(2)  # at which that worker vanishes
+    group.sockets[1].shutdown(2)  # the worker appears to be gone
     assert group.finish() == [1, None]
     (failed,) = group.of(Failed)
     assert failed.kind == "fault"

@@ -199,7 +199,7 @@ def test_oom_retry_frees_memory_before_retrying() -> None:
     def make(parts: int) -> None:
         alive.extend(reference() is not None for reference in held)
         activation = Activation()
-        activation.itself = activation  # as a traceback's frames hold each other
+        activation.itself = activation  # a reference cycle, as between the frames of a traceback
         held.append(weakref.ref(activation))
         if parts < 4:
             raise torch.OutOfMemoryError("CUDA out of memory.")

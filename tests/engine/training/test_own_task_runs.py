@@ -43,7 +43,7 @@ def test_example_task_learns_and_loads_plainly(start: Start, things: Path) -> No
     validations = [event.measures for event in group.of(Validation)]
     assert set(validations[-1]) == {"mean_error", "exact", "loss"}
     best = min(measures["mean_error"] for measures in validations)
-    assert best < 1  # always saying the middle is off by 2
+    assert best < 1  # always predicting the middle has an error of 2
     assert all(event.accuracy is None for event in group.of(StepMetrics))
     names: dict[str, Any] = {}
     exec(loading_code(job(things), plan, str(group.folder / "checkpoints/best.pt"), "best"), names)
@@ -132,7 +132,7 @@ def test_torchmetrics_cover_the_validation_set(
 ) -> None:
     file = tmp_path / "regions.py"
     file.write_text(MEASURED)
-    # The last batch of the 49 samples has but one, which a single rank sees.
+    # The last batch of the 49 samples has a single sample, which only one rank sees.
     given: dict[str, Any] = {"batch_size": 16, "epochs": 3, "best_by": "auroc", "patience": 3, "predictions": 0}
     alone = start(job(tmp_path, file, **given)).completed(150)
     group = start(job(tmp_path, file, 2, strategy=strategy, **given, **fields)).completed(150)

@@ -66,7 +66,7 @@ def test_pointcnn_learns_and_loads_plainly(start: Start, scenes: Path) -> None:
     given = job(scenes, epochs=2, augmentation="light", memory_format="channels_last", seed=2)
     group = start(given).completed(150)
     measured = [event.measures for event in group.of(Validation)]
-    assert measured[-1]["miou"] > 0.75  # nothing but floor is 0.25
+    assert measured[-1]["miou"] > 0.75  # predicting only floor gives 0.25
     best = max(measures["miou"] for measures in measured)
     state = group.checkpoint("best.pt")
     assert mean_iou(given, state) == pytest.approx(best, abs=1e-6)
@@ -82,7 +82,7 @@ def test_pointcnn_learns_and_loads_plainly(start: Start, scenes: Path) -> None:
         )
         drawn = (truth != BACKGROUND).any(2)
         assert np.array_equal((found != BACKGROUND).any(2), drawn)
-        assert (truth == found).all(2)[drawn].mean() > 0.7  # nothing but floor is about half
+        assert (truth == found).all(2)[drawn].mean() > 0.7  # predicting only floor gives about half
 
 
 def test_broken_cloud_is_reported_and_replaced(start: Start, tmp_path: Path) -> None:

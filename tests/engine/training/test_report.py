@@ -88,7 +88,7 @@ def test_heartbeat_has_activity_and_duration(ends: Ends) -> None:
     assert next_heartbeat("").step == 0
     training_at = time.monotonic()
     ends.reporter.set_phase("training")
-    assert next_heartbeat("step").seconds < time.monotonic() - training_at + 0.001  # it is rounded
+    assert next_heartbeat("step").seconds < time.monotonic() - training_at + 0.001  # the time is rounded
     ends.reporter.set_activity("data")
     first = next_heartbeat("data")
     second = next_heartbeat("data")

@@ -74,7 +74,7 @@ def test_tasks_train_equally_under_every_strategy(
     single = start(job(**given), every_step=True).completed(300)
     options = {"microbatches": 2} if strategy == "pipeline" else {}
     group = start(job(cpus, strategy=strategy, **given, **options), every_step=True).completed(300)
-    # The first loss is taken before any weight has changed; BatchNorm sees parts of the batch under most strategies.
+    # The first loss precedes any change of weights. With most strategies, BatchNorm sees only parts of the batch.
     assert group.losses[0] == pytest.approx(single.losses[0], rel=1e-5 if strategy == "model_parallel" else 0.2)
     (validation,), (expected,) = group.of(Validation), single.of(Validation)
     assert (validation.images, set(validation.measures)) == (expected.images, set(expected.measures))

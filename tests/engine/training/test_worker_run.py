@@ -196,10 +196,10 @@ def test_stop_ends_all_ranks_at_the_same_step(
     asked = job(cpus=cpus, strategy=strategy, epochs=1000, **fields)
     group = start(asked, every_step=True, prepare=ONCE_ASKED)
     group.read_steps(3)
-    group.send(command, rank=cpus - 1)  # one rank alone learns of it
+    group.send(command, rank=cpus - 1)  # only one rank gets the command
     assert group.finish() == [0] * cpus
     assert [done.stopped for done in group.of(WorkerDone)] == [True] * cpus
-    # The command may be read just after the step that it found under way.
+    # The command may be read just after the current step.
     assert group.checkpoint()["step"] in (4, 5)
     assert group.of(StepMetrics)[-1].step == group.checkpoint()["step"]
     assert group.of(PhaseChanged)[-1].phase == phase

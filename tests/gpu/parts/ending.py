@@ -137,7 +137,7 @@ def commands(proof: Proof) -> None:
         run = create_run(_job(proof))
         for what, command in (("pause", Pause()), ("stop", Stop())):
             with MemoryWatch(proof) as watch:
-                time.sleep(0.2)  # so that there is a beginning to compare with
+                time.sleep(0.2)  # get an initial value for comparison
                 follower = Follower(preloader, run)
                 follower.train()
                 asked = time.monotonic()

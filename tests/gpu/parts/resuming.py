@@ -14,7 +14,7 @@ from tests.support.same_states import differences
 from tests.support.worker_group import WorkerGroup
 
 EVERYTHING: dict[str, Any] = {
-    "model": "mobilenet_v3_small",  # it has dropout, and batch statistics
+    "model": "mobilenet_v3_small",  # the model has dropout and BatchNorm
     "image_size": 32, "batch_size": 12, "accumulation": 2, "epochs": 2, "optimizer": "adamw", "learning_rate": 0.002,
     "schedule": "onecycle", "clip_norm": 0.5, "ema_decay": 0.8, "augmentation": "light", "deterministic": True,
     "compile": "off", "memory_format": "contiguous",

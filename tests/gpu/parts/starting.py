@@ -44,7 +44,7 @@ def _alone(proof: Proof) -> tuple[float, float]:
 def latency(proof: Proof) -> None:
     """Measure a cold start, and a start from the window's preloader."""
     times = 1 if proof.rehearsing else TIMES
-    _alone(proof)  # which warms the disk's cache
+    _alone(proof)  # fills the disk cache
     with preloaded() as preloader:
         turns = [
             (*_alone(proof), first_loss(_job(proof), start_supervisor), first_loss(_job(proof), preloader.start_run))

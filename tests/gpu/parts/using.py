@@ -47,7 +47,8 @@ def evaluate(proof: Proof) -> None:
     """Compare the metrics of an evaluation."""
     run, _ = trained(proof)
     on_gpu, on_cpu = (footplate("evaluate", run, "--devices", device)["measures"] for device in (proof.gpu, CPU))
-    differences = [abs(on_gpu[name][0] - on_cpu[name][0]) for name in on_cpu]  # values, before their intervals
+    # Compare the values without their intervals.
+    differences = [abs(on_gpu[name][0] - on_cpu[name][0]) for name in on_cpu]
     proof.measure("evaluation: largest difference of a metric", max(differences), "", at_most=TOLERANCE, anywhere=True)
 
 

@@ -96,7 +96,7 @@ def test_quick_opens_show_the_last_run(
 def test_report_names_the_failure_of_its_command(
     show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archive: bytes | None
 ) -> None:
-    command = tmp_path / "python"  # which is missing, or writes a broken report
+    command = tmp_path / "python"  # the command is missing, or writes a broken report
     if archive is not None:
         command.write_bytes(b"#!/bin/sh\nprintf %s '" + archive + b'\' > "$5"\n')
         command.chmod(0o755)

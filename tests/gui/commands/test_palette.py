@@ -63,7 +63,7 @@ def test_palette_responds_within_a_frame(show_widget: ShowWidget, qtbot: QtBot) 
     window = show_widget(QWidget(), 1280, 800)
     palette = Palette(window)
     palette.offer(list(of_runs(many_runs(), lambda _run: None)))
-    took = []  # of the processor, which other work on this machine does not change
+    took = []  # CPU time, which doesn't depend on other work on this machine
     for letter in "night 12 failed":
         before = time.process_time()
         qtbot.keyClicks(palette.field, letter)

@@ -131,7 +131,7 @@ def test_dataset_page_drops_images_of_other_jobs(page: DatasetPage) -> None:
     assert page.examples.awaits(0)
     assert page.shown_as.count() == 3
     page.renderer.progress.emit(rendered(0, 1, "green"))
-    page.set_job(Job.from_fields(epochs=2, patience=3))  # which doesn't affect images
+    page.set_job(Job.from_fields(epochs=2, patience=3))  # the patience doesn't affect images
     assert not page.examples.awaits(0)
     page.set_job(Job.from_fields(epochs=2, augmentation="light"))
     assert page.examples.awaits(0)

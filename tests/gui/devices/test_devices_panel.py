@@ -55,7 +55,7 @@ def test_gpus_are_titled_and_ordered_by_cuda(panel: DevicesPanel, check: FindBox
     show(panel, snapshot(gpu(0), gpu(1)))
     names = ("GPU 0", "GPU 1", "CPU")
     qtbot.waitUntil(lambda: all(check(name).isVisible() for name in names))
-    panel.grab()  # has the cards laid out
+    panel.grab()  # lays out the cards
     places = [check(name).mapTo(panel, QPoint()).y() for name in names]
     assert places == sorted(places)
     assert len(set(places)) == 3

@@ -78,7 +78,7 @@ def test_recipe_values_without_effect_count_as_unchanged(job_panel: JobPanel, im
     form.validate()
     assert (form.values()["beta2"], form.values()["milestones"]) == (0.999, ())
     marks = [section.mark.text() for section in form.sections[1:] if section.mark.text()]
-    assert marks == ["● 1 changed"] * 2  # of the optimizer and the schedule alone
+    assert marks == ["● 1 changed"] * 2  # only the optimizer and the schedule have changed
     change(form, optimizer="adamw", schedule="step")
     form.validate()
     assert (form.values()["beta2"], form.values()["milestones"]) == (0.95, (2,))

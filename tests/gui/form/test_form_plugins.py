@@ -40,7 +40,7 @@ def test_plugins_appear_when_read(form: JobForm, catalogue: Catalogue, images: P
         form.set_field("dataset", str(images))
     form.set_field("model", "narrow")
     qtbot.waitUntil(lambda: "There is no model" in problem_at(form, "model"))
-    with qtbot.waitSignal(form.folder_chosen):  # it may be of a plug-in's format
+    with qtbot.waitSignal(form.folder_chosen):  # the folder may have the format of a plug-in
         form.set_catalogue(catalogue)
     assert problem_at(form, "model") == ""
     assert "Calibration error" in offered(form)

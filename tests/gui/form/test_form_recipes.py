@@ -104,7 +104,7 @@ def test_overridden_fields_stay_and_are_marked(inspected: JobForm) -> None:
     inspected.rows["learning_rate"].reset.click()
     inspected.validate()
     assert values(inspected, "learning_rate") == (0.0125,)
-    change(inspected, batch_size=64)  # which it follows again
+    change(inspected, batch_size=64)  # the field follows the recipe again
     assert values(inspected, "learning_rate") == (0.025,)
     next(section for section in inspected.sections if section.title == "Augmentation").reset.click()
     assert values(inspected, "mixup") == (0.0,)
@@ -128,7 +128,7 @@ def test_switching_recipes_restores_overrides(inspected: JobForm) -> None:
     choose(inspected, "torchvision-classification")
     assert values(inspected, "epochs", "mixup") == (90, 0.4)
     change(inspected, model="mnist_cnn")
-    assert values(inspected, "recipe") == ("torchvision-classification",)  # it was chosen
+    assert values(inspected, "recipe") == ("torchvision-classification",)  # the user has selected it
     inspected.rows["recipe"].reset.click()
     inspected.validate()
     assert values(inspected, "recipe") == ("from-scratch",)
@@ -174,7 +174,7 @@ def test_loaded_job_keeps_overrides_after_inspection(
     form.set_job(job)
     form.validate()
     assert form.job == job
-    assert mark(form, "Augmentation") == ""  # as long as it is not known what the recipe would say
+    assert mark(form, "Augmentation") == ""  # until the value of the recipe is known
     assert form.rows["recipe"].editor.control.currentText() == "Fine-tune"
     assert form.rows["recipe"].note.text().startswith("Starts from pretrained")
     qtbot.waitSignal(form.folder_chosen).wait()
@@ -278,7 +278,7 @@ def test_recipe_is_saved_by_keyboard(inspected: JobForm, qtbot: QtBot) -> None:
     assert saved.tasks == ("classification",)
     assert (saved.set["mixup"], saved.set["epochs"]) == (0.2, 9)
     choose(inspected, "fine-tune")
-    assert values(inspected, "mixup", "epochs") == (0.2, 9)  # changes of before
+    assert values(inspected, "mixup", "epochs") == (0.2, 9)  # earlier changes
     choose(inspected, "flowers")
     assert values(inspected, "mixup", "epochs") == (0.2, 9)
 

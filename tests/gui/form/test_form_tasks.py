@@ -38,7 +38,7 @@ def test_fields_depend_on_the_task(form: JobForm) -> None:
         form.set_field("task", task)
         visible = {name for name in task_fields if form.rows[name].has_effect}
         assert visible <= fields
-        assert fields - visible <= {"encoder", *DROPOUT_FIELDS}  # which depend on the model, too
+        assert fields - visible <= {"encoder", *DROPOUT_FIELDS}  # these also depend on the model
 
 
 def test_dropout_depends_on_the_model(form: JobForm) -> None:
@@ -152,7 +152,7 @@ def test_changed_file_updates_its_metrics(form: JobForm, tmp_path: Path, qtbot: 
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
     assert offered(form) == ["Task default", "Validation loss"]
     file.write_text("class Mine(CustomTask):\n    metrics = (Measure('error', 'Error', higher_is_better=False),)")
-    form.validate()  # as whatever is done in the form has it do
+    form.validate()  # as every change in the form does
     qtbot.waitUntil(lambda: "has just changed" in form.consent._question.text())
     form.consent._allow.click()
     qtbot.waitUntil(lambda: offered(form) == ["Task default (Error)", "Error", "Validation loss"])

@@ -125,7 +125,7 @@ def test_resume_shows_no_labels(job_panel: JobPanel, images: Path, qtbot: QtBot)
 def test_window_shows_labels_with_a_notice(open_window: OpenWindow, images: Path, qtbot: QtBot) -> None:
     window = open_window()
     page = window.workspace.page("dataset")
-    window.inspector.done.disconnect()  # the reports are made here
+    window.inspector.done.disconnect()  # this test creates the reports
     window.inspector.failed.disconnect()
     form = ready(window.form, images, qtbot)
     window.activateWindow()

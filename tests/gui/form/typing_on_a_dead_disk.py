@@ -76,7 +76,7 @@ def main(folder: str) -> None:
     results["ready_after"] = wait(form.train.isEnabled)
     pulse.stop()
     print(json.dumps(results | {"longest_stall_s": pulse.longest_s, "threads": threading.active_count()}), flush=True)
-    os._exit(0)  # threads that wait for a disk that never answers are not waited for
+    os._exit(0)  # don't wait for threads that are blocked by the disk
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def test_machine_garbage_is_left_out(show: Show) -> None:
 def test_machine_old_driver(show: Show, old_nvml_stub: NvmlStub) -> None:
     (tile,) = show("old_driver").values()
     assert {"utilization_percent", "memory_used_bytes", "temperature_c", "power_w"} <= ids(tile)
-    assert "Memory 6.5 of 24.0 GiB" in tile.figures.words()  # with half a GiB that newer drivers tell apart
+    assert "Memory 6.5 of 24.0 GiB" in tile.figures.words()  # includes half a GiB that newer drivers report separately
 
 
 @pytest.mark.parametrize(("machine", "expected"), [("no_permission", "may not use"), ("mismatch", "restart")])

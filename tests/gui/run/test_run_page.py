@@ -240,7 +240,7 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     assert "Resumed at " in text
     assert "⚠ 3 images could not be read and are left out (2 times)" in text
     loss = page.charts.loss
-    qtbot.waitUntil(lambda: _training_loss(loss) > 50)  # the smoothing started again
+    qtbot.waitUntil(lambda: _training_loss(loss) > 50)  # smoothing has restarted
 
 
 def _training_loss(plot: LinePlot) -> float:

@@ -163,7 +163,7 @@ def test_queue_keeps_focus(full: RunsPage, qtbot: QtBot) -> None:
     full.queue.buttons["up"].setFocus()
     qtbot.keyClick(full.queue.buttons["up"], Qt.Key.Key_Space)
     qtbot.waitUntil(lambda: names(full)[0] == "two")
-    qtbot.waitUntil(full.queue.table.hasFocus)  # since the button is disabled at the top
+    qtbot.waitUntil(full.queue.table.hasFocus)  # because the button is disabled at the top
     full.queue.buttons["remove"].setFocus()
     full.focusNextChild()
     assert full.queue.table.hasFocus()

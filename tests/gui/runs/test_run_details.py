@@ -86,7 +86,7 @@ def test_details_save_notes_when_typing_pauses(page: RunsPage, refresh: Refresh,
         qtbot.keyClicks(page.details.tags, "paper, v2,")
     assert read_notes(run.path).text == "0.1 was too much"
     assert read_notes(run.path).tags == ("paper", "v2")
-    assert page.details.tags.text() == "paper, v2,"  # typed text stays
+    assert page.details.tags.text() == "paper, v2,"  # typed text isn't replaced
 
 
 def test_details_save_notes_on_selection_and_close(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

@@ -183,7 +183,7 @@ def test_runs_table_keeps_selection_and_scroll_position(page: RunsPage, refresh:
     top = page.model.rows[page.table.rowAt(0)].name
     assert page.table.rowAt(0) > 20
     for n in range(3):
-        a_run(8, name=f"new {n}")  # above all others
+        a_run(8, name=f"new {n}")  # the row is above all others
     refresh()
     assert [run.name for run in page.selected()] == ["run 12", "run 10"]
     assert page.model.rows[page.table.rowAt(0)].name == top
@@ -234,7 +234,7 @@ def test_runs_page_toggles_favourites(page: RunsPage, refresh: Refresh, qtbot: Q
         assert page.acts.favourite.isChecked() == favourite
     change_notes(runs[0].path, favourite=True)
     refresh()
-    assert not page.acts.favourite.isChecked()  # since only one run is a favorite
+    assert not page.acts.favourite.isChecked()  # because only one of the runs is a favorite
     with qtbot.waitSignal(page.notes_writer.written):
         page.acts.favourite.trigger()
     assert [read_notes(run.path).favourite for run in runs] == [True, True]
@@ -320,7 +320,7 @@ def test_runs_page_lists_thousands_in_batches(page: RunsPage, qtbot: QtBot) -> N
         (folder / "job.toml").write_text(text.replace("run 0", f"run {n}"))
         (folder / "events.jsonl").write_bytes(lines[0] + lines[-1])
     page.refresh()
-    assert page.model.rowCount() < 1501  # since a thread reads them
+    assert page.model.rowCount() < 1501  # because a worker thread reads them
     qtbot.waitUntil(lambda: page.model.rowCount() > 0)
     qtbot.waitUntil(lambda: page.model.rowCount() == 1501)
     qtbot.waitUntil(lambda: not page.run_list.reading)

@@ -39,7 +39,7 @@ def test_search_form_offers_searchable_fields(form: SearchForm) -> None:
     offered = {form.add.itemData(index) for index in range(1, form.add.count())}
     assert {"weight_decay", "batch_size", "optimizer", "augmentation"} <= offered
     assert not offered & FIXED
-    assert "learning_rate" not in offered  # since it is varied already
+    assert "learning_rate" not in offered  # because it is already varied
     form.dimensions["learning_rate"].remove.click()
     assert "learning_rate" in {form.add.itemData(index) for index in range(form.add.count())}
 

@@ -88,7 +88,7 @@ def test_export_csv_does_not_block(history: DeviceHistory, tmp_path: Path, qtbot
         done=done.append,
         failed=failed.append,
     )
-    history.add(snapshot(gpu(0), time=START + 50))  # after what was on screen
+    history.add(snapshot(gpu(0), time=START + 50))  # later than the visible range
     qtbot.waitUntil(lambda: done == [target])
     assert failed == []
     assert len(read(target)) == 10

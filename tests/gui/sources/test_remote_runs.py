@@ -80,7 +80,7 @@ def test_followed_run_reports_unreachable_host(followed: FollowedRun, ssh: FakeS
 
 def test_followed_run_without_supervisor_is_interrupted(followed: FollowedRun, qtbot: QtBot) -> None:
     run = supervise_here(a_run(outcome=None))
-    os.utime(run.job_file, (0, 0))  # else a run without a supervisor counts as starting
+    os.utime(run.job_file, (0, 0))  # otherwise a run without a supervisor counts as starting
     with qtbot.waitSignal(followed.followed):
         followed.follow("ws1", "last")
     assert followed.run is not None

@@ -137,7 +137,7 @@ def test_interval_of_paused_run_holds_nothing(intervals: RunIntervals, qtbot: Qt
     read(intervals, qtbot)
     assert (intervals.intervals[0].state, intervals.holding()) == ("paused", {})
     supervise_here(run, execution=2)
-    assert run.state() == "starting"  # its log does not have the second execution
+    assert run.state() == "starting"  # its log doesn't contain the second execution
     with qtbot.waitSignal(intervals.parent().complete):
         intervals.parent().refresh()
     assert intervals.holding() == {}

@@ -28,7 +28,7 @@ from tests.gui.sources.written_runs import a_run, job, story, supervise_here, wr
 def store(qtbot: QtBot) -> Iterator[RunSession]:
     session = RunSession()
     yield session
-    session.finish()  # as the window does: no thread is to answer to what is gone
+    session.finish()  # as the window does, because threads must not report to a deleted object
     session.close()
 
 
@@ -43,7 +43,7 @@ def supervise() -> Iterator[list[Supervised]]:
             supervised.process.kill()
         supervised.process.wait()
         if supervisor is not None:
-            # A supervisor that is killed cannot take its socket away.
+            # A killed supervisor can't remove its socket.
             Path(supervisor.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
 
 
@@ -207,7 +207,7 @@ def test_session_slow_reader_gets_all_events(store: RunSession, qtbot: QtBot, su
     supervised = start_supervised(supervise, "flood 60000")
     store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 100)
-    # A window that does not get to its socket for a while. Other events may follow the last line of the flood.
+    # Simulate a window that doesn't read its socket for a while. Other events may follow the last line of the flood.
     wait_until(lambda: b"after step 60000" in supervised.run.events_file.read_bytes(), "the flood")
     with qtbot.waitSignal(store.finished):
         store.stop()
@@ -271,7 +271,7 @@ def test_session_started_run_is_starting(store: RunSession, qtbot: QtBot, monkey
     qtbot.waitUntil(lambda: store.status.label == "Starting")
     assert store.active
     write(run.events_file, story(job(), 30, "failed", from_step=15, execution=2, cause="a fault"), first_n=last + 1)
-    qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")  # sooner than it is given up
+    qtbot.waitUntil(lambda: store.status.text == "Failed: a fault")  # before the session gives up
     monkeypatch.setattr("gui.sources.run_session._START_S", 0.2)
     store.mark_starting()
     qtbot.waitUntil(lambda: store.status.label == "Starting")
@@ -282,7 +282,7 @@ def test_session_deleted_run_stays_on_screen(store: RunSession, qtbot: QtBot) ->
     run = a_run(20, "completed")
     loaded(store, qtbot, run)
     shutil.rmtree(run.path)
-    qtbot.wait(500)  # it is polled twice meanwhile
+    qtbot.wait(500)  # time for two polls
     store.request_update()
     with qtbot.waitSignal(store.changed):
         pass
@@ -305,7 +305,7 @@ def test_session_pauses_and_follows_resumed_run(
     qtbot.waitUntil(lambda: store.data.executions == 2 and store.status.label == "Running")
     assert store.active
     with qtbot.waitSignal(store.finished) as ended:
-        supervised.process.send_signal(signal.SIGSTOP)  # so that it has not paused before it hears that it is to stop
+        supervised.process.send_signal(signal.SIGSTOP)  # it must receive the stop request before it has paused
         store.pause()
         store.stop()
         monkeypatch.setattr("gui.sources.run_link._PARTING_S", 0.1)

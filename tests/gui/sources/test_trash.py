@@ -160,7 +160,7 @@ def test_trash_stays_on_same_disk(trash_folder: Path, monkeypatch: pytest.Monkey
         thing = trash_run(run)
         assert thing.desktop
         assert thing.location == top / "files" / run.run_id
-        # From the top of the disk, so that it is right wherever that is mounted.
+        # Relative to the root of the disk, so that it is valid wherever the disk is mounted.
         info = top / "info" / f"{run.run_id}.trashinfo"
         assert f"Path={home.name}/runs/{run.run_id}\n" in info.read_text()
         put_back(thing)

@@ -70,7 +70,7 @@ def test_welcome_page_with_old_driver_trains_on_cpu(
     assert command.startswith("uv pip install ")
     assert command.endswith("--torch-backend=cu126")
     qtbot.waitUntil(lambda: not window.form.checking)
-    assert not window.form.train.isEnabled()  # since the GPU is selected
+    assert not window.form.train.isEnabled()  # because the GPU is selected
     requested: list[object] = []
     window.form.train_requested.disconnect()
     window.form.train_requested.connect(requested.append)

@@ -51,7 +51,7 @@ def test_every_view_can_be_rendered(
     images = []
     for view in range(len(VIEWS)):
         page.show_view(view)
-        images.append(window.grab().toImage())  # at once, before the view was ever painted
+        images.append(window.grab().toImage())  # immediately, before the view has been painted
     assert {(image.width(), image.height()) for image in images} == {(window.width(), window.height())}
     assert all(one != other for one, other in pairwise(images))
 

@@ -47,7 +47,7 @@ def test_killed_run_is_resumed_from_the_list(open_window: OpenWindow, qtbot: QtB
         qtbot.mouseClick(resume, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: len(executions(killed)) == 2 and steps(executions(killed)[1]) != [])
     assert window.form.job == before
-    assert steps(executions(killed)[1])[0] > last_before  # it did not begin anew
+    assert steps(executions(killed)[1])[0] > last_before  # it didn't restart from the beginning
     runs = window.workspace.runs
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.interrupted.count == 0)
@@ -136,9 +136,9 @@ def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBo
 
 def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
     """Press `button`, and return the run that it starts."""
-    # What has just been edited is judged a little later, which moves the button.
+    # An edit is validated a little later, which moves the button.
     qtbot.waitUntil(lambda: button.isEnabled() and not window.form.is_validation_pending)
-    qtbot.wait(1)  # and the layout follows with the next events
+    qtbot.wait(1)  # the next events update the layout
     with qtbot.waitSignal(window.workspace.launcher.started) as signal:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     return signal.args[0]
@@ -204,7 +204,7 @@ def test_second_run_is_queued_until_stopped(open_window: OpenWindow, qtbot: QtBo
     window = ready(open_window(), qtbot)
     blocking = press_train(window, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(window) > 0)
-    second = press_train(window, qtbot, epochs=401)  # the same job would be questioned
+    second = press_train(window, qtbot, epochs=401)  # with the same job, the window would ask first
     wait_for_status(window, "Waiting", qtbot)
     expected = "Waiting · next in the queue for the CPU, behind MNIST CNN on sample"
     qtbot.waitUntil(lambda: status(window) == expected)  # its name is known once the list of runs has been read

@@ -47,4 +47,4 @@ def test_rank_waits_are_visible_for_ddp(open_window: OpenWindow, qtbot: QtBot) -
     assert "Rank 1 · CPU worker 1: compute" in view.ranks.accessibleDescription()
     assert not view.cut.isVisibleTo(view)
     shares = [line.text for line in window.workspace.session.data.lines if line.text.startswith("Shares of each batch")]
-    assert len(shares) <= 1  # none where both were measured to be equally fast
+    assert len(shares) <= 1  # none if both ranks are equally fast

@@ -99,7 +99,7 @@ def main() -> None:
         found = stacks.read().split("Stack (most")[1:]
     results = {"dead": stuck.is_alive(), "closed_s": closed_s, "longest_stall_s": pulse.longest_s, "touched": found}
     print(json.dumps(results), flush=True)
-    os._exit(0)  # threads that wait for a disk that never answers are not waited for
+    os._exit(0)  # don't wait for threads that are blocked by the disk
 
 
 if __name__ == "__main__":

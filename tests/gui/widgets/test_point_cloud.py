@@ -42,7 +42,7 @@ def test_cloud_is_first_drawn_like_its_image() -> None:
     first = pixels(cloud.draw(Direction(), SIDE))
     assert np.mean((first == BACKGROUND).all(2) == (pixels(image) == BACKGROUND).all(2)) > 0.9  # positions are rounded
     assert np.abs(pixels(cloud.draw(Direction(90), SIDE)).astype(int) - first).max() > 50
-    above = pixels(cloud.draw(Direction(0, 0), SIDE))  # along the axis of the least scatter
+    above = pixels(cloud.draw(Direction(0, 0), SIDE))  # along the axis of least variance
     assert not (above == pixels(cloud.draw(Direction(0, 90), SIDE))).all()
 
 

@@ -78,7 +78,7 @@ def content(
             annotations.append(_annotation(each, image, variant) | {"id": len(annotations) + 1, "image_id": number})
             annotations[-1]["category_id"] = _id(3 * (classes.index(each.name) + 1), variant)
             if variant in ("float_ids", "string_ids"):
-                # Only one side of each reference is written in the odd way.
+                # Only one side of each reference is written in the unusual way.
                 annotations[-1]["image_id"] = number if variant == "string_ids" else float(number)
     if variant == "categories_first":
         return {"categories": categories, "annotations": annotations, "images": entries}

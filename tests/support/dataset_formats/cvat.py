@@ -69,7 +69,7 @@ def _shape(each: TrueObject, variant: str) -> str:
     common = f'label="{each.name}" source="manual" occluded="0" z_order="0"'
     if variant == "boxes":
         return f'<box {common} xtl="{left}.00" ytl="{top}.00" xbr="{right}.00" ybr="{bottom}.00"></box>'
-    if variant == "turned":  # a box of the other format, turned by a quarter
+    if variant == "turned":  # the box with width and height swapped, rotated by 90 degrees
         x, y, half_width, half_height = (left + right) / 2, (top + bottom) / 2, (bottom - top) / 2, (right - left) / 2
         edges = f'xtl="{x - half_width}" ytl="{y - half_height}" xbr="{x + half_width}" ybr="{y + half_height}"'
         return f'<box {common} {edges} rotation="90.00"></box>'

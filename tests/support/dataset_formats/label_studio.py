@@ -118,7 +118,7 @@ def packed(alpha: npt.NDArray[np.uint8]) -> list[int]:
     for start, end in pairwise(edges):
         for first in range(start, end, 1 << 16):
             length = min(end - first, 1 << 16)
-            if length == 4:  # some values that are not repeated
+            if length == 4:  # some single values
                 bits.append("0" + "00" + f"{length - 1:03b}" + f"{values[first]:08b}" * length)
             else:
                 bits.append("1" + "11" + f"{length - 1:016b}" + f"{values[first]:08b}")

@@ -314,7 +314,7 @@ def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
     if values is None:
         return rows
     keys = values[rows] if choice.sort == "correct" else -values[rows]
-    return rows[np.argsort(keys, kind="stable")]  # NaN comes last
+    return rows[np.argsort(keys, kind="stable")]  # NaN is sorted last
 
 
 def _mask(

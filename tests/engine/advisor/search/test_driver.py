@@ -91,7 +91,7 @@ def test_driver_continues_after_kill_and_is_reproducible() -> None:
     kill(folder)
     assert folder.status() == "interrupted"
     start_driver(folder)
-    start_driver(folder)  # a second one exits
+    start_driver(folder)  # a second driver exits
     state = final_state(folder)
     assert state.ended == "completed"
     assert [row.number for row in state.trials] == [0, 1, 2, 3]
@@ -159,7 +159,7 @@ def test_driver_recovers_all_trials_after_power_failure() -> None:
     before = {row.number: row for row in folder.state().trials if row.state in ENDED_TRIALS}
     started_at = {run.run_id for run, _trial in trials_of("small")}
     assert len(before) >= 3
-    folder.state_file.unlink()  # it can be restored from the runs
+    folder.state_file.unlink()  # the state can be restored from the runs
     start_driver(folder)
     state = final_state(folder)
     assert (state.ended, len(state.trials)) == ("completed", 8)

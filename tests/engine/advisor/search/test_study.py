@@ -26,7 +26,7 @@ def known_trial(trial: Trial, *values: float | None, state: TrialState = "comple
         epoch=epoch,
         epochs=9,
     )
-    # As loaded from the disk.
+    # As it is loaded from disk.
     return KnownTrial(msgspec.json.decode(msgspec.json.encode(trial), type=Trial), row)
 
 

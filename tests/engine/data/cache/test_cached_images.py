@@ -88,7 +88,7 @@ def use(cache: CachedImages, folder: Path) -> int:
 def test_image_is_decoded_once_for_all_caches(dataset: Path, cached: Open) -> None:
     first, second = cached(dataset), cached(dataset)
     assert use(first, dataset) == COUNT
-    assert use(second, dataset) == 0  # opened before anything was there
+    assert use(second, dataset) == 0  # opened while the cache was empty
     assert use(cached(dataset), dataset) == 0
 
 
@@ -140,7 +140,7 @@ def test_recreated_cache_is_not_mixed_with_deleted_one(dataset: Path, cached: Op
     earlier = cached(dataset)
     use(earlier, dataset)
     shutil.rmtree(cache_space.root())
-    (dataset / "a/0.jpg").unlink()  # so that rows differ
+    (dataset / "a/0.jpg").unlink()  # changes the rows of the other images
     use(cached(dataset), dataset)
     write(dataset / "a/0.jpg", 99)
     assert use(earlier, dataset) == 1
@@ -206,7 +206,7 @@ def test_damaged_cache_is_detected(dataset: Path, cached: Open, harm: Callable[[
     use(before, dataset)
     folder = before.folder
     harm(folder)
-    decoded_again = use(cached(dataset), dataset)  # which compares every image
+    decoded_again = use(cached(dataset), dataset)  # `use` compares every image
     assert (decoded_again > 0) == (harm is not empty_about)
     assert use(cached(dataset), dataset) == 0
 
@@ -336,7 +336,7 @@ def test_sets_in_use_are_not_evicted(tmp_path: Path, cached: Open, monkeypatch: 
     use(oldest, folders[0])
     os.utime(oldest.folder / "index", (1e9, 1e9))
     fill_and_close(folders[1], 2e9)
-    use(cached(folders[2]), folders[2])  # replaces the second
+    use(cached(folders[2]), folders[2])  # replaces the second dataset
     with pytest.raises(CacheRefused, match="would exceed its limit"):
         cached(folders[3])
     assert cache_space.clear() == (0, 2)

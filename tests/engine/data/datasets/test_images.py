@@ -79,9 +79,9 @@ def test_image_is_rotated_by_exif(tmp_path: Path) -> None:
     path = tmp_path / "set/a/image.jpg"
     path.parent.mkdir(parents=True)
     pixels = np.zeros((16, 16, 3), np.uint8)
-    pixels[:8] = 255  # bright above
+    pixels[:8] = 255  # the upper half is bright
     exif = Image.Exif()
-    exif[0x0112] = 3  # turned by half
+    exif[0x0112] = 3  # rotated by 180 degrees
     Image.fromarray(pixels).save(path, exif=exif, quality=95)
     image = opened(path, 16, 3).float()
     assert image[:, :4].mean() < 10
@@ -94,7 +94,7 @@ def test_image_is_center_cropped_to_size(shape: tuple[int, int], size: int) -> N
     ramp = torch.arange(shape[1], dtype=torch.float32).mul(255 / shape[1]).to(torch.uint8).expand(1, 1, *shape)
     image = fit(ramp, size)
     assert tuple(image.shape) == (1, 1, size, size)
-    assert abs(image.float().mean() - ramp.float().mean()) < 255 / size  # a ramp's middle is its mean
+    assert abs(image.float().mean() - ramp.float().mean()) < 255 / size  # the center of a ramp is its mean
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.bmp", "a.tif", "a.gif"])

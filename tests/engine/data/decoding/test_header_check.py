@@ -41,7 +41,7 @@ def test_truncated_image_does_not_seem_complete(tmp_path: Path, ending: str) -> 
         os.truncate(path, length)
         if seems_complete(str(path)):
             seemed.append(length)
-    # A byte of a GIF's data may look like its last one.
+    # A byte in the data of a GIF may equal the final byte.
     assert [length for length in seemed if ending != "gif" or content[length - 1 : length] != b";"] == []
 
 
@@ -57,7 +57,7 @@ def test_images_of_other_suffixes_seem_complete_until_truncated(tmp_path: Path, 
     assert seems_complete(str(path))
     for length in reversed(range(len(content))):
         os.truncate(path, length)
-        # The two last bytes of an image may be in it, too.
+        # The last two bytes of an image may also occur within it.
         assert not seems_complete(str(path)) or content[length - 2 : length] == b"\xff\xd9"
 
 

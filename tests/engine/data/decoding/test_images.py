@@ -75,7 +75,7 @@ def test_orientations_match_pillow(orientation: int, by: str) -> None:
         exif[0x0112] = orientation
         content = jpeg(scene(60, 90), exif=exif)
     else:
-        # It is looked for only where there is no Exif.
+        # XMP is read only if there is no Exif data.
         content = jpeg(scene(60, 90), xmp=b'<x tiff:Orientation="%d"/>' % orientation)
     assert difference(decode(content, 60, 3), by_pillow(content, 60, 3)) < 1
 

@@ -142,7 +142,7 @@ def _set(key: str, value: object, field: str = "annotations", index: int = 0) ->
 def test_a_bad_annotation_costs_one_object(tmp_path: Path, edit: Edit, place: str) -> None:
     content = read(FORMAT, edited(tmp_path, edit, outlines=False), "boxes")
     expected = drawn_boxes(SPLITS["train"])
-    if boxes(content) != expected:  # an inserted entry costs none of the others
+    if boxes(content) != expected:  # an inserted entry doesn't affect the others
         del expected["a"][0]
     assert boxes(content) == expected
     (problem,) = content.problems

@@ -49,7 +49,7 @@ def test_detect_is_certain_only_of_known_files(
 @pytest.mark.parametrize("variant", cityscapes_writer.VARIANTS)
 def test_read_cityscapes_returns_the_truth(tmp_path: Path, variant: str) -> None:
     cityscapes_writer.write(TRUTH, tmp_path, variant)
-    if variant == "plain":  # ids for training, which users may change, come before those of the labels
+    if variant == "plain":  # training ids, which users may change, take precedence over label ids
         for path in tmp_path.rglob("*_labelIds.png"):
             with Image.open(path) as mask:
                 size = mask.size

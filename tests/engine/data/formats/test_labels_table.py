@@ -276,7 +276,7 @@ def test_table_of_a_split_names_its_own_images(tmp_path: Path, folders: tuple[st
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("identity.txt", "attributes.txt"),  # both without names of columns
+        ("identity.txt", "attributes.txt"),  # neither has column names
         ("colors.csv", "shapes.csv"),
         ("a/label_one.csv", "b/label_two.csv"),
     ],

@@ -244,7 +244,7 @@ def test_kind_of_incomplete_masks_is_masks(tmp_path: Path, lost: str) -> None:
     assert detect_kind(str(tmp_path)) == "masks"
 
 
-# What is left out
+# Ignored files
 
 
 @pytest.mark.parametrize("further", ["{name}_mask_1.png", "{name}_mask_2.png", "{name}_mask-3.png"])

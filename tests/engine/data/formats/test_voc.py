@@ -269,10 +269,10 @@ def test_voc_boxes_without_area_or_beyond_the_image_are_reported(tmp_path: Path)
         60,
         80,
         (
-            Rectangle(5, 5, 5, 20, "cat"),  # of no width
+            Rectangle(5, 5, 5, 20, "cat"),  # zero width
             Rectangle(90, 5, 99, 20, "cat"),  # outside
             Rectangle(60, 40, 95, 58, "dog"),  # partly outside
-            Rectangle(0, 0, 81, 61, "dog"),  # as tools that count from 1 write the whole image
+            Rectangle(0, 0, 81, 61, "dog"),  # the full image, as tools that count from 1 write it
         ),
     )
     root = boxed.voc(tmp_path, {"train": {"odd": odd._replace(rectangles=()), "b": ONE}, "val": {"c": ONE}})

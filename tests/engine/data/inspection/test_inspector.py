@@ -206,7 +206,7 @@ def test_channels_match_training(tree: Tree) -> None:
         image(path, 80, mode="L")
     assert inspect_folder(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 1
     path = noise(root / "a/colour.png")
-    path.write_bytes(path.read_bytes()[:500])  # its header tells the colour, though it is cut short
+    path.write_bytes(path.read_bytes()[:500])  # the header of the truncated file still has the color
     assert inspect_folder(root).channels == open_splits(str(root), val_fraction=0.25, seed=0).channels == 3
 
 
@@ -360,7 +360,7 @@ def test_inspector_dies_with_its_parent(endless: Path, tmp_path: Path) -> None:
         child = psutil.Process(int(parent.stdout.readline()))
         deadline = time.monotonic() + 120
         while not output.stat().st_size and time.monotonic() < deadline:
-            time.sleep(0.01)  # between two looks at the condition
+            time.sleep(0.01)  # between checks of the condition
         assert child.is_running()
         parent.kill()
         child.wait(timeout=120)
@@ -371,7 +371,7 @@ def test_forbidden_folder_is_reported(tree: Tree) -> None:
     with tempfile.TemporaryDirectory() as open_to_all:
         os.chmod(open_to_all, 0o755)
         root = shutil.copytree(tree("train/a", "train/b", "val/a", "val/b"), Path(open_to_all) / "set")
-        inspect_folder(root)  # loads Pillow's plugins, which another user might not be able to
+        inspect_folder(root)  # load Pillow's plugins now, because another user may be unable to
         os.chmod(root / "val/a/1.png", 0)
         os.seteuid(65534)
         try:

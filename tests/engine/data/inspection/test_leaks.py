@@ -72,7 +72,7 @@ def test_files_that_differ_inside_are_no_copies(tmp_path: Path, monkeypatch: pyt
     others = [paths["val"], paths["copy"], paths["begin"], paths["empty"], str(tmp_path / "gone")]
     found = same_files([paths["train"], paths["empty"]], others)
     assert found == [(paths["copy"], paths["train"])]
-    assert sorted(hashed) == ["copy", "train", "val"]  # of the others the ends are enough
+    assert sorted(hashed) == ["copy", "train", "val"]  # the start and end of the other files suffice
 
 
 MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {

@@ -40,9 +40,9 @@ def written(folder: Path, *masks: np.ndarray) -> list[str]:
     ("masks", "things"),
     [
         ([numbered(12), numbered(3), numbered(30)], 30),
-        ([numbered(12, first=26_001, step=7), numbered(3, first=24_000)], 12),  # as Cityscapes numbers them
-        ([numbered(9), numbered(9)], 0),  # the same organs in each
-        ([numbered(12, step=3), numbered(9, step=3)], 0),  # of a face the parts that are seen
+        ([numbered(12, first=26_001, step=7), numbered(3, first=24_000)], 12),  # numbered as in Cityscapes
+        ([numbered(9), numbered(9)], 0),  # every image has the same organs
+        ([numbered(12, step=3), numbered(9, step=3)], 0),  # visible parts of a face
         ([numbered(4), numbered(3)], 0),
         ([classed(10, seed) for seed in range(4)], 0),
         ([np.zeros((8, 8), np.uint16)], 0),

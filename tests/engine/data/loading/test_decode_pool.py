@@ -78,7 +78,7 @@ def test_source_images_do_not_depend_on_cache(make: Make, images: ImageSet, cach
 def test_source_of_later_run_decodes_nothing(make: Make, images: ImageSet) -> None:
     first = read(make(images), ALL)
     later = make(images)
-    assert not later.is_decoded  # files may have changed: each is looked at once
+    assert not later.is_decoded  # files may have changed, so each is checked once
     assert np.array_equal(read(later, ALL), first)
     assert (later.decoded, later.is_decoded) == (0, True)
 

@@ -69,7 +69,7 @@ def test_batches_match_cpu(
     plain = loader_on("cpu", images, **given)
     fast = loader_on("cuda:0", images, threads=threads, on_chosen=lambda what, why: chosen.append(what), **given)
     loaders += [plain, fast]
-    for epoch in range(3):  # decoded in the first, on the device in later ones
+    for epoch in range(3):  # decoded in the first epoch, on the device in later ones
         batches = list(fast.epoch(epoch))
         assert_same(batches, list(plain.epoch(epoch)))
         assert all(batch.inputs.is_contiguous(memory_format=memory_format) for batch in batches)
@@ -88,7 +88,7 @@ def test_slots_are_not_overwritten_while_device_is_late(
         found = []
         for batch in fast.epoch(epoch):
             found.append(batch)
-            torch.cuda._sleep(20_000_000)  # some 10 ms
+            torch.cuda._sleep(20_000_000)  # about 10 ms
         assert_same(found, list(plain.epoch(epoch)))
 
 

@@ -181,7 +181,7 @@ def test_prefetching_uses_few_slots(make: Make, splits: Splits) -> None:
     def slots() -> int:
         return sum(type(thing) is Slot for thing in gc.get_objects())
 
-    gc.collect()  # so that slots of earlier tests do not count
+    gc.collect()  # don't count slots of earlier tests
     before = slots()
     loader = make(splits.train, batch=1, cache="off")
     for epoch in range(2):
@@ -192,7 +192,7 @@ def test_prefetching_uses_few_slots(make: Make, splits: Splits) -> None:
 
 def test_batches_are_not_overwritten_by_later_ones(make: Make, splits: Splits) -> None:
     loader = make(splits.train, cache="memory")
-    for epoch in range(2):  # by a thread, and in this one
+    for epoch in range(2):  # in another thread, then in this one
         batches_read, copies = [], []
         for batch in loader.epoch(epoch):
             batches_read.append(batch)

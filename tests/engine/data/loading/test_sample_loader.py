@@ -152,7 +152,7 @@ def test_class_counts_of_readable_samples() -> None:
 
 
 def test_class_counts_ignore_invalid_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = torch.tensor([[-100, 0, 1], [1, 255, -1]])  # as losses and masks mark what is to be ignored
+    target = torch.tensor([[-100, 0, 1], [1, 255, -1]])  # values with which losses and masks mark ignored entries
     monkeypatch.setattr(Numbers, "load", lambda self, index, epoch: (torch.zeros(1), target))
     assert Numbers(2).class_counts(3) == [2, 4, 0]
 
@@ -165,7 +165,7 @@ def test_gpu_batches_match_cpu_under_load(make: Make, threads: int) -> None:
     for expected, received in zip(
         single, make(Numbers(60), threads=threads, device=torch.device("cuda")).epoch(1), strict=True
     ):
-        busy = busy @ busy / 3000  # so that the copies overtake what reads the batch
+        busy = busy @ busy / 3000  # delay the operations that read the batch, so that copies could overtake them
         reported = received.inputs * 1.0
         assert received.inputs.device.type == received.targets.device.type == "cuda"
         assert torch.equal(reported.cpu(), expected.inputs)

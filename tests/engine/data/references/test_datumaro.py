@@ -149,7 +149,7 @@ def test_cityscapes_labels_of_datumaro_are_read(tmp_path: Path, theirs: str) -> 
 
     dataset = dataset_of("mask", list(CITYSCAPES_LABEL_MAP), cityscapes.NAMES)
     dataset.export(str(tmp_path / "export"), theirs, save_media=True, label_map=theirs.removesuffix("_segmentation"))
-    # Of Cityscapes' objects it writes no numbers, so that they are read as groups, which are ignored.
+    # Datumaro writes no object numbers for Cityscapes, so its objects are read as groups, which are ignored.
     kinds = ("masks",) if theirs == "cityscapes" else ("masks", "instances")
     for kind in kinds:
         truth = of_truth(TRUTH, kind, cityscapes.expect)
@@ -207,7 +207,7 @@ def test_other_exports_of_datumaro_are_named(tmp_path: Path, theirs: str, kind: 
 @pytest.mark.parametrize(
     ("theirs", "kind"),
     [
-        ("coco_panoptic", "mask"),  # its categories are not things
+        ("coco_panoptic", "mask"),  # Datumaro doesn't write its categories as things
         ("market1501", "class"),
         ("lfw", "class"),
         ("image_dir", "class"),
@@ -257,7 +257,7 @@ def boxes_of(folder: Path, theirs: str) -> Boxes:
         ("dota", "splits", "dota", ()),
         ("vott", "plain", "vott_json", ()),
         ("csv_boxes", "vott", "vott_csv", EMPTY),
-        ("yolo", "roboflow", "roboflow_yolo", EMPTY),  # Datumaro passes over empty text files
+        ("yolo", "roboflow", "roboflow_yolo", EMPTY),  # Datumaro skips empty text files
     ],
 )
 def test_datumaro_reads_folders_as_footplate_does(
@@ -277,7 +277,7 @@ def test_datumaro_reads_folders_as_footplate_does(
 @pytest.mark.parametrize("variant", ["splits", "packed_runs", "plain_runs"])
 def test_datumaro_reads_coco_as_footplate_does(tmp_path: Path, variant: str) -> None:
     folder = written("coco", variant, tmp_path / "data")
-    (folder / "images").mkdir()  # Datumaro demands it
+    (folder / "images").mkdir()  # Datumaro requires the folder
     for split in ("train", "val"):
         (folder / f"{split}2017").rename(folder / f"images/{split}2017")
     assert_alike(boxes_of(folder, "coco_instances"), true_boxes())
@@ -289,5 +289,5 @@ def test_datumaro_reads_cityscapes_as_footplate_does(tmp_path: Path) -> None:
     found = boxes_of(folder, "cityscapes")
     truth = of_truth(TRUTH, "instances", cityscapes.expect)
     check_reading(folder, "cityscapes", "instances", truth=truth)
-    del found["img_5"], truth["img_5"]  # Datumaro joins the objects of a class
+    del found["img_5"], truth["img_5"]  # Datumaro merges the objects of a class
     assert_alike(found, truth)

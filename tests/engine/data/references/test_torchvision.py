@@ -18,7 +18,7 @@ from tests.support.images import write_idx
 from tests.support.references import Boxes, assert_alike, check_reading, true_boxes, written
 
 
-@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # in pycocotools
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # warning of pycocotools
 @pytest.mark.parametrize(
     "variant", ["splits", "packed_runs", "plain_runs", "ids_differ", "categories_first", "float_ids"]
 )

@@ -364,7 +364,7 @@ def test_boxes_follow_their_objects(loaders: Loaders, boxes: ImageSet, given: Se
                     continue
                 inspected += 1
                 assert window[1:-1, 1:-1].mean() > (0.7 if upright else 0.35)
-                if not upright:  # the box touches what it is of on all sides
+                if not upright:  # the box touches its object on all sides
                     rows_, columns = np.nonzero(window)
                     assert max(rows_.min(), columns.min()) <= 3
             colored, covered = colored + is_colored.sum(), covered + (is_colored & within).sum()
@@ -391,7 +391,7 @@ def test_small_remnants_of_objects_are_dropped(tmp_path: Path) -> None:
     is_colored = (loaded[0, 3] > 0).nonzero()
     middle = (is_colored[:, 1].float().mean() + 0.5) / 48 - 1
     wide = (is_colored[:, 1].max() - is_colored[:, 1].min() + 1) / 48
-    # Moved to the left until a third of it is left, and a sixth.
+    # Move the objects to the left until a third or a sixth remains.
     right = torch.stack([-1 - middle + wide * (share - 0.5) for share in (MIN_LEFT + 0.1, MIN_LEFT - 0.1)])
     maps = shift(right.double().numpy(), np.zeros(2))
     affine = torch.from_numpy(maps[:, :2].reshape(2, 6)).float()
@@ -439,7 +439,7 @@ def test_validation_uses_center_of_larger_images(photographs: ImageSet) -> None:
     torch.testing.assert_close(first[0], expected, atol=1e-5, rtol=0)
 
 
-# Crops of whole images
+# Crops of full images
 
 
 def draw_parts(text: str, aspect: float, count: int = 4000) -> np.ndarray:

@@ -98,7 +98,7 @@ def test_process_command_may_be_invalid_utf_8(here: HostProcesses, start_child: 
     child = start_child("input()", os.fsdecode(b"caf\xe9"))
     facts = here.read(child.pid)
     assert facts.command.endswith(r"caf\udce9")
-    assert msgspec.json.decode(msgspec.json.encode(facts), type=HostProcess) == facts  # what the reader prints
+    assert msgspec.json.decode(msgspec.json.encode(facts), type=HostProcess) == facts  # the reader prints this
 
 
 def test_process_load_is_known_from_the_second_reading(here: HostProcesses, start_child: StartChild) -> None:
@@ -129,10 +129,10 @@ def test_reused_pid_is_identified_again(here: HostProcesses, start_child: StartC
     here.read(new.pid)
     here._readings[new.pid] = replace(
         here._readings[old.pid], process=psutil.Process(old.pid)
-    )  # as if it were the old one's pid
+    )  # as if the old process had this pid
     facts = here.read(new.pid)
     assert facts.command.endswith("new")
-    assert facts.cpu_percent is None  # a load since the other's time would be nonsense
+    assert facts.cpu_percent is None  # the load since the start of the other process would be meaningless
 
 
 def test_orphan_has_ancestors_of_its_new_parent(here: HostProcesses, start_child: StartChild) -> None:

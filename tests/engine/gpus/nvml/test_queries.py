@@ -171,7 +171,7 @@ def test_threshold_margins_become_temperatures(nvml_stub: NvmlStub, start_sample
     distances = {"temperature": 45, "margin": 45, "slowdown_tlimit": -2, "shutdown_tlimit": -5}
     (gpu,) = sample(
         nvml_stub, start_sampler, [gpu_profile(0, thresholds_error=stubs.NOT_SUPPORTED, **distances)]
-    )  # clocks are lowered from 90 degrees on
+    )  # the GPU reduces its clocks from 90 degrees on
     assert (gpu.slowdown_c, gpu.shutdown_c, gpu.memory_max_c) == (92, 95, None)
 
 
@@ -202,7 +202,7 @@ def test_energy_grows_with_power(nvml_stub: NvmlStub, start_sampler: Start) -> N
         seconds = snapshot.time - first.time
         return seconds > 1 and (snapshot.gpus[0].energy_j or 0) - start_j == pytest.approx(500 * seconds, rel=0.2)
 
-    sampler.until(five_hundred_watts)  # at the latest when the moment between clock and reading no longer counts
+    sampler.until(five_hundred_watts)  # the delay between reading clock and counter averages out
 
 
 def test_activity_needs_two_samples(nvml_stub: NvmlStub) -> None:
@@ -219,7 +219,7 @@ def test_call_duration_is_reported(nvml_stub: NvmlStub, start_sampler: Start) ->
     nvml_stub.write([gpu_profile(0)], delay_us=2000)
     snapshot = start_sampler("--once", stub=nvml_stub).next()
     assert snapshot.nvml_call_s is not None
-    assert snapshot.nvml_call_s > 0.02  # a dozen calls and more, of two milliseconds
+    assert snapshot.nvml_call_s > 0.02  # more than a dozen calls of two milliseconds
 
 
 def test_container_is_reported(nvml_stub: NvmlStub, start_sampler: Start) -> None:

@@ -154,7 +154,7 @@ def test_idle_laptop_gpu_is_skipped_for_a_while(laptop: Laptop, read: Read, tmp_
     laptop.set_status("active")
     calls = tmp_path / "calls"
     asked_after: list[bool] = []
-    for _ in range(40):  # two seconds and more
+    for _ in range(40):  # for more than two seconds
         calls.write_text("")
         assert read(is_awake).gpus[0].temperature_c == 40
         asked_after.append(bool(calls.read_text()))

@@ -60,7 +60,7 @@ def test_pcie_of_sixteen_gpus_is_measured_at_once(nvml_stub: NvmlStub, start_sam
     sampler.until(has_gpus)
     times = [sampler.next().time for _ in range(6)]
     gaps = sorted(after - before for before, after in itertools.pairwise(times))
-    assert gaps[0] < 0.3  # one after another they would take 16 times 20 ms
+    assert gaps[0] < 0.3  # in sequence, they would take 16 times 20 ms
 
 
 @pytest.mark.parametrize(("version", "generation"), [(6, 4), (7, 5)])

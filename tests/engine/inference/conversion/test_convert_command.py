@@ -41,7 +41,7 @@ def test_convert_writes_weights(trained: Trainer, tmp_path: Path) -> None:
 def test_full_disk_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = command("convert", str(trained("classification").run.path), "--to", "safetensors", "--out", str(out))
-    limit = 1 << 20  # the weights take more
+    limit = 1 << 20  # the weights need more space
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

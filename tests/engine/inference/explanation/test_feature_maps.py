@@ -35,8 +35,8 @@ def built(model: str, side: int = SIDE) -> nn.Module:
     ("model", "side", "layer"),
     [
         ("resnet18", 128, "layer4"),
-        ("resnet18", 64, "layer3"),  # whose last map has but 2 x 2 cells
-        ("timm:vit_tiny_patch16_224", 64, "blocks.11.norm1"),  # behind it only the class token counts
+        ("resnet18", 64, "layer3"),  # the last map has only 2 x 2 cells
+        ("timm:vit_tiny_patch16_224", 64, "blocks.11.norm1"),  # later layers use only the class token
         ("timm:mixer_s16_224", 64, "norm"),
         ("swin_t", 128, "permute"),
     ],

@@ -127,7 +127,7 @@ def test_edges_are_written_as_gray_levels(task: str, trained: Make, images: Path
         assert (tmp_path / "out" / row.overlay).is_file()
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of pycocotools with NumPy 2
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # warning of pycocotools with NumPy 2
 @pytest.mark.parametrize("task", some(["detection", "instance_segmentation"], ["detection"]))
 def test_objects_are_written_as_coco_and_yolo(
     task: str, trained: Make, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -109,7 +109,7 @@ def main(processes: int, rounds: int, kills: int) -> None:
             held += len(os.read(reader, 4096))
         if killed < kills and held > processes:
             victim = generator.choice(sorted(racers))
-            time.sleep(generator.random() * 0.002)  # to hit it anywhere, inside the queue's code and outside
+            time.sleep(generator.random() * 0.002)  # kill at a random point, inside or outside of the queue's code
             os.kill(victim, signal.SIGKILL)
             reap(victim, 0)
         for pid in list(racers):

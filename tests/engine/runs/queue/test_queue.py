@@ -135,7 +135,7 @@ def test_move_changes_order() -> None:
     assert move("b", -10)
     assert queued() == {"b": ("first",), "c": ("first", "b"), "a": ("first", "b", "c")}
     assert slots["b"].poll() == Waiting(position=1, behind=("first",))
-    assert not move("first", -1)  # it has its devices
+    assert not move("first", -1)  # the run already has its devices
     assert not move("nobody", -1)
     slots["first"].close()
     poll_all(*(slots[name] for name in ("a", "b", "c")))
@@ -198,7 +198,7 @@ def test_worker_of_killed_supervisor_holds_no_devices() -> None:
     assert holders() == {"x": ("other",)}
     other.process.kill()
     other.process.wait()
-    os.kill(worker, 0)  # raises if it has ended
+    os.kill(worker, 0)  # raises an error if the worker has ended
     assert holders() == {}
     os.kill(worker, signal.SIGKILL)
     other.process.communicate(timeout=120)
@@ -329,7 +329,7 @@ def test_missing_descriptors_keep_tickets() -> None:
     slot = make_slot("one")
     slot.poll()
     lowest = os.open(os.devnull, os.O_RDONLY)
-    os.close(lowest)  # the mutex takes it, and none remains for a ticket
+    os.close(lowest)  # the mutex uses it, so none remains for a ticket
     with limited(resource.RLIMIT_NOFILE, lowest + 1), pytest.raises(CannotQueue, match="Too many open files"):
         waiting()
     assert holders() == {"x": ("one",)}

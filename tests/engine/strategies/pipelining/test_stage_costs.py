@@ -113,15 +113,15 @@ def test_measure_of_frozen_segments() -> None:
     model[1].requires_grad_(False)
     found = _measured(model, 2, 3, 8, 8)
     assert found[0].backward_s == 0.0
-    assert found[0].activation_bytes == found[0].output_bytes  # the output is retained, too
+    assert found[0].activation_bytes == found[0].output_bytes  # includes the output
     assert found[-1].backward_s > 0.0
 
 
 def test_measure_counts_activations_once() -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.Sigmoid(), nn.Linear(32, 8))
-    images, real = 4, 4  # bytes of a float
+    images, real = 4, 4  # a float has four bytes
     found = _measured(model, images, 16)
-    # A layer keeps its input, which the segment before has counted, and the sigmoid its own output.
+    # A layer saves its input, which the previous segment has counted; the sigmoid saves its output.
     assert [segment.activation_bytes for segment in found] == [images * 32 * real, images * 32 * real, 8 * 16]
     assert [segment.output_bytes for segment in found] == [images * 32 * real, images * 32 * real, 8 * 16]
 
@@ -142,7 +142,7 @@ def test_measure_counts_what_autograd_saves() -> None:
         output = model(inputs)
     total = sum(size for size, _ in saved.values()) + output.nbytes
     parts = sum(segment.activation_bytes for segment in _measured(model, 2, 3, 64, 64))
-    # Segments count the outputs that they send on even where autograd has no need of them.
+    # Segments count the outputs that they send, even if autograd doesn't need them.
     assert total <= parts <= 1.25 * total
 
 
@@ -164,7 +164,7 @@ def test_measure_reports_progress() -> None:
 def test_measure_holds_one_segment_on_device() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
     traces = trace(model)
-    gc.freeze()  # what there is already is not counted
+    gc.freeze()  # don't count existing objects
     peak = 0
 
     def clock() -> float:
@@ -187,7 +187,7 @@ def _parameters_alive() -> int:
 def test_measure_is_fast() -> None:
     model = models.resnet18()
     traces = trace(model)
-    started = time.process_time()  # what other work on the machine takes does not count
+    started = time.process_time()  # other work on the machine doesn't count
     measure(model, traces, torch.randn(4, 3, 64, 64), clock=time.perf_counter, autocast=nullcontext)
     assert time.process_time() - started < 2.0
 
@@ -226,7 +226,7 @@ def test_assemble_merges_measurements() -> None:
     model = _row()
     cut = _cut(model, job, Layout(1, 2, (0, 1), 8), slower=2.0)
     assert cut.chosen
-    assert cut.cuts == ("_3",)  # the slower device holds two layers of six
+    assert cut.cuts == ("_3",)  # the slower device gets two of six layers
     assert (cut.microbatch_size, cut.microbatches, cut.in_flight, cut.state_bytes) == (4, 8, (2, 1), 16)
     assert [stage.parameters for stage in stages(cut)] == [80, 40]
     assert [stage.layers for stage in stages(cut)] == [4, 2]

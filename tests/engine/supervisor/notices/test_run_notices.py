@@ -69,7 +69,7 @@ class NotifiedRun:
         save_notices(NoticeSettings(**({"least_minutes": 0, "desktop": False} | ALL | settings), command=command))
         job = Job.from_fields(name="night", epochs=9)
         self.folder: RunFolder = create_run(job)
-        self._earlier = set(psutil.Process().children())  # such as forkers that other tests share
+        self._earlier = set(psutil.Process().children())  # for example forkers that tests share
         self.now = 1000.0
         self.warnings: list[str] = []
         self.notices = notices(

@@ -144,7 +144,7 @@ def test_gray_edges_keep_their_strength() -> None:
     share, bits = lay_edges(Drawn((levels > 77)[None], levels), 40)
     assert (share[16:20, :16] == FULL).all()
     assert share[0, 17] == round(51 * FULL / 255)
-    assert bits.sum() <= 40  # one row of what were four
+    assert bits.sum() <= 40  # one of four rows remains
     assert ndimage.label(bits, np.ones((3, 3)))[1] == 1
 
 

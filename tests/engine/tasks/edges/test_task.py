@@ -39,7 +39,7 @@ def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
         image[1, first, 4:44] |= 1
         image[1, 10:40, second] |= 3
         image[0] = (image[1] & 1) * FULL // 2 + (image[1] >> 1) * FULL // 2
-    # What only one in ten has drawn is neither an edge nor none.
+    # Pixels that only one of ten annotators has drawn are ignored.
     targets[:, 0, 11, 4:44] = FULL // 10
     targets[:, 0, :8] = targets[:, 0, -8:] = OUTSIDE
     targets[:, 1, :8] = targets[:, 1, -8:] = 0

@@ -254,17 +254,17 @@ def test_cloud_is_drawn_tilted_by_depth() -> None:
         "red": (128, 0, 0),
         "green": (0, 128, 0),
         "olive": (128, 128, 0),
-    }.items():  # VOC's of 1, 2 and 3
+    }.items():  # VOC colors of the classes 1, 2 and 3
         colors_seen[name] = np.argwhere((image == colour).all(2))
-    assert colors_seen["olive"][:, 0].max() < 40  # far away, so up and left
+    assert colors_seen["olive"][:, 0].max() < 40  # it is far away, that is, at the upper left
     assert colors_seen["olive"][:, 1].max() < 20
     ground, top = (
         colors_seen["red"][colors_seen["red"][:, 1] > 30],
         colors_seen["green"][colors_seen["green"][:, 1] < 60],
     )
-    assert top[:, 0].mean() < ground[:, 0].mean() - 4  # the pillar stands
+    assert top[:, 0].mean() < ground[:, 0].mean() - 4  # the pillar is upright
     (colours,) = np.unique(image[(np.ptp(image, 2) == 0) & (image[..., 0] < BACKGROUND)], axis=0)
-    assert colours[0] > 70  # no class of its own, and far
+    assert colours[0] > 70  # unlabeled and far away
     legend = point_legend(("floor", "a", "b", "c"))
     assert [entry.colour for entry in legend] == ["#878787", "#800000", "#008000", "#808000"]
     flat = draw_points(np.zeros((3, 3), np.float32), np.array([0, 1, 2], np.uint8), 81)

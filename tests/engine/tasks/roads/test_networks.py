@@ -65,7 +65,7 @@ def test_branches_train_themselves_and_the_trunk() -> None:
     reached = {name for name, gradient in gradients.items() if gradient is not None and gradient.any()}
     assert "conv1.weight" in reached
     assert "finalconv3.weight" in reached
-    assert "score_2.0.weight" in reached  # what the second hourglass is given of the first's directions
+    assert "score_2.0.weight" in reached  # the second hourglass gets the directions of the first
     assert not any(name.startswith(("angle_", "fc_2.1.", "hg.1.hg.0.3.")) for name in reached)
 
 

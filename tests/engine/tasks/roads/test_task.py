@@ -143,7 +143,7 @@ def test_loss_is_soft_iou_plus_cross_entropy() -> None:
             for mask in (along < DIRECTIONS, along == BACKGROUND):
                 off = functional.cross_entropy(scores[2:].T[mask], along[mask], reduction="sum").item()
                 expected += off / max(int(mask.sum()), 1) / 2
-            # Of the lines, or of the background where a map has none.
+            # Mean over line pixels, or over the background if a map has no lines.
             kind = int((true == 1).any())
             likely, mask = scores[:2].softmax(0)[kind, true != NO_CLASS], (true == kind)[true != NO_CLASS]
             both = (likely * mask).sum()

@@ -110,7 +110,7 @@ def test_write_checkpoint_after_an_interrupted_write(tmp_path: Path) -> None:
 
 def test_write_checkpoint_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")  # as Linux says of FAT
+        raise PermissionError(1, "Operation not permitted")  # the error that Linux reports for FAT
 
     path = tmp_path / "last.pt"
     write_checkpoint(_content(1), path)

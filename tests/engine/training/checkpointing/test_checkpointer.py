@@ -99,7 +99,7 @@ def test_checkpointer_writes_during_training(
     assert failed.code == "checkpoint_failed"
     assert failed.message.startswith("best.pt could not be saved")
     before = event[: event.index(failed)]
-    # The third epoch waits: the first checkpoint decides if the second is the best.
+    # The third epoch waits, because the first checkpoint determines whether the second is the best.
     assert max(message.step for message in before if isinstance(message, StepMetrics)) == 12
     assert group.of(CheckpointSaved)[0].step == 6
     assert group.done.best_epoch == _best_epoch(group), "what the disk did not take is kept for the next checkpoint"
@@ -110,7 +110,7 @@ def test_checkpointer_writes_during_training(
 def test_waiting_for_a_slow_disk_counts_as_saving(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
     pipe = held_up("best")
     group = start(job(epochs=2, ema_decay=0.5))
-    # The previous checkpoint decides if the averages are the best.
+    # The previous checkpoint determines whether the averages are the best.
     group.read(lambda _, event: isinstance(event, Heartbeat) and event.step == 12 and event.activity == "save")
     assert group.of(PhaseChanged)[-1].phase == "validating"
     pipe.read_bytes()

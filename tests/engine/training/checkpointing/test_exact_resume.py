@@ -21,7 +21,7 @@ Start = Callable[..., Any]
 Write = Callable[[str], dict[str, str]]
 
 EVERYTHING: dict[str, Any] = {
-    "model": "mobilenet_v3_small",  # it has dropout, and batch statistics
+    "model": "mobilenet_v3_small",  # the model has dropout and BatchNorm
     "image_size": 32,
     "batch_size": 24,
     "accumulation": 2,

@@ -27,7 +27,7 @@ def test_tiles_fit_without_scrolling(watching: Watching, qtbot: QtBot, count: in
     watching.see(*gpus(count))
     view = watching.page.gpus.tiles
     qtbot.waitUntil(lambda: len(view.tiles) == count and all(tile.isVisible() for tile in view.tiles.values()))
-    watching.page.grab()  # has the tiles laid out
+    watching.page.grab()  # lays out the tiles
     assert view.verticalScrollBar().maximum() == 0
     for tile in view.tiles.values():
         assert tile.width() >= MIN_WIDTH

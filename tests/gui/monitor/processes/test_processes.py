@@ -70,7 +70,7 @@ def choose(view: ProcessesView, row: int) -> None:
     view.tree.setCurrentIndex(view.rows.index(row, 0))
 
 
-# What belongs together
+# Groups
 
 
 def test_process_on_several_gpus_is_one_row(hosts: Hosts, view: ProcessesView) -> None:
@@ -137,7 +137,7 @@ def test_process_names_mig_instance(hosts: Hosts, view: ProcessesView) -> None:
     assert cells(view, "GPU") == ["GPU 0 MIG 3"]
 
 
-# Who else is there
+# Other users
 
 
 def test_view_reports_other_user_on_run_gpu(hosts: Hosts, view: ProcessesView, marks: RunIntervals) -> None:

@@ -212,7 +212,7 @@ def test_end_explains_unkillable_process(
     start: Start, styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = start(STUBBORN)
-    monkeypatch.setattr(psutil.Process, "kill", lambda process: None)  # as if it were deep in the driver
+    monkeypatch.setattr(psutil.Process, "kill", lambda process: None)  # as if the process were blocked in the driver
     bar = EndingBar()
     bar.patience_s = 0.2
     qtbot.addWidget(bar)

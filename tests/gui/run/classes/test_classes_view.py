@@ -113,7 +113,7 @@ def test_matrix_fills_cells_by_fraction_of_row(styled: QApplication, qtbot: QtBo
     image = ConfusionMatrix()
     qtbot.addWidget(image)
     image.show_counts(["frequent", "rare"], np.array([[90, 10], [4, 6]]))
-    assert image.most_confused() == (1, 0)  # of the columns, 10 of 16 would be more than 4 of 94
+    assert image.most_confused() == (1, 0)  # by column, 10 of 16 would be more than 4 of 94
     drawn = image.grab().toImage()
     near_corner = QPointF(4, 4)  # away from the number
     high, low = QColor(theme.colors().accent), QColor(theme.colors().panel)

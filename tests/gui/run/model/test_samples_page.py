@@ -185,7 +185,7 @@ def test_rank_samples_matches_each_of_several_labels() -> None:
     )
     assert rank_samples(samples, Choice(true=1)).tolist() == [2, 0]
     assert rank_samples(samples, Choice(predicted=-1)).tolist() == [0]
-    assert rank_samples(samples, Choice()).tolist() == [2, 0, 1]  # NaN comes last
+    assert rank_samples(samples, Choice()).tolist() == [2, 0, 1]  # NaN is sorted last
 
 
 def test_read_image_explains_unreadable_files(tmp_path: Path) -> None:

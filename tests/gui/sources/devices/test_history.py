@@ -110,7 +110,7 @@ def test_history_eight_gpus_need_no_thinning() -> None:
     history.add(snapshot(*(complete_gpu(uuid, n, nvlinks=links) for n, uuid in enumerate(UUIDS))))
     assert all(history.has_data(uuid, quantity.id) for uuid in UUIDS for quantity in QUANTITIES)
     per_row = history.allocated_bytes // FIRST_ROOM
-    assert history.allocated_bytes == per_row * FIRST_ROOM  # all the room that a day at full rate wants
+    assert history.allocated_bytes == per_row * FIRST_ROOM  # enough for a day at the full rate
     assert history.allocated_bytes <= BUDGET_BYTES
 
 

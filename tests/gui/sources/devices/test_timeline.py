@@ -57,7 +57,7 @@ def test_timeline_keeps_newest_at_full_rate() -> None:
     steps = np.diff(timeline.x)
     assert (steps[-100:] == 1).all()
     assert steps[0] > 10
-    # Every peak of the 5000 rows is still there, within the two rows that its part has become.
+    # Every peak in the 5000 rows still exists, in the two rows that replaced its section.
     peaks = timeline.x[column(timeline, "peak") == 1]
     for place in range(500, 5000, 1000):
         assert np.abs(peaks - place).min() <= steps.max()
