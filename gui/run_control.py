@@ -59,7 +59,7 @@ class RunControl(QObject):
         workspace.run.changes_requested.connect(self._prefill_changed)
 
     def show_status(self) -> None:
-        """Show the state of the open run in status bar and title, or whether the job is ready if there is no run."""
+        """Show the state of the open run in status bar and title. Without a run, show whether the job is ready."""
         self._context.window.setWindowTitle(self._window_title())
         if self._launcher.busy:
             return

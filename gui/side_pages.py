@@ -104,7 +104,7 @@ class SidePages(QObject):
         self.show("compare", [*self._workspace.page("compare").run_ids, *run_ids])
 
     def _close(self) -> None:
-        """Return to the tab from which the page was opened, and focus the widget that opened it."""
+        """Return to the tab that was visible before the page, and focus the widget that opened it."""
         number, opened_by = self._opened_from
         self._context.actions.pages[number].trigger()
         if opened_by is not None and isValid(opened_by) and opened_by.isVisible():

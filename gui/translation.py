@@ -7,7 +7,7 @@ from PySide6.QtCore import QCoreApplication
 
 
 def tr(text: str) -> str:
-    """Translate a text with the installed translator; return it unchanged if there is no translation.
+    """Translate a text with the installed translator, or return it unchanged.
 
     Tables at module and class level are translated at import, so install the translator before importing pages.
     """

@@ -40,7 +40,7 @@ SIDE_BY_SIDE = 980
 
 
 class AlertsView(QWidget):
-    """View of `alerts`, in which users acknowledge alerts and edit the rules.
+    """View of `alerts`. Users can acknowledge alerts and edit the rules.
 
     Signals:
         settings_requested(str): the user wants to change the setting with this key.

@@ -20,7 +20,7 @@ from gui.translation import tr
 CALM_S = 10.0
 """Seconds without a finding after which an alert ends. The delay prevents flickering."""
 GAP_S = 60.0
-"""Seconds between snapshots, for example after a suspension, from which the duration of a condition starts again."""
+"""Minimum gap between snapshots in seconds, for example after a suspension, that restarts the duration of a condition."""
 _CONCERN_RUNS: set[KindId] = {"temperature", "memory_temperature", "throttled", "memory", "xid", "memory_errors"}
 """Kinds of alerts that become warnings for a job on the device. A lost GPU is reported as an error elsewhere."""
 CAPACITY = 200
@@ -124,7 +124,7 @@ class Alerts(QObject):
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._evaluate_connections)
         self.devices: dict[str, str] = {}
-        """Titles of the devices to which rules can apply, by key."""
+        """Titles of all devices that rules can cover, by key."""
 
     # Alerts and rules
 

@@ -29,7 +29,7 @@ from gui.widgets.layouts import vbox
 MOST_SHOWN = 100
 """Maximum number of listed entries."""
 KINDS = (tr("Command"), tr("Field"), tr("Setting"), "GPU", tr("Dataset"), tr("Run"), tr("Model"))
-"""Kinds of entries, in the order in which equally good matches are listed."""
+"""Kinds of entries. Equally good matches are listed in this order."""
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 _KIND_WIDTH, _PADDING = 84, 10
 

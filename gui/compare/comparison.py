@@ -121,7 +121,7 @@ def _differing_options(jobs: Sequence[Job | None]) -> list[Row]:
 
 
 def measures(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the validation metrics of all runs, in the order in which they first appear."""
+    """Return the validation metrics of all runs, ordered by their first appearance."""
     return list(dict.fromkeys(name for run in runs for name in run.data.validations.measures))
 
 
@@ -168,7 +168,7 @@ def _figure_row(
     among: Sequence[bool] | None = None,
     help_text: str = "",
 ) -> Row:
-    """Return a row of figures in which the best runs out of `among` are marked."""
+    """Return a row of figures, and mark the best runs out of `among`."""
     counted = {
         series: value for series, value in enumerate(values) if value is not None and (among is None or among[series])
     }

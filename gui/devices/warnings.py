@@ -14,7 +14,7 @@ from gui.sources.devices.device_format import states
 from gui.translation import tr
 
 _FULL = 0.97
-"""Fraction of used memory from which a GPU counts as full."""
+"""Minimum fraction of used memory that counts as full."""
 
 Warnings = dict[str, tuple[Problem, ...]]
 

@@ -26,7 +26,7 @@ EMPTY = tr(
     "the loss falls fastest. Nothing is saved."
 )
 STEP = 0.05
-"""Distance by which an arrow key moves the learning rate, in decades."""
+"""Decades that an arrow key moves the learning rate."""
 HEADROOM = 1.3
 """Upper limit of the loss axis as a multiple of the first smoothed loss. Above it, training diverges."""
 

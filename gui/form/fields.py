@@ -52,7 +52,7 @@ def section_of(name: str) -> str:
 
 
 class JobFields(QObject):
-    """Rows for the fields and options of a job, some of which have a button that finds a value."""
+    """Rows for the fields and options of a job, and buttons that find values for some of them."""
 
     def __init__(self, catalogue: Catalogue, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -94,7 +94,7 @@ class JobFields(QObject):
         return editor.titles.get(value, value) if isinstance(editor, ChoiceEditor) else value
 
     def label_of(self, problem: Problem) -> str:
-        """Return the label of the field to which a problem belongs."""
+        """Return the label of the field that a problem is about."""
         if problem.field in FIELDS:
             return FIELDS[problem.field].label
         return self.options.label(problem.field) or "the run"

@@ -183,7 +183,7 @@ class JobForm(JobSignals):
         return self.environment.device_names()
 
     def set_catalogue(self, catalogue: Catalogue) -> None:
-        """Offer the entries of a catalogue to which plug-ins have been added."""
+        """Offer the entries of a catalogue that has been extended by plug-ins."""
         self.environment.catalogue = catalogue
         self.choices.update_all()
         self.inspection.restart()

@@ -106,7 +106,7 @@ class RecipeFollower(QObject):
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Keep the values to which fields are set within this context.
+        """Let fields keep the values that are set within this context.
 
         Overrides among them are detected after the dataset folder has been inspected, because recipes depend on it.
         """

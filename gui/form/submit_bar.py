@@ -154,7 +154,7 @@ _DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "para
 
 
 def step_of(problem: Problem) -> str:
-    """Return the step to which the problem's field belongs."""
+    """Return the step that contains the problem's field."""
     if problem.field in _DATA_FIELDS:
         return tr("Data")
     return tr("Devices") if problem.field in _DEVICE_FIELDS else tr("Recipe")

@@ -30,7 +30,7 @@ _LOG_FACTORS = (
 )
 """Factors to label between powers of ten, by the minimum distance between labels."""
 _OVERHANG = QMarginsF(20, 8, 10, 8)
-"""Pixels by which labels may extend beyond the plot: left, top, right, bottom."""
+"""Maximum overhang of labels beyond the plot in pixels: left, top, right, bottom."""
 _TEXT_GAP = 5
 _BELOW_THE_CURVES = -1
 _HEIGHT = 22

@@ -185,7 +185,7 @@ class LinePlot(QWidget):
         self._readout.set_title(title)
 
     def set_empty_text(self, text: str) -> None:
-        """Set the text that is displayed while there are no data."""
+        """Set the text that is displayed instead of missing data."""
         self._empty_text = text
         self._empty.setText(text)
 

@@ -25,7 +25,7 @@ _SMALL = 420
 _MAX_ROWS = 1.8
 """Maximum number of rows of a readout with names in a smaller plot."""
 _BREAK_FROM = 24
-"""Minimum number of characters from which labels may wrap between words."""
+"""Minimum length of a label in characters for wrapping it between words."""
 _GAP = Span(f"{_NO_BREAK_SPACE}{_NO_BREAK_SPACE} ")
 
 

@@ -87,7 +87,7 @@ _DOT = 7
 _LONE_DOT = 5
 """Diameter in pixels of the dot for a point without neighbors."""
 _FAR = 1e6
-"""Distance from the box in pixels to which coordinates are clipped."""
+"""Maximum distance of coordinates from the box in pixels. Coordinates beyond it are clipped."""
 
 _Mapping = tuple[float, float, float, float, float, float]
 """Limits of both axes, and the width and height of the box in pixels."""
@@ -159,7 +159,7 @@ def _span(y: Floats) -> tuple[float, float] | None:
 
 
 class Curves(QGraphicsItem):
-    """All curves in a box, drawn in the order in which they were added."""
+    """All curves in a box, in drawing order."""
 
     def __init__(self, box: ViewBox) -> None:
         super().__init__(box)

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QSizePo
 Range = tuple[float, float]
 
 _ZOOM_PER_NOTCH = 1.35
-"""Factor by which the visible range grows for each notch of the wheel towards the user."""
+"""Growth factor of the visible range per notch of the wheel towards the user."""
 _NOTCH = 120
 """Units of Qt's wheel events per notch."""
 _DOTS_REACH = 4.0

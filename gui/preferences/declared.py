@@ -1,4 +1,4 @@
-"""Declarations of all settings, from which dialog, command palette and guide are generated."""
+"""Declarations of all settings. Dialog, command palette and guide are generated from them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from gui.widgets.labels import ElidedLabel, WrappingLabel
 from gui.widgets.layouts import hbox, vbox
 
 _CLASS_METRICS = ("F1", "IoU", "Recall")
-"""Metrics by which classes are ranked, in order of preference."""
+"""Metrics for ranking classes, in order of preference."""
 
 
 class ResultCard(QFrame):
@@ -182,7 +182,7 @@ class _Advice(NamedTuple):
 
 
 class VerdictCard(QFrame):
-    """Card with advice after a run; hidden until the run has ended, and if there is no advice.
+    """Card with advice after a run; hidden while the run is active, and without advice.
 
     Signals:
         requested(dict, bool): the user wants to apply these values, by job field; True to train the same run further.

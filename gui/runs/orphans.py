@@ -21,7 +21,7 @@ from gui.widgets.buttons import tool_button
 from gui.widgets.layouts import hbox, vbox
 
 MIN_INTERVAL_S = 10.0
-"""Minimum seconds between two scans of the machine's processes, each of which takes about 20 ms on a thread."""
+"""Minimum seconds between two scans of the machine's processes. A scan takes about 20 ms on a thread."""
 
 _MAX_BANNERS = 3
 """Maximum number of banners. A single button ends all orphans."""

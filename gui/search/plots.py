@@ -321,7 +321,7 @@ def _numbers(data: SearchData) -> Floats:
 
 
 def _steps(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return the points of a step line in which each y is held until the next x."""
+    """Return the points of a step line. Each y remains constant until the next x."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 

@@ -1,4 +1,4 @@
-"""Growing arrays of numbers, from which plots take contiguous slices without copying."""
+"""Growing arrays of numbers. Plots take contiguous slices of them without copying."""
 
 from __future__ import annotations
 

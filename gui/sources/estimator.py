@@ -70,7 +70,7 @@ class Estimator(QObject):
         self.estimate: Estimate | None = None
         """Estimate for the last request; None if there isn't enough information."""
         self.request: EstimateRequest | None = None
-        """Request to which `estimate` belongs; None while the job is incomplete or its estimate is being computed."""
+        """Request that `estimate` answers; None for an incomplete job, or while its estimate is being computed."""
         self._wanted: EstimateRequest | None = None
         self._runs: tuple[RunSummary, ...] = ()
         self._known: dict[str, PastRun | None] = {}

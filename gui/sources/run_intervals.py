@@ -196,7 +196,7 @@ class Execution:
 
 
 def executions(run: RunFolder) -> list[Execution]:
-    """Return all executions in order; empty if there is no log. Raises OSError."""
+    """Return all executions in order; empty without a log. Raises OSError."""
     try:
         log = open_file(run.events_file)
     except FileNotFoundError:

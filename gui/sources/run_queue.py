@@ -117,7 +117,7 @@ def _resume(run: RunFolder, changes: dict[str, str]) -> None:
 
 
 _NAMED = 2
-"""Number of preceding runs up to which all are named. If there are more, only the first is."""
+"""Maximum number of preceding runs that are all named. If there are more, only the first is."""
 
 
 def run_name(run_id: str) -> str:

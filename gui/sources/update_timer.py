@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 _NOTIFY_MS = 100
 _NOTIFY_BACKOFF = 1.5
-"""Factor by which the pause between redraws grows while a log is loading, because drawing slows down reading."""
+"""Growth factor of the pause between redraws while a log is loading. Drawing slows down reading."""
 
 
 class UpdateTimer(QObject):

@@ -285,7 +285,7 @@ def scroll_column(inside: QWidget, *, centered: bool = True) -> QScrollArea:
 
 
 class PageScroll(QScrollArea):
-    """Scroll area for the stack `pages`, in which the current page scrolls if it needs more space.
+    """Scroll area for the stack `pages`. The current page scrolls if it needs more space.
 
     A resizable QScrollArea would use the height of texts without wrapping, and the size of the largest page.
     """

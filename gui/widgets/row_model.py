@@ -20,7 +20,7 @@ _MAX_COLUMN_WIDTH = 260
 _HEADER_PADDING = 8
 """Padding of titles according to the style sheet, which Qt's size hint doesn't include."""
 _LONG_TEXT = 10
-"""Number of characters from which the tool tip repeats a text, because the column may elide it."""
+"""Minimum number of characters for repeating a text in the tool tip, because the column may elide it."""
 
 Row = TypeVar("Row")
 
@@ -63,7 +63,7 @@ class RowModel(ColumnModel, Generic[Row]):
         return None
 
     def position(self, key: Any) -> int | None:
-        """Return the position of the row with a key; None if there is no such row."""
+        """Return the position of the row with a key; None for an unknown key."""
         return self._positions.get(key)
 
     def count(self) -> int:

@@ -376,7 +376,7 @@ _VERTEX = "property float x\nproperty float y\nproperty float z\nproperty uchar 
 
 
 def _las_with(ending: str, at: int, kind: str, value: int) -> Callable[[Path], None]:
-    """Return a function that creates point clouds, one of which has a manipulated number in its header."""
+    """Return a function that creates point clouds and manipulates a number in the header of one."""
 
     def make(folder: Path) -> None:
         with_las(folder, ending)
@@ -476,7 +476,7 @@ def _zigzag(points: int) -> list[list[float]]:
 
 
 def _tall_zigzag(folder: Path) -> None:
-    """Write a polygon with 100,000 sides, each of which crosses the full height of 8,000 rows."""
+    """Write a polygon with 100,000 sides. Each of them crosses the full height of 8,000 rows."""
     with_coco(folder)
     image(folder / "images" / "0.png", size=(20, 8000))
     content = coco_content()
@@ -514,7 +514,7 @@ def _do_not_care(folder: Path) -> None:
 
 
 def _label_each(folder: Path) -> None:
-    """Write a table in which each of 60,000 images has a different label: a matrix of 3.6 billion cells."""
+    """Write a table of 60,000 images with a different label for each: a matrix of 3.6 billion cells."""
     rows = "".join(f"{n}.png,label {n}\n" for n in range(60_000))
     for number in range(60_000):
         (folder / f"{number}.png").touch()

@@ -30,7 +30,7 @@ pytestmark = [
 
 FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 TOO_LITTLE_KIB = 3_000_000
-"""Address space in which PyTorch's libraries can be loaded, but PyTorch can't be imported."""
+"""Address space that is large enough to load PyTorch's libraries, but not to import PyTorch."""
 ANOTHER_BOOT_S = float(1 << 31)
 ENDED = "ended without reporting an error in supervisor.log; it may have been killed (SIGKILL), or its disk is full."
 EXPECTED = {

@@ -41,7 +41,7 @@ Out = pytest.CaptureFixture[str]
 
 
 def nothing_obeyed(text: str, lines: int | None = None) -> None:
-    """Check that `text` has no control characters and the given number of lines, none of which starts with a name."""
+    """Check the number of lines in `text`. No line may start with a name, and there may be no control characters."""
     assert OBEYED.findall(text) == []
     assert all(not line.startswith("FORGED") for line in text.split("\n"))
     assert "FORGED" in text

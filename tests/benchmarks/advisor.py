@@ -47,7 +47,7 @@ from tests.support.timed_runs import make_images
 
 MIN_SPEED, TIME_OFF, MEMORY_OFF = 0.95, 0.10, 0.15
 OVER_S = 3.0
-"""Seconds by which ending the last trial may exceed the budget."""
+"""Seconds that ending the last trial may take beyond the budget."""
 TURNS = 3
 WORKERS = ("cpu", "cpu")
 CAP_BYTES = 1_800_000_000

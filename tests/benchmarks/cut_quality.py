@@ -42,7 +42,7 @@ MICROBATCHES = 8
 CLASSES, CHANNELS = 10, 3
 FINALISTS = 3
 ROUNDS = 4
-"""Number of rounds in which the fastest cuts are measured again."""
+"""Number of repeated measurements of the fastest cuts."""
 
 
 class Setting(NamedTuple):

@@ -70,7 +70,7 @@ def trained(forker: Forker, job: Job, rate: float) -> float:
 
 
 def suggested(job: Job) -> dict[str, Any]:
-    """Return the finder's suggestion (or None) and its reason, in the form in which they are saved."""
+    """Return the finder's suggestion (or None) and its reason, as they are saved."""
     start = time.monotonic()
     try:
         found = carry_out(FinderOrder("rate", job))

@@ -31,7 +31,7 @@ AIM_S = 1.0
 
 
 def imports() -> float:
-    """Return the seconds in which a new process starts, imports torch and torchvision, and exits."""
+    """Return the seconds that a new process takes to start, to import torch and torchvision, and to exit."""
     start = time.monotonic()
     subprocess.run([sys.executable, "-c", "import torch, torchvision"], check=True)
     return time.monotonic() - start

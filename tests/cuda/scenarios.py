@@ -134,7 +134,7 @@ def step_of_offloaded_shards(optimizer: str) -> list[float]:
 
 
 class _SlowPeer(Collectives):
-    """Collectives of rank 0 in which rank 1 always appears to be half as fast."""
+    """Collectives of rank 0. Rank 1 always appears to be half as fast."""
 
     def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
         return torch.tensor([values[0], values[0] / 2])

@@ -72,7 +72,7 @@ class Twice(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Model with a layer that has several outputs, all of which are used."""
+    """Model with a layer that has several outputs. All of them are used."""
 
     def __init__(self) -> None:
         super().__init__()

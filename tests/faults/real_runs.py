@@ -378,7 +378,7 @@ class RealRun:
         return self.folder.checkpoints / "last.pt"
 
     def partial_file(self, name: str = "last.pt") -> Path:
-        """Return the temporary file to which a checkpoint is being written."""
+        """Return the temporary file of a checkpoint during the write."""
         return self.folder.checkpoints / f".{name}.part"
 
     @property

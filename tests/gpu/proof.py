@@ -80,7 +80,7 @@ class Proof:
         return uuids[:count]
 
     def claim(self, name: str, holds: bool, text: str = "") -> None:
-        """Report whether a claim holds; `text` describes what was observed."""
+        """Report whether a claim holds; `text` describes the observation."""
         self._report(name=name, outcome="ok" if holds else "failed", text=text)
 
     def measure(

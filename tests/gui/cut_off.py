@@ -22,7 +22,7 @@ from gui.widgets.labels import ElidedLabel
 from tests.support.stage import until
 
 PADDING = 3
-"""Pixels by which a control may be too low without clipping its text."""
+"""Pixels that a control may lack in height without clipping its text."""
 
 
 def cut_off(page: QWidget) -> Iterator[str]:

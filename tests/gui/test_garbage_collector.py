@@ -1,4 +1,4 @@
-"""Thread in which Qt objects in reference cycles are destroyed."""
+"""Thread that destroys Qt objects in reference cycles."""
 
 from __future__ import annotations
 

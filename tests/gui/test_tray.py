@@ -1,4 +1,4 @@
-"""Services of the workspace, and the tray icon to which the window can be closed."""
+"""Services of the workspace, and closing the window to the tray icon."""
 
 from __future__ import annotations
 

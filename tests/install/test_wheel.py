@@ -51,7 +51,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shared() -> list[str]:
-    """Return the folders in which the current Python finds its packages."""
+    """Return the folders with the packages of the current Python."""
     return [path for path in (*site.getsitepackages(), *sys.path) if "site-packages" in path]
 
 

@@ -27,7 +27,7 @@ from gui.plots.view import PlotView
 from gui.widgets.labels import ElidedLabel
 
 SLACK = 2
-"""Pixels by which a text may exceed the space for it."""
+"""Pixels that a text may be larger than the space for it."""
 
 _MAY_SCROLL = QPlainTextEdit | QTextEdit | QTableView | QTreeView | ExampleList
 """Types of widgets that may scroll horizontally: tables, trees, and text without line wrapping."""

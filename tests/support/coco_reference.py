@@ -17,7 +17,7 @@ Image = dict[str, Any]
 
 
 def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
-    """Return random objects and detections, most of which are close to an object.
+    """Return random objects and detections. Most detections are close to an object.
 
     A tenth of the objects is ignored. The last class has no objects.
     """

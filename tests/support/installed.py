@@ -1,4 +1,4 @@
-"""Plug-in packages in the form in which pip installs them."""
+"""Plug-in packages as pip installs them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ Built = TypeVar("Built")
 
 @dataclass(frozen=True)
 class NvmlStub:
-    """Compiled stub libraries in `folder`, with the profile from which they answer."""
+    """Compiled stub libraries in `folder`, and the profile that determines their answers."""
 
     folder: Path
     profile: Path

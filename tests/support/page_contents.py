@@ -29,7 +29,7 @@ from gui.plots.plot import LinePlot
 from gui.widgets.labels import RichLabel
 
 MAX_ROWS = 4
-"""Maximum number of rows of a table whose cells are listed."""
+"""Maximum number of table rows to list."""
 MAX_CHARACTERS = 2000
 """Maximum length of the listed part of a document."""
 _CLOSED = QAbstractSpinBox | QComboBox | QTabBar

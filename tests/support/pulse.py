@@ -23,7 +23,7 @@ def waited_for_a_core_s() -> float:
 
 
 class Pulse:
-    """Maximum delay of a 20 ms timer, without the time in which no CPU core was free."""
+    """Maximum delay of a 20 ms timer, not counting the time without a free CPU core."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0

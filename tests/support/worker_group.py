@@ -73,7 +73,7 @@ class Forker:
         return self._process.pid
 
     def start(self, order: Order) -> tuple[socket.socket, int]:
-        """Start a worker; return its channel, and a pipe from which its exit code can be read as a byte."""
+        """Start a worker; return its channel, and a pipe that delivers its exit code as a byte."""
         worker_end, forker_end = socket.socketpair()
         with forker_end:
             return worker_end, self._start(order, forker_end)[1]
@@ -87,7 +87,7 @@ class Forker:
         return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), "", worker), channel))
 
     def _start(self, order: Order, channel: socket.socket) -> tuple[int, int]:
-        """Return the worker's process id, and the pipe from which its exit code can be read."""
+        """Return the worker's process id, and the pipe that delivers its exit code."""
         ends, begins = os.pipe()
         socket.send_fds(self._socket, [msgspec.json.encode(order)], [channel.fileno(), begins])
         os.close(begins)

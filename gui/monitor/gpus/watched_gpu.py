@@ -183,7 +183,7 @@ class EnergyCounters:
         return Used(counter - joules, since)
 
     def reset(self, key: str | None = None) -> None:
-        """Restart counting at the next reading, for one GPU, or for all if there is no key."""
+        """Restart counting at the next reading, for one GPU, or for all without a key."""
         if key is None:
             self._starts.clear()
         else:

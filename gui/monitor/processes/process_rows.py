@@ -127,7 +127,7 @@ class _Family:
         )
 
     def run(self, process: GpuProcess) -> RunInterval | None:
-        """Return the run to which the process or one of its ancestors belongs."""
+        """Return the run that contains the process or one of its ancestors."""
         return next((self._supervisors[pid] for pid in self._lineage(process) if pid in self._supervisors), None)
 
     def parent(self, process: GpuProcess) -> Key | None:

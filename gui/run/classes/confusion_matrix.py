@@ -122,7 +122,7 @@ class ConfusionMatrix(QWidget):
         )
 
     def most_confused(self) -> tuple[int, int] | None:
-        """Return the incorrect cell with the largest fraction; None if there are no errors."""
+        """Return the incorrect cell with the largest fraction; None without errors."""
         wrong = self._shares.copy()
         np.fill_diagonal(wrong, 0.0)
         if not wrong.size or wrong.max() == 0:

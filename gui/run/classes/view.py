@@ -105,7 +105,7 @@ def _empty_text(data: RunData, is_active: bool) -> str:
 
 
 _FILTERED_FROM = 12
-"""Number of classes from which a filter is available."""
+"""Minimum number of classes for offering a filter."""
 _SIDE_BY_SIDE = 860
 """Minimum width in pixels, at a text size of 100 %, for placing the matrix next to the table."""
 _WORST_COUNT = 3

@@ -49,7 +49,7 @@ _Page = TypeVar("_Page", bound=QWidget)
 
 
 class ResultView(QWidget):
-    """View of an evaluation on several pages, each of which is created when it is first shown.
+    """View of an evaluation on several pages. Each page is created when it is first shown.
 
     The current page remains selected for the next evaluation if it has content there.
 

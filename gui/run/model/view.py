@@ -1,4 +1,4 @@
-"""View of a run's evaluations, one of which is open, and a form for a new one."""
+"""View of a run's evaluations: the open one, and a form for a new one."""
 
 from __future__ import annotations
 

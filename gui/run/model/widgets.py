@@ -33,7 +33,7 @@ from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox
 
 _MAX_WIDTH = 720
-"""Maximum width in pixels, because wider rows are hard to read."""
+"""Maximum width of a table in pixels, because wider rows are hard to read."""
 _MIN_COLUMN_WIDTH = 90
 _PAD = 8
 

@@ -35,7 +35,7 @@ _CLOUD_HELP = tr("Drag or the arrow keys turn the points, wheel or + and − zoo
 MAX_ZOOM = 32.0
 _ZOOM_STEP = 1.25
 _SHARP_FROM = 2.0
-"""Zoom level (screen pixels per image pixel) from which images are drawn without smoothing."""
+"""Minimum zoom level for drawing images without smoothing, in screen pixels per image pixel."""
 _MIN_CLOUD_SIDE = 64
 """Minimum side in pixels of the drawing of a point cloud."""
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n"

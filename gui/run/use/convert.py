@@ -100,7 +100,7 @@ class ConvertForm(QWidget):
         self._validate()
 
     def order(self) -> ConvertOrder | None:
-        """Return the order; None if there is no run or format."""
+        """Return the order; None without a run or format."""
         chosen = tuple(target for target, box in self.targets.items() if box.isChecked())
         if self._run is None or not chosen:
             return None

@@ -79,7 +79,7 @@ def current_user() -> str | None:
 
 
 def lost(gpu: Gpu) -> str:
-    """Describe since when a GPU has been missing, as in "lost since 14:02:31"."""
+    """Return the state of a missing GPU, as in "lost since 14:02:31"."""
     return "lost" if gpu.lost_since is None else f"lost since {clock(gpu.lost_since)}"
 
 
@@ -108,7 +108,7 @@ def describe_cpu(cpu: Cpu) -> str:
 
 
 XID_RECENT_S = 3600.0
-"""Age in seconds up to which an Xid error is shown outside of a GPU's details."""
+"""Maximum age in seconds of an Xid error that is shown outside of a GPU's details."""
 
 
 @dataclass(frozen=True)

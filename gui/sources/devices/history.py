@@ -18,7 +18,7 @@ BUDGET_BYTES = 64 << 20
 
 
 _GAP_STEPS = 3
-"""Number of intervals without a saved reading from which graphs show a gap."""
+"""Minimum number of intervals without a saved reading that graphs show as a gap."""
 
 
 class DeviceHistory:

@@ -44,7 +44,7 @@ class Machine:
         return round(self.fixed + math.ceil(straight / self.step) * self.step * (1 + noise))
 
     def limits(self, unit: int, maximum: int) -> tuple[int, int]:
-        """Return the largest batch size up to which all sizes fit, both with and without noise."""
+        """Return the largest batch size below the first one that doesn't fit, with and without noise."""
         sizes = range(unit, maximum + 1, unit)
         surely = next((size for size in sizes if self.used(size) > self.limit), maximum // unit * unit + unit) - unit
         return surely, max((size for size in sizes if self.used(size, noisy=False) <= self.limit), default=0)

@@ -1,4 +1,4 @@
-"""Batches in which BatchNorm would see a single value: they are rejected before the start."""
+"""Batches with a single value per BatchNorm channel: they are rejected before the start."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ NOON = 1_750_000_000.0
 
 
 def gpu(index: int, **values: Any) -> Gpu:
-    """Return a GPU of which only the given values are known."""
+    """Return a GPU that reports only the given values."""
     return Gpu(**({"uuid": f"GPU-{index}", "name": "NVIDIA H200", "nvml_index": index} | values))
 
 

@@ -15,7 +15,7 @@ from tests.engine.cli.terminal import footplate
 
 @pytest.fixture
 def filled_cache(tmp_path: Path) -> CachedImages:
-    """Return an open cache with room for two images, one of which it contains."""
+    """Return an open cache that has room for two images and contains one of them."""
     paths = [tmp_path / "set" / name for name in ("a.jpg", "b.jpg")]
     paths[0].parent.mkdir()
     for path in paths:

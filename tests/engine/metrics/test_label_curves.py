@@ -20,7 +20,7 @@ from engine.metrics.label_curves import (
 
 
 def drawn(seed: int, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
-    """Return random scores, many of which are equal, and random labels."""
+    """Return random scores, including many equal ones, and random labels."""
     random = np.random.default_rng(seed)
     scores = (random.integers(0, 60, count) / 60).astype(np.float32)
     return scores, random.random(count) < scores

@@ -28,7 +28,7 @@ from gui.sources.run_reader import LogReader
 from tests.gui.sources.written_runs import a_run, job, story, write
 
 pytestmark = pytest.mark.timeout(60)
-"""Timeout for tests in which a defective reader would block forever."""
+"""Timeout for these tests, because a defective reader would block forever."""
 
 
 def make_sparse(path: Path) -> None:

@@ -41,7 +41,7 @@ def restarts(logged: list[AnyEvent]) -> list[Restarting]:
 
 
 def starting_points(supervised: Supervised, *, rank: int = 0) -> list[str]:
-    """Return the checkpoint from which each attempt of a rank started."""
+    """Return the starting point of each attempt of a rank."""
     lines = supervised.run.worker_log(rank).read_text().splitlines()
     return [line.partition(" begins ")[2] for line in lines if " begins " in line]
 

@@ -1,4 +1,4 @@
-"""End of processes that use PyTorch."""
+"""Exit of processes that use PyTorch, even while its threads are running."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "pixels": ("tiny_eomt_pixels", 2, {"strategy": "ddp", "accumulation": 2}),
     "fsdp masks": ("tiny_mask2former_pixels", 2, {"strategy": "fsdp"}),
 }
-"""Model, number of devices and job fields, by the way in which batches are divided."""
+"""Model, number of devices and job fields for each way to divide batches."""
 
 
 @pytest.mark.parametrize("way", some(list(WAYS), ["accumulation", "instances"]))

@@ -1,4 +1,4 @@
-"""Datasets in which files were moved, renamed or deleted: they are read correctly, or rejected."""
+"""Datasets with moved, renamed or deleted files: they are read correctly, or rejected."""
 
 from __future__ import annotations
 

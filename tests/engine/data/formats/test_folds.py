@@ -1,4 +1,4 @@
-"""Cross-validation folds, each of which holds out different training images."""
+"""Cross-validation folds, which hold out different training images."""
 
 from __future__ import annotations
 

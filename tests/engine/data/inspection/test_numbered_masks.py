@@ -24,7 +24,7 @@ def numbered(things: int, *, step: int = 1, first: int = 1) -> np.ndarray:
 
 
 def classed(classes: int, seed: int) -> np.ndarray:
-    """Return a mask in which each class covers several areas."""
+    """Return a mask of classes that cover several areas each."""
     return np.random.default_rng(seed).integers(0, classes + 1, (6, 6)).repeat(10, 0).repeat(10, 1).astype(np.uint16)
 
 

@@ -236,7 +236,7 @@ def test_batch_has_wait_time(make: Make, images: ImageSet) -> None:
 
 @pytest.fixture
 def one_unreadable(tree: Tree) -> ImageSet:
-    """Return a training split of ten images, the ninth of which is unreadable."""
+    """Return a training split of ten images. The ninth is unreadable."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=5)
     (root / "train/b/3.png").write_bytes(b"no")
     return open_splits(str(root), val_fraction=0.2, seed=0).train

@@ -1,4 +1,4 @@
-"""Format in which a folder other than the training dataset is read for an evaluation."""
+"""Format of a folder other than the training dataset, for an evaluation."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class _Shared(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Model in which two tensors are in use at every point except its end."""
+    """Model that uses two tensors at every point except its end."""
 
     def __init__(self) -> None:
         super().__init__()
