@@ -1,0 +1,312 @@
+"""Output of commands for prepared runs and answers, compared with a golden file; numbers in them differ pairwise.
+
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/cli/test_golden_output.py` writes the file again; its diff is the review.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.cli import children, train
+from engine.cli.main import main
+from engine.cli.progress import Progress
+from engine.contract.advice import (
+    Advice,
+    BatchFound,
+    BatchTrial,
+    Candidate,
+    JobTime,
+    LeftOut,
+    RateFound,
+    RatePoint,
+)
+from engine.contract.events import (
+    AnyEvent,
+    CheckpointSaved,
+    Chosen,
+    DevicesFree,
+    EventsLost,
+    Failed,
+    Fetching,
+    LogLine,
+    PhaseChanged,
+    Restarting,
+    RunDevice,
+    RunFinished,
+    RunStarted,
+    StepMetrics,
+    Validation,
+    Verdict,
+    Waiting,
+    Warned,
+)
+from engine.contract.hosts import Host, put_host
+from engine.contract.inference.conversion import ComparedFile, Converted, Difference, NextCommand, WrittenFile
+from engine.contract.inference.evaluation import EVALUATION_FILE
+from engine.contract.inference.explanation import ExplainedImage, Explanation, HeatMap
+from engine.contract.inference.prediction import Predicted, PredictedRow, PredictOrder, Skipped, Written
+from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.parallel.cut import stages
+from engine.runs.folder import RunFolder
+from engine.runs.notes import change_notes
+from engine.system import paths
+from tests.gui.cut.example import a_cut
+from tests.gui.run.model.saved_evaluations import save_evaluation
+from tests.gui.sources.written_runs import a_plan, a_run
+from tests.support.made_searches import make_search
+
+GOLDEN = Path(__file__).with_name("golden_output.txt")
+JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8)
+GIB, MIB = 1 << 30, 1 << 20
+ADVICE = Advice(
+    table=(
+        Candidate(
+            name="DDP, 2 devices", strategy="ddp", devices=("cpu", "cpu"), images_per_second=812.5, low=800.0, high=830.0,
+            changes={"strategy": "ddp", "devices": ("cpu", "cpu"), "pretrained": False, "bucket_mib": 5.0},
+            memory_bytes=2 * GIB, estimated_bytes=3 * GIB, efficiency=0.81, joules_per_thousand_images=640.0,
+            time=JobTime(total_s=7265.0, start_s=20.0, epochs=5, steps=10, step_s=1.5, validation_s=2.5,
+                         measured=("step", "data"), estimated=("start",)),
+        ),
+        Candidate(name="Single device", strategy="single", devices=("cpu",), changes={}, is_requested=True,
+                  images_per_second=500.0, low=490.0, high=505.0, efficiency=1.0),
+        Candidate(name="FSDP", strategy="fsdp", devices=("cpu", "cpu"), changes={}, why="It ran out of memory."),
+    ),
+    fits=True, sentence="DDP is fastest.", remedies=("Use bf16.",), what_would_change=("More images.",), considered=9,
+    left_out=(LeftOut("memory", ("TP", "PP"), "They need more memory than a device has."),), memory_by="fake_tensors",
+    ended_by="settled", confidence=0.95, took_s=41.0, measured_at=1.8e9, hardware=("2 x NVIDIA H200",), versions={},
+)  # fmt: skip
+RATE = RateFound(
+    points=tuple(RatePoint(10.0**power, 1.0, 1.0 + abs(power + 3) / 4) for power in range(-7, 2)),
+    suggestion=2.5e-3, why="It falls there.", steepest=1e-2, valley=1e-4, smoothing=0.4, diverged=True,
+)  # fmt: skip
+BATCH = BatchFound(
+    trials=(
+        BatchTrial(size=64, fits=True, images_per_second=300.5, memory_bytes=100 * MIB, limit_bytes=GIB, limit="memory"),
+        BatchTrial(size=256, fits=True, images_per_second=590.0, memory_bytes=200 * MIB, limit_bytes=2 * GIB, limit="GPU 0"),
+        BatchTrial(size=1900, fits=True, images_per_second=600.0, memory_bytes=900 * MIB, limit_bytes=GIB, limit="memory"),
+        BatchTrial(size=3000, fits=False),
+    ),
+    largest=1900, knee=256, why="Batches of 1,900 are the largest that fit.",
+)  # fmt: skip
+EXPLANATION = Explanation(
+    run="a-run", checkpoint="best.pt", task="classification", method="grad-cam", layer="layer4.1", grid=(7, 9),
+    images=(
+        ExplainedImage(
+            path="one.png", predicted="ash 80 %", side_by_side="one-all.png",
+            maps=(HeatMap(class_name="ash", overlay="one-ash.png", raw="r.png", score=0.8),
+                  HeatMap(class_name="birch", overlay="one-birch.png", raw="r.png", empty=True, note="It is small.")),
+        ),
+        ExplainedImage(path="two.png", reason="It can't be read."),
+    ),
+)  # fmt: skip
+PREDICTED = Predicted(
+    run="a-run", checkpoint="best.pt", sha256="00", task="classification", classes=("ash", "birch"),
+    order=PredictOrder(run="a-run", paths=("x",), out="/results", devices=("cpu",), checkpoint="best", batch_size=None),
+    samples=20, predicted=12, skipped_count=7, skipped=tuple(Skipped(f"{n}.png", f"reason {n}") for n in range(6)),
+    files=(Written(path="predictions.csv", format="csv", count=1), Written(path="overlays", format="overlays", count=12)),
+    class_counts=(5, 7), seconds=3.25, finished_at=1.8e9, images_per_second=1234.5,
+    rows=tuple(PredictedRow(path=f"image-{n}.png", text=f"class {n}") for n in range(12)),
+)  # fmt: skip
+CONVERTED = Converted(
+    run_id="a-run", task="classification", model="resnet18", checkpoint="best.pt", checkpoint_sha256="00", classes=("ash",),
+    out="/exports/one", created_at=1.8e9, seconds=63.0,
+    files=(WrittenFile(name="model.onnx", what="the model", size_bytes=45 * MIB, sha256="11"),),
+    compared=(
+        ComparedFile(
+            name="model.onnx", runtime="ONNX Runtime", compared_on="validation", samples=20, milliseconds=3.5,
+            differences=(Difference(batch_size=1, difference=2e-6, largest_output=3.0),
+                         Difference(batch_size=4, difference=5e-5, largest_output=3.0)),
+            measures={"top1": 0.75, "loss": 0.5}, torch_measures={"top1": 0.8}, torch_milliseconds=9.25,
+        ),
+        ComparedFile(name="model.pte", runtime="ExecuTorch", compared_on="random", differences=()),
+    ),
+    problems=(Problem("to", "No 8-bit file was written.", "Install onnxruntime."),),
+    next_commands=(NextCommand(purpose="To try it", command="python try.py"),),
+)  # fmt: skip
+ONE, OTHER = (
+    ReviewedSample(
+        path=f"val/{name}/1.png", split="val", true=(name,), predicted=("cedar",), loss=loss, correct=correct
+    )
+    for name, loss, correct in (("ash", 3.25, 0.04), ("birch", 1.5, 0.22))
+)
+REVIEW = Review(
+    id="1", date="2026-11-24T11:00:00Z", run="a-run", task="classification", dataset="/data/trees", evaluations=(),
+    classes=("ash", "birch", "cedar"), samples=12, held_out=True, origin="Predictions for validation.", worst=(ONE, OTHER),
+    label_issues=(
+        LabelIssue(sample=ONE, given="ash", suggested="cedar", probability=0.1, suggested_probability=0.83),
+        LabelIssue(sample=OTHER, given="", suggested="birch", probability=0.2, suggested_probability=0.67),
+    ),
+    expected_errors=3,
+    duplicates=(DuplicatePair(first=ONE, second=OTHER, distance=2, labels_differ=True),
+                DuplicatePair(first=OTHER, second=ONE, distance=0, exact=True)),
+    missing=("1 image can't be read.",),
+)  # fmt: skip
+
+
+def saved(answer: Any) -> Callable[[Path], Path]:
+    """Return a function that saves an answer in a folder, as the process that carries out an order does."""
+
+    def save(folder: Path) -> Path:
+        path = folder / "answer.json"
+        path.write_bytes(msgspec.json.encode(answer))
+        return path
+
+    return save
+
+
+def evaluation(folder: Path, wrong: tuple[int, ...] = (1, 4, 5)) -> Path:
+    name = f"20261124-10000{len(wrong)}-val"
+    return save_evaluation(RunFolder(folder), folder / "data", name, wrong=wrong).folder / EVALUATION_FILE
+
+
+def make_runs() -> None:
+    trees = a_run(8, name="trees")
+    change_notes(trees.path, tags=("paper", "v2"), favourite=True)
+    a_run(12, "failed", name="flowers", cause="a fault", model="resnet50", devices=("cpu", "cpu"), strategy="ddp")
+
+
+def make_hosts() -> None:
+    put_host(Host(name="atlas", destination="me@atlas.example", gpus=4, address="10.0.0.2", port=30100, folder="~/fp"))
+    put_host(Host(name="boreas"))
+
+
+ANSWERS: dict[str, tuple[tuple[str, ...], Any]] = {
+    "advise": (("advise", "DATA"), ADVICE),
+    "find-lr": (("find-lr", "DATA"), RATE),
+    "find-batch": (("find-batch", "DATA"), BATCH),
+    "cut": (("cut", "DATA"), a_cut(memory_bytes=(500_000, None))),
+    "explain": (("explain", "RUN", "one.png", "two.png"), EXPLANATION),
+    "predict": (("predict", "RUN", "one.png"), PREDICTED),
+    "convert": (("convert", "RUN", "--out", "/nowhere/new"), CONVERTED),
+    "review": (("review", "RUN", "--evaluation", "1"), REVIEW),
+}
+"""Arguments of commands whose work a child process does, and its answer."""
+LISTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
+    "runs": (make_runs, ("runs",)),
+    "attach": (make_runs, ("attach", "flowers")),
+    "hosts": (make_hosts, ("hosts",)),
+    "search": (lambda: make_search("flowers", 6, running=1), ("search", "flowers")),
+    "searches": (lambda: (make_search("flowers", 6, running=1), make_search("both", 9, goals=2)), ("search", "--list")),
+}
+"""Functions that prepare the home, and the arguments of commands that list what is in it."""
+
+
+EVENTS: tuple[AnyEvent, ...] = (
+    Waiting(position=2, behind=("20260101-120000-resnet18-1a2b",), others=("python of anna is on GPU 0",), held=True),
+    RunStarted(
+        run_id="a-run", job=JOB, devices=(RunDevice(id="cpu", name="AMD EPYC", ranks=(0, 1)),), world_size=2,
+        environment={}, supervisor_pid=1,
+    ),
+    PhaseChanged(phase="fetching", detail="the weights"),
+    Fetching(source="timm", done_bytes=10 * MIB, total_bytes=98 * MIB, time=100.0),
+    Fetching(source="timm", done_bytes=42 * MIB, total_bytes=98 * MIB, time=108.0),
+    PhaseChanged(phase="preparing", detail="Reading the images."),
+    Chosen(field="picture_cache", choice="memory", why="they take 3 MiB"),
+    a_plan(train_images=320),
+    *(
+        StepMetrics(time=1000.0 + 0.5 * step, epoch=1 + step // 10, step=step, loss=2.0 / step, accuracy=0.5,
+                    learning_rate=0.1, images_per_second=1234.5, data_wait_s=0.01, compute_s=0.1)
+        for step in (1, 2, 12)
+    ),
+    Validation(epoch=2, step=12, measures={"top1": 0.75, "loss": 0.5}, images=20, seconds=61.0),
+    CheckpointSaved(kind="last", path="last.pt", epoch=2, step=12, bytes=3 * MIB, seconds=0.1),
+    CheckpointSaved(kind="best", path="best.pt", epoch=2, step=12, bytes=5 * MIB, seconds=0.1),
+    LogLine(text="a line", rank=1),
+    Warned(code="x", message="Something is odd."),
+    EventsLost(count=3, reason="the disk was full"),
+    Restarting(cause="Rank 1 was killed.", attempt=2, max_attempts=3),
+    Restarting(cause="A GPU was lost.", attempt=1, max_attempts=3, changes={"batch_size": 6}, devices=("cpu",)),
+    a_plan(from_step=12),
+    Verdict(code="falling", sentence="It was still falling.", changes={"epochs": 26}),
+    PhaseChanged(phase="pausing"),
+    PhaseChanged(phase="stopping"),
+    Failed(cause="Out of memory."),
+    DevicesFree(seconds=1.0, verified=True),
+    DevicesFree(seconds=1.0, verified=False),
+    RunFinished(outcome="unsaved", cause="The disk is full.", seconds=3723.0, best={"top1": 0.75}, best_epoch=2,
+                checkpoints=("checkpoints/best.pt",)),
+)  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_events_are_printed_in_full(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal = Terminal()
+    progress = Progress(RunFolder(tmp_path / "a-run"), terminal, terminal)
+    for event in EVENTS:
+        progress.show(event)
+    shown = terminal.getvalue().replace("\r\x1b[K", "\n> ").replace("\n> \n", "\n")
+    check(f"events at {columns} columns", shown, tmp_path)
+
+
+def check(name: str, out: str, home: Path) -> None:
+    for folder in (home / "home", home):
+        out = out.replace(str(folder), "HOME")
+    out = re.sub(r"\d{8}-\d{6}-(\w+)-[0-9a-f]{4}", r"DATE-\1-ID", out)
+    current = f"[{name}]\n{out.rstrip()}\n\n"
+    golden = GOLDEN.read_text(encoding="utf-8") if GOLDEN.exists() else ""
+    section = re.compile(rf"\[{name}\]\n.*?\n\n(?=\[|\Z)", re.S)
+    if "FOOTPLATE_WRITE_TEXTS" in os.environ:
+        GOLDEN.write_text(section.sub("", golden) + current, encoding="utf-8")
+    else:
+        (expected,) = section.findall(golden)
+        assert current.splitlines() == expected.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def _valid_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "validate", lambda _options: (JOB, []))
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answer_is_printed_in_full(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, answer = ANSWERS[name]
+    is_saved = "RUN" in arguments
+    run = a_run(8).path if is_saved else None
+    path = saved(answer)(tmp_path)
+    monkeypatch.setattr(children, "carry_out", lambda _order, **_options: path if is_saved else answer)
+    given = [{"RUN": str(run), "DATA": JOB.data.dataset}.get(argument, argument) for argument in arguments]
+    assert main(given) == 0
+    check(name, capsys.readouterr().out, tmp_path)
+    assert main([*given, "--json"]) == 0
+    content = {"cut": answer, "stages": stages(answer)} if name == "cut" else answer
+    assert json.loads(capsys.readouterr().out) == json.loads(msgspec.json.encode(content))
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_list_is_printed_in_full(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare, arguments = LISTS[name]
+    prepare()
+    main(arguments)
+    check(name, capsys.readouterr().out, tmp_path)
+
+
+@pytest.mark.parametrize("against", [(), ("--against", "RUN")])
+def test_evaluation_is_printed_in_full(
+    against: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(8)
+    made = [evaluation(run.path), evaluation(run.path, (2, 3, 4, 5, 9))]
+    monkeypatch.setattr(children, "carry_out", lambda _order, **_options: made.pop(0))
+    given = ["evaluate", *(str(run.path) if argument == "RUN" else argument for argument in ("RUN", *against))]
+    assert main([*given, "--csv", str(tmp_path / "out.csv")]) == 0
+    table = (tmp_path / "out.csv").read_text()
+    check("evaluate against" if against else "evaluate", capsys.readouterr().out + table, tmp_path)
