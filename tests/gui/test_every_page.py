@@ -226,8 +226,8 @@ def test_every_page_is_accessible_and_unclipped(
             lines = [without_changing_parts(line, name, run_ids) for line in settled_contents(page)]
             described[name] = sorted(lines) if name.startswith("monitor") else lines  # created as readings arrive
         assert window.size() == QSize(WIDTH, HEIGHT), name
-    assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""
     compare_with_golden(described)
+    assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""
 
 
 def test_untabbed_page_has_a_way_back(open_window: OpenWindow) -> None:

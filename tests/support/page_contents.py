@@ -51,6 +51,8 @@ def contents(page: QWidget) -> Iterator[str]:
             described = widget.describe() if isinstance(widget, LinePlot) else widget.accessibleDescription()
             described = "" if is_input else " ".join(described.split())
             parts = [f"“{name}”" if name else "", *parts, f"({described})" if described else ""]
+            tip = " ".join(widget.toolTip().split())
+            parts.append(f"[{tip}]" if tip not in ("", described, *parts) and not is_input else "")
             yield " ".join([type(widget).__name__, *filter(None, parts)])
         if isinstance(widget, QAbstractItemView):
             yield from _cells(widget)
@@ -75,6 +77,7 @@ def _parts(widget: QWidget) -> Iterator[str]:
         yield f"{widget.value()} of {widget.minimum()} to {widget.maximum()}"
     elif isinstance(widget, QAbstractItemView):
         yield f"{widget.model().rowCount()} rows" if widget.model() is not None else ""
+        yield widget.selectionMode().name
     elif isinstance(widget, QGraphicsView):
         yield from _items(widget)
     if not widget.isEnabled() and widget.parentWidget() is not None and widget.parentWidget().isEnabled():

@@ -110,7 +110,7 @@ def test_rule_rows_have_summaries(view: AlertsView) -> None:
     assert view.rows["idle"].summary.text() == summary(DEFAULTS["idle"])
     assert view.rows["power"].summary.text() != summary(DEFAULTS["power"])  # it is off
     assert not view.rows["power"].on.isChecked()
-    assert not view.rows["power"].reset.isVisible()
+    assert [name for name, row in view.rows.items() if row.reset.isVisible()] == []
 
 
 def test_threshold_is_applied_by_return(unfold: Unfold, view: AlertsView, watched: Watched, qtbot: QtBot) -> None:
@@ -176,6 +176,8 @@ def test_rule_row_keyboard(view: AlertsView, watched: Watched, qtbot: QtBot) -> 
     qtbot.keyClick(row.on, Qt.Key.Key_Space)
     assert watched.alerts.rules["power"].on
     assert row.reset.isVisible()
+    view.rows["idle"].on.click()
+    assert [name for name, each in view.rows.items() if each.reset.isVisible()] == ["power", "idle"]
     row.fold.setFocus()
     qtbot.keyClick(row.fold, Qt.Key.Key_Space)
     assert row.editors.isVisible()

@@ -94,6 +94,9 @@ def test_custom_task_asks_for_its_file(form: JobForm) -> None:
     assert form.field_value("best_by") == "mean_error"
     form.set_field("task", "classification")
     assert "timm:NAME" in picker.line.placeholderText()
+    for text, name in (("ResNet-34", "resnet34"), (" RESNET-18 ", "resnet18"), ("Mine.py", "Mine.py")):
+        picker.line.setText(text)
+        assert picker.value() == name
     assert not picker.list_button.isHidden()
 
 

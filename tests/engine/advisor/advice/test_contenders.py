@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine.advisor.advice.contenders import Contender, drop_slow, half_width, is_settled, rank
 from engine.advisor.advice.setups import Setup
 from engine.advisor.advice.trial_files import Measured
+from engine.checks.findings.ranking import TIE
 from engine.contract.job import Job
 
 
@@ -34,6 +37,20 @@ def test_drop_slow_after_single_trial() -> None:
     noisy = contender("noisy", 0.1, 0.19, 0.14, 0.05, trials=1)
     assert drop_slow([fast, little, noisy]) == [fast, little, noisy]
     assert not is_settled([fast, little])
+
+
+@pytest.mark.parametrize(("half_widths", "settled"), [((0.3, 0.4), True), ((0.3, 0.6), False), ((0.9, 0.4), False)])
+def test_is_settled_once_both_are_within_half_a_tie(half_widths: tuple[float, float], settled: bool) -> None:
+    """Compare contenders whose half-widths are fractions of a tie."""
+    pair = []
+    for fraction in half_widths:
+        spread = next(each / 1e5 for each in range(1, 10_000) if half_width(steps(each / 1e5)) >= fraction * TIE)
+        pair.append(contender("one", *steps(spread)))
+    assert is_settled(pair) is settled
+
+
+def steps(spread: float) -> list[float]:
+    return [1 - spread, 1 + spread] * 10
 
 
 def test_half_width_ignores_outliers() -> None:
