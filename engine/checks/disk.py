@@ -52,7 +52,7 @@ def _items(task: ast.ClassDef) -> list[ast.expr]:
 
 
 def _measure(call: ast.expr) -> Measure:
-    """Return the metric that a call with literal arguments creates. Raises ValueError or TypeError for others."""
+    """Return the metric that a call with literal arguments creates. Raises ValueError or TypeError for other calls."""
     if not isinstance(call, ast.Call):
         raise TypeError
     positional = dict(zip(Measure.__struct_fields__, map(ast.literal_eval, call.args), strict=False))

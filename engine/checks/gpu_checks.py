@@ -80,7 +80,7 @@ def access_obstacles(
 
 
 def other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tuple[Choice, ...]:
-    """Return the choice to replace `gpu` among the `devices` of a job by an unused GPU; empty if there is none."""
+    """Return a choice that replaces `gpu` in `devices` by an unused GPU, or () if there is none."""
     unused = (
         other
         for other in machine.gpus

@@ -42,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """Shell command that follows a colon at the end of the remedy, or ""."""
+        """Shell command at the end of `remedy`, after its colon, or ""."""
         last = self.remedy.rpartition(": ")[2]
         return last if last.startswith(("uv ", "sudo ")) else ""
 
@@ -82,7 +82,7 @@ def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
 
 
 def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a finding about the GPUs that training can use, and the obstacles for the others."""
+    """Yield a finding about the GPUs that training can use, and one for each obstacle to using the others."""
     parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
     gpus = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
     found = list(obstacles(Job.from_fields(devices=tuple(gpu.uuid for gpu in gpus)), machine, torch, environment))

@@ -113,7 +113,7 @@ class Sampler:
         self._order.close()
 
     def _poll_children(self, until: float) -> None:
-        """Poll the child processes when one of them reports a change, or at the latest at time `until`."""
+        """Wait until a child process reports a change, or until time `until`, then poll the child processes."""
         self._changed.wait(max(0.0, min(POLL_INTERVAL_S, until - time.monotonic())))
         self._changed.clear()
         self._watch.request(self._request)

@@ -43,7 +43,7 @@ class _Result(msgspec.Struct):
 
 
 def preload() -> None:
-    """Start the process that forks the agent, so that it imports torch in the background."""
+    """Start the process that later forks the agent; it imports torch in the background."""
     _CONTEXT.set_forkserver_preload(["engine.machines.preload"])
     multiprocessing.forkserver.ensure_running()
 

@@ -32,7 +32,7 @@ def snapshot() -> Snapshot:
 
 
 def start_sampling(order: NodeOrder, send: Callable[[Sampled], None]) -> None:
-    """Sample the devices in `order` in a thread until this process exits, under the run's names for them."""
+    """Start a thread that samples the devices in `order` and calls `send` with the run's names for them."""
     spec = order.specs[0]
     host = host_of(spec.devices[spec.rank])
 

@@ -27,7 +27,7 @@ from engine.system.files import open_file, read_end
 
 RESUME, BEST, LAST = "resume.pt", "checkpoints/best.pt", "checkpoints/last.pt"
 OnDone = Callable[[str], None]
-"""Callback for the end of a transfer, with "" or the reason for its failure."""
+"""Callback for the end of a transfer, called with "" or the reason for a failure."""
 
 _LOCK = "node.lock"
 _ABANDONED_S = 86_400.0
@@ -38,7 +38,7 @@ _SCRATCH_PREFIX = "node-"
 
 
 def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, Path]:
-    """Return the files that a machine needs for resuming (checkpoint; best.pt for rank 0), by their path there."""
+    """Return the files that a machine needs for resuming, by their path on that machine."""
     if not job.checkpoints.resume_from:
         return {}
     best = {BEST: run.path / BEST} if has_rank_0 and (run.path / BEST).exists() else {}
@@ -60,7 +60,7 @@ class _Transfer:
 
 
 class FileTransfers:
-    """Transfers between the supervisor and one machine, in a thread and through a separate connection.
+    """File transfers between the supervisor and one machine, in a thread and over a separate connection.
 
     `command` starts the other end (`exchange`), where a node must be running; its standard error is appended to `log`.
     `poll` calls the callbacks. `keep` older checkpoints are kept next to last.pt.
@@ -321,7 +321,7 @@ def _kill_node(pid: bytes) -> None:
 
 
 def _remove_abandoned() -> None:
-    """Remove run folders older than a day whose node has exited without removing them."""
+    """Remove run folders that are over a day old and whose node has exited."""
     for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
         with suppress(OSError):
             if lock.stat().st_mtime < time.time() - _ABANDONED_S and _is_abandoned(lock):

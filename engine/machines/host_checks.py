@@ -25,7 +25,7 @@ from engine.system.format import size
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 MAX_CLOCK_OFFSET_S = 2.0
-"""Maximum clock difference with which logs and files of several machines are easy to compare."""
+"""Maximum clock difference before logs and files of several machines become hard to compare."""
 MIN_FREE_BYTES = 2 << 30
 _TIMEOUT_S = 120.0
 _EXIT_TIMEOUT_S = 10.0

@@ -48,7 +48,7 @@ SHUTDOWN_S = 5.0
 
 
 def remote_command(host: Host, *arguments: str) -> list[str]:
-    """Return a command line that runs `footplate` on another machine, after a report that its shell has started."""
+    """Return a command line that runs `footplate` on another machine and first reports the start of the shell."""
     started = shlex.quote(ENCODE.encode(ShellStarted()).decode())
     return ssh_command(host.reached_by, ["sh", "-c", f"echo {started}; exec {shlex.join(host.command(*arguments))}"])
 

@@ -384,7 +384,7 @@ class Nodes:
     def _fetch_then_forward(
         self, node: Node, worker: RemoteWorker, event: AnyEvent, files: list[str], sources: list[Node]
     ) -> None:
-        """Copy `files`, each from one of the machines `sources`, then forward a worker's event."""
+        """Copy `files` from the machines that have them, among `sources`, then forward a worker's event."""
         remaining, first_error = len(files), ""
         saved = event if isinstance(event, CheckpointSaved) and event.path == LAST else None
         node.pending_events += 1

@@ -46,7 +46,7 @@ _REFUSED = 2
 
 @dataclass(frozen=True)
 class TorchrunProcess:
-    """Ranks of this process among those that torchrun has started."""
+    """Ranks, address and other values that torchrun has passed to this process."""
 
     rank: int
     local_rank: int

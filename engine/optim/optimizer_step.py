@@ -61,7 +61,7 @@ class OptimizerStep:
         all_reduce_max: `Collectives.all_reduce_max`.
         share_updates: `Strategy.share_updates`, called after each change of parameters.
         frozen: Names of parameters that are not updated until `release`.
-        repeated: Names of parameters that `sum_over_shards` must skip on this rank (`Strategy.repeated`).
+        repeated: `Strategy.repeated`, names of parameters that another rank counts in sums.
         groups: Groups of parameters (see `parameter_groups`).
         buffers: Buffers that are averaged like parameters, with their names.
 
@@ -139,7 +139,7 @@ class OptimizerStep:
 
     @property
     def has_frozen(self) -> bool:
-        """True if this or another rank has frozen parameters, until `release` is called."""
+        """True until `release` is called, if any rank has frozen parameters."""
         return self._has_frozen
 
     def release(self) -> None:
@@ -222,7 +222,7 @@ class OptimizerStep:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Use the averages, if any, instead of the parameters inside the context, which must not contain a step."""
+        """Replace the parameters by their averages, if any, inside the context; it must not contain a step."""
         if self._averages is None:
             yield
             return

@@ -51,7 +51,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class _Ledger:
-    """Costs of any range of segments as a stage, computed from running sums."""
+    """Costs of a stage with any range of segments, computed from running sums."""
 
     def __init__(self, cut: Cut) -> None:
         self.cut = cut
@@ -185,7 +185,7 @@ def automatic(cut: Cut) -> Cut:
 
 
 def moved(cut: Cut, number: int, split_point: str) -> Cut:
-    """Move cut `number` (from 0) to `split_point`, and return the result, no longer marked as `chosen`.
+    """Return `cut` with cut `number` (from 0) moved to `split_point`, and not marked as `chosen`.
 
     Raises ValueError if the split point is not `reachable`.
     """

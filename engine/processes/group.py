@@ -80,7 +80,7 @@ class Group:
         self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
 
     def _open_network(self, specs: Sequence[WorkerSpec], *, fork: bool) -> PrivateNetwork | None:
-        """Return a private network for ranks that connect to each other, if possible, and log if it is private."""
+        """Open a private network if the ranks need one and the system allows it, and log the decision."""
         if sys.platform != "linux" or len(specs) < 2 or specs[0].rendezvous in ("", BY_ENVIRONMENT):
             return None
         network = None
@@ -107,7 +107,7 @@ class Group:
 
     @property
     def is_ending(self) -> bool:
-        """True if the group must be polled often, because exits of workers don't wake the selector."""
+        """True while workers are exiting; poll the group often then, because exits don't wake the selector."""
         is_any_done = any(worker.done is not None or worker.channel is None for worker in self.workers)
         return is_any_done or self._shutdown is not None or bool(self._failures)
 
@@ -176,7 +176,7 @@ class Group:
             self._shutdown.extend(STOP_S)
 
     def escalate(self) -> None:
-        """Stop workers by force that have not exited yet."""
+        """Stop waiting for workers to exit, and proceed to signals."""
         if self._shutdown is not None:
             self._shutdown.escalate()
             self._shutdown.step()

@@ -9,7 +9,7 @@ from engine.contract.events import Failed, Warned
 from engine.contract.worker import Heartbeat, ThreadState
 
 GAP_S = 2.0
-"""Minimum seconds between two checks if the supervisor itself was delayed, which is not the ranks' fault."""
+"""Seconds between two checks above which the supervisor was delayed, so that silence is not the ranks' fault."""
 STEADY_S = 3.0
 """Maximum interval between messages of a rank that responds."""
 PATIENCE = 10.0

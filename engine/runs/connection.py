@@ -24,7 +24,7 @@ from engine.system.decode_errors import NOT_DECODED
 
 CONNECT_S = 2.0
 ANSWER_S = 5.0
-"""Timeout for an answer in seconds; supervisors answer immediately, even if their workers hang."""
+"""Timeout for an answer in seconds; supervisors normally answer at once, even if their workers hang."""
 _MIN_CONNECT_S = 0.05
 """Minimum timeout in seconds for establishing a connection."""
 _CHUNK = 1 << 18

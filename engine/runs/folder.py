@@ -68,7 +68,7 @@ class UnreadableJob(ValueError):  # noqa: N818 - describes the job
 
 
 _END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
-"""Number of bytes that are read from the end of a log to find its last event, and the progress of an unfinished run."""
+"""Number of bytes at the end of a log that contain its last event, and the progress of an unfinished run."""
 
 
 class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -119,7 +119,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def process_start(pid: int) -> float:
-    """Return a process's start time, for the sole purpose of distinguishing processes with the same pid.
+    """Return a process's start time, which distinguishes it from other processes with the same pid.
 
     The result is the seconds since boot plus a much larger number for the boot. On Linux, the start time in wall-clock
     time would change whenever the clock is set (proc(5): `starttime`, and `btime` of /proc/stat). Raises psutil.Error
@@ -338,7 +338,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class _Progress:
-    """Progress at the end of a run's log; unknown values are empty."""
+    """Progress of a run according to the end of its log; unknown values are empty."""
 
     phase: str = ""
     epoch: int | None = None
@@ -390,7 +390,7 @@ def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
 
 
 def _tag(kind: type[Event]) -> bytes:
-    """Return the first bytes of each encoded event of a type."""
+    """Return the bytes with which encoded events of a type start."""
     return b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
 
 

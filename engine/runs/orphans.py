@@ -163,7 +163,7 @@ def _log_of(process: psutil.Process) -> Path | None:
 
 
 def _supervised(above: list[psutil.Process], run: RunFolder, by_name: bool) -> bool:
-    """Return True if an ancestor of a worker is a supervisor, of its run or of another."""
+    """Return True if an ancestor of a worker is the supervisor of its run or of another run."""
     supervisor = run.supervisor()
     if supervisor is not None and supervisor.alive() and any(parent.pid == supervisor.pid for parent in above):
         return True

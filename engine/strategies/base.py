@@ -48,10 +48,10 @@ class StrategyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedJob:
-    """Job with a value for each option that was automatic, except compilation.
+    """Job with all automatic choices made, except compilation.
 
     Attributes:
-        job: Job with the resolved options.
+        job: The job itself.
         shares: Fraction of each batch for each data rank, from the resumed run if it used the same devices and
             strategy; otherwise None.
         cut: Cut of a pipeline's model, from the resumed run if this run cuts the model in the same way; otherwise None.
@@ -112,7 +112,7 @@ class Strategy(ABC):
         self.spec = spec
         self.device = worker_device(spec)
         self.collectives = Collectives()
-        """Collectives over all ranks of the run; `setup` replaces those of a single rank."""
+        """Collectives over all ranks of the run, available after `setup`."""
         self.layout: Layout = layout(spec.job, self.entry)
         self.dims = ParallelDims.of(self.entry, self.layout)
         self.coordinate = self.dims.coordinate(spec.rank)
@@ -124,7 +124,7 @@ class Strategy(ABC):
         self.counts = self.coordinate.tensor == 0
         """True if the results of this rank count; False if another rank computes the same results."""
         self.profiler = self.profiles(self.device)
-        """Profiler that `step` informs about the end of each stage of a step."""
+        """Profiler; `step` marks the end of each part of a step with it."""
         self.remarks: list[Warned | LogLine] = []
         """Messages to the user about the model's placement; `wrap` adds them on rank 0."""
 
@@ -157,7 +157,7 @@ class Strategy(ABC):
             os.sched_setaffinity(0, cpus)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Return a context manager that turns the reduction of gradients off, for use after `wrap`."""
+        """Return a context manager without reduction of gradients; call this after `wrap`."""
         return nullcontext()
 
     @property
@@ -229,7 +229,7 @@ class Strategy(ABC):
 
     @property
     def state_ranks(self) -> int:
-        """Number of ranks, from rank 0 on, that together update all parameters once."""
+        """Number of ranks, from rank 0 on, that together update every parameter."""
         return self.dims.pipeline
 
     def share_updates(self) -> None:  # noqa: B027 - most ranks update all their parameters
@@ -315,7 +315,7 @@ def clock(device: torch.device) -> float:
 
 
 def use_fast_kernels() -> None:
-    """Allow TF32, with its mantissa of 10 bits, in matrix products too; torch allows it for convolutions by default.
+    """Allow TF32, with its 10-bit mantissa, in matrix products; torch allows it for convolutions by default.
 
     `fp32_precision` is not set, because model files that read `allow_tf32` or the matmul precision would then fail.
     """
@@ -347,6 +347,6 @@ def pci_bus_id(index: int) -> str:
 
 
 def worker_device(spec: WorkerSpec) -> torch.device:
-    """Return the device of a worker; its CUDA index counts the run's devices on the worker's machine."""
+    """Return the device of a worker; its CUDA index is among the run's devices on that machine."""
     index = spec.device_index
     return torch.device("cpu") if spec.local_devices[index] == CPU else torch.device("cuda", index)

@@ -67,7 +67,7 @@ class Distributed(Strategy):
     def mesh(self) -> DeviceMesh:
         """Create the device mesh of all ranks.
 
-        It has the dimensions "replicate", "shard", "pipeline" and "tensor", as far as they have more than one rank. If
+        It has the dimensions "replicate", "shard", "pipeline" and "tensor", except those with a single rank. If
         the strategy shards parameters or splits layers, "shard" is present even with one rank.
 
         `mesh.get_group(name)` is the NCCL or gloo group of the ranks that differ from this rank only in dimension

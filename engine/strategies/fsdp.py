@@ -198,7 +198,7 @@ class FullySharded(Distributed, SingleDevice):
             return result
 
     def _join_gradients(self) -> None:
-        """Finish the reduction of gradients that FSDP has summed."""
+        """Complete the reduction of gradients after FSDP has summed them."""
         if self.used is not None:
             self.used.drop_others()
 

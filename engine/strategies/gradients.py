@@ -13,7 +13,7 @@ BUCKET_BYTES = 25 << 20
 
 
 def lay_out(parameters: Iterable[nn.Parameter]) -> None:
-    """Copy gradients whose strides differ from their parameter's, since fused optimizers assume equal strides.
+    """Give gradients the strides of their parameters, as fused optimizers require.
 
     Autograd keeps them equal when it accumulates gradients. torch's zero-bubble schedules accumulate gradients of
     weights themselves, and convolutions of channels-last activations then produce other strides.

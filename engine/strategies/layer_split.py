@@ -23,7 +23,7 @@ _ELEMENTWISE = (
     nn.Hardswish, nn.Hardsigmoid,
 )  # fmt: skip
 _MIN_INPUTS = 8
-"""Minimum number of input features of a layer that is divided.
+"""Minimum number of input features for dividing a layer.
 
 Smaller layers, such as Swin V2's position biases, gain less than the sum over the ranks costs.
 """

@@ -17,7 +17,7 @@ from engine.strategies.base import StrategyError
 from engine.strategies.collectives import Collectives
 
 TIMEOUT_S = 5.0
-"""Timeout of one exchange between two GPUs that are both ready."""
+"""Timeout for one exchange between two GPUs."""
 EXCHANGED_BYTES = 1 << 20
 MIN_SHARED_MEMORY_BYTES = 128 << 20
 """Minimum size of /dev/shm for messages between several GPUs; Docker's default is half of it."""

@@ -122,7 +122,7 @@ class Pipeline(Distributed):
         self._build({stage: evaluated[stage] for stage in local})
 
     def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
-        """Measure the model on the first replica, and return the cut that rank 0 computes, on all ranks."""
+        """Measure the model on the first replica, let rank 0 compute a cut, and return it on all ranks."""
         costs: Any = None
         travel = 0.0
         if self.coordinate.replicate == 0:

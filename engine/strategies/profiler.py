@@ -17,11 +17,11 @@ RECORD_S = 2.0
 RECORD_SHARE = 0.02
 """Minimum interval between recorded steps as a fraction of the time since the start, so that long runs record fewer."""
 RECORD_COST = 0.01
-"""Maximum fraction of the time for recording; it limits how often expensive steps are recorded."""
+"""Maximum fraction of the time for recording steps; it makes expensive recordings rarer."""
 
 
 class StepProfiler:
-    """Profiler that times the parts of steps, but records none; subclasses record.
+    """Profiler that times the parts of steps; subclasses also record details of some steps.
 
     For each step, the training loop calls `begin` and `end`, and the strategy calls `mark` at the end of each part.
     While `recording` is True, subclasses record more about the step. `watch` is the stopwatch behind `mark`.

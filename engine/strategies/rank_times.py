@@ -105,7 +105,7 @@ def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
 
 
 class HostTimer:
-    """Timer for CPU workers; the strategy reports when a collective has blocked."""
+    """Timer for CPU workers; the strategy reports blocked time to it."""
 
     def __init__(self) -> None:
         self.running = False
@@ -127,7 +127,7 @@ class HostTimer:
 
 
 class KernelTimer:
-    """Timer for GPU workers, which tells NCCL's kernels from others with torch.profiler.
+    """Timer for GPU workers, which distinguishes NCCL's kernels from others with torch.profiler.
 
     NCCL's kernels wait for the other ranks on the device.
     """

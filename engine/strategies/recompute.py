@@ -19,7 +19,7 @@ from engine.torch_compat import buffers_of
 
 
 def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
-    """Wrap `function`, which calls `module`, so that it stores only its inputs and is repeated in the backward pass.
+    """Wrap `function`, which calls `module`: it stores only its inputs, and runs again in the backward pass.
 
     The repetition draws the same random numbers. It uses temporary copies of the buffers as they were before the first
     call. Thus BatchNorm's statistics change once, as without checkpointing, and results that depend on a changing

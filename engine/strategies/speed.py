@@ -110,7 +110,7 @@ class Rehearsal:
 def images_per_second(
     strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]
 ) -> float:
-    """Measure how many images per second this rank trains if all ranks have equal parts of a batch."""
+    """Measure the training speed of this rank with equal parts of a batch on all ranks."""
     with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:
         seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED)]
     return rehearsal.images / statistics.median(seconds[WARM_UP:])

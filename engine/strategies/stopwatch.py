@@ -64,7 +64,7 @@ class Stopwatch:
         self.running = False
 
     def skip(self) -> None:
-        """Leave out the step that starts now, because recording slows it."""
+        """Exclude the step that starts now from the measurement, because the profiler records and slows it."""
 
     def mark(self, part: Marked) -> None:
         if self.running:
@@ -79,7 +79,7 @@ class Stopwatch:
             self._steps += 1
 
     def learn(self, step: RanksTimed | ScheduleTraced, reducing_parts: tuple[Part, ...]) -> None:
-        """Use a recorded step to estimate how much of the passes' time rank 0 spends on communication and waiting.
+        """Estimate from a recorded step how much of its passes rank 0 spends on communication and waiting.
 
         Ranks of a data-parallel strategy communicate in the parts `reducing_parts`. Ranks of a pipeline are also idle
         between passes.
@@ -108,7 +108,7 @@ class Stopwatch:
         self._spent, self._steps = {}, 0
 
     def _divided(self, spent: Mapping[Marked, float]) -> dict[Part, float]:
-        """Split communication off the times in `spent`, in the proportions that `learn` has estimated."""
+        """Move communication, as estimated by `learn`, from the other parts in `spent` to a part of its own."""
         parts: dict[Part, float] = {}
 
         def add(part: Part, seconds: float) -> None:

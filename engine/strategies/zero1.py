@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class ShardedOptimizer(DataParallelProcesses):
-    """DDP with a single rank that updates each parameter and broadcasts it (Rajbhandari et al. 2020, ZeRO).
+    """Strategy like DDP, but each parameter is updated by one rank, which broadcasts it.
 
-    Only that rank stores the optimizer state and the moving average of the parameter, which saves most of DDP's memory
-    for them. Parameters are assigned as a whole: optimizers that need complete parameters, such as LAMB, work
+    Only that rank stores the parameter's optimizer state and moving average, so both need a fraction of DDP's memory
+    (Rajbhandari et al. 2020, ZeRO). Parameters are not divided: optimizers that need complete ones, such as LAMB, work
     unchanged, and a rank needs memory for at least the largest parameter. Gradients are reduced as under DDP, and are
     complete on every rank.
     """

@@ -19,7 +19,7 @@ _MAX_PATH_BYTES = 100
 
 
 class Endpoint:
-    """Listening, non-blocking socket, with its address in `supervisor.json` as `text`."""
+    """Listening, non-blocking socket; `text` is its address in `supervisor.json`."""
 
     def __init__(self, listener: socket.socket, text: str, *, path: Path | None = None, token: str = "") -> None:
         listener.setblocking(False)

@@ -18,7 +18,7 @@ from engine.system import paths
 from engine.system.files import MAX_DAMAGED_BYTES, complete_lines
 
 MEMORY_LIMIT_BYTES = 32 << 20
-"""Size of the waiting lines in bytes above which step metrics and device samples are dropped; they get no number."""
+"""Maximum size of waiting lines in bytes; beyond it, step metrics and device samples are dropped, unnumbered."""
 RECENT_BYTES = 1 << 20
 """Number of bytes at the end of the stream that stay in memory for clients that keep up."""
 RETRY_S = 1.0
@@ -41,7 +41,7 @@ _CHANGED = (
 
 
 class DamagedLog(ValueError):  # noqa: N818 - describes the file
-    """Error for a log that no run can have written: more than one incomplete line follows its last complete one."""
+    """Error for a file that is not a run's log: too much data follows its last complete line."""
 
 
 class EventLog:
@@ -224,7 +224,7 @@ class EventLog:
         return self._fd
 
     def _index_line(self, number: int, offset: int) -> None:
-        """Add the line at `offset` to the index if its turn has come.
+        """Count the line at `offset`, and add every `INDEX_EVERY`th line to the index.
 
         Numbers in the index increase. An entry with a number that is not lower belongs to a damaged line, and is
         removed.

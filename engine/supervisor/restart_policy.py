@@ -166,7 +166,7 @@ def world_size(job: Job) -> int:
 
 
 def _changes(before: Job, job: Job) -> dict[str, int | str]:
-    """Return the fields with different values in `job`, except the devices."""
+    """Return the fields that differ between `before` and `job`, except the devices."""
     changed = (name for name in FIELDS if name != "devices" and job.value(name) != before.value(name))
     changes = {name: job.value(name) for name in changed}
     if job.resolved_strategy != before.resolved_strategy:

@@ -56,6 +56,6 @@ TRANSITIONS: dict[tuple[RunState, Trigger], RunState] = {
 HAS_WORKERS = frozenset((_S.TRAINING, _S.RESTARTING, _S.FAILING, _S.ENDING))
 """States that end when the last worker has exited; in `FAILING` and `ENDING`, there may be no workers."""
 BEFORE_END = frozenset((_S.IDENTIFYING, _S.QUEUED, *HAS_WORKERS))
-"""States with an effect of stop and pause commands."""
+"""States that a stop or pause command can end."""
 USES_GATE = frozenset((_S.IDENTIFYING, _S.QUEUED, _S.TRAINING, _S.RESTARTING, _S.FAILING))
 """States that acquire or renew the queue slot."""

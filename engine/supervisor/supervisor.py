@@ -53,7 +53,7 @@ from engine.supervisor.start_gate import GPU_CHECK_S, StartGate
 from engine.system import linux, paths
 
 SNAPSHOT_S = 3.0
-"""Seconds that a run on GPUs waits for their names at its start."""
+"""Seconds that a run waits for the names of its GPUs at its start."""
 FREE_S = 10.0
 """Seconds for GPUs to release their memory."""
 DRAIN_S = 3.0
@@ -405,7 +405,7 @@ class Supervisor:
         self._record(Warned(code="not_saved_elsewhere", message=message))
 
     def _end(self, outcome: Literal["paused", "stopped"], command: str) -> None:
-        """Ask the workers to stop, or kill them if this is called again.
+        """Ask the workers to stop; on a second call, stop them by force.
 
         A run that is stopping can't be paused.
         """

@@ -9,7 +9,7 @@ from engine.strategies.collectives import Collectives
 
 
 class Requests(NamedTuple):
-    """Actions that one rank requests, or that at least one of all ranks requests."""
+    """Actions that one rank requests or, after an exchange, that any rank requests."""
 
     stop: bool = False
     checkpoint: bool = False

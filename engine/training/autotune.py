@@ -26,11 +26,11 @@ from engine.tasks.base import Objective
 from engine.torch_compat import compile_in_this_process, is_compiled, undo_compiling
 
 TRIAL_FRACTION = 0.04
-"""Maximum duration of trials, as a fraction of the time for the run's steps."""
+"""Maximum time for trials, as a fraction of the time for all steps of the run."""
 WARM_UP, MIN_PASSES, MAX_PASSES = 1, 2, 7
-"""Number of warm-up passes per candidate, and minimum and maximum number of timed ones.
+"""Number of warm-up passes, minimum of timed passes and maximum of timed passes per candidate.
 
-More than the minimum run only within `ENOUGH_S`.
+Passes beyond the minimum only run within `ENOUGH_S`.
 """
 ENOUGH_S = 0.25
 CLEAR = 3.0
@@ -115,7 +115,7 @@ class Autotuner:
         return self.job
 
     def compile(self) -> None:
-        """Compile the wrapped model if the job requests it, or if it is worth it for an automatic choice.
+        """Compile the wrapped model if the job requests it, or if the choice is automatic and a trial shows a gain.
 
         Raises StrategyError if the job requests it and compiling fails.
         """
@@ -191,7 +191,7 @@ class Autotuner:
         return ""
 
     def _reason_too_short(self, pass_s: float, saved: float, cost_s: float) -> str:
-        """Return an explanation if the run is too short to repay a change, or "".
+        """Return an explanation if the run is too short for a change to pay off, or "".
 
         The change costs `cost_s` once and saves at most the fraction `saved` of each pass.
         """

@@ -195,7 +195,7 @@ def _device(spec: WorkerSpec, text: str = "") -> str:
 
 
 def _in_model_file(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    """Return the position in the user's model file that raised the error, or "" if it was raised elsewhere."""
+    """Return the line of the user's model file that raised the error, or "" if it was raised elsewhere."""
     if not spec.job.model_is_file:
         return ""
     name = Path(spec.job.model.name).name

@@ -33,7 +33,7 @@ def random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> None:
-    """Restore states from `random_state`; the device count may have changed since then."""
+    """Restore the states that `random_state` has returned, even if the number of GPUs has changed."""
     random.setstate(state["python"])
     key, *rest = state["numpy"]
     np.random.set_state(("MT19937", np.array(key, np.uint32), *rest))

@@ -13,7 +13,7 @@ from engine.parallel.layout import fits
 from engine.system.format import counted, percent
 
 MIN_LOSS = 0.05
-"""Minimum fraction of the time that a bottleneck must cost to be reported."""
+"""Minimum cost of a reported bottleneck, as a fraction of the time."""
 HEADROOM = 1.15
 """Recommended number of loader workers relative to the bare minimum, since images differ in size."""
 BF16_SAVES = 0.5
@@ -22,11 +22,11 @@ BF16_SAVES = 0.5
 On an A100, NVIDIA's DeepLearningExamples train ResNet-50 with 938 images/s in TF32 and 2,470 with AMP.
 """
 STARVED = 0.5
-"""Minimum fraction of steps that end with an empty GPU queue if the host is too slow for the GPU."""
+"""Minimum fraction of steps with an empty GPU queue at the end for calling the host too slow."""
 BUSY_CPU = 0.1
-"""Minimum fraction of the time that a CPU run waits for cores in use by other programs, for a bottleneck."""
+"""Minimum fraction of the time spent waiting for busy cores if other programs are a CPU run's bottleneck."""
 DECODING_LOAD = 0.2
-"""Maximum load of a core by decoding at which decoding can't be what keeps the cores busy."""
+"""Maximum load from decoding, in cores, for blaming other programs for busy cores."""
 WAITING: tuple[Part, ...] = ("data", "transfer", "communication")
 """Parts of a step during which the device is idle."""
 

@@ -1,4 +1,4 @@
-"""Explanations why one strategy trains a job faster than others, and suggestions for fitting a job into memory."""
+"""Explanations of why a strategy trains a job fastest, and suggestions for fitting a job into memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.parallel.layout import bubble
 from engine.system.format import percent, size
 
 MAX_RIVALS = 3
-"""Maximum number of other strategies that the fastest one is compared with."""
+"""Maximum number of strategies to compare with the fastest one."""
 LONG_WAIT = 0.1
 """Minimum fraction of a step spent on waiting for data that is worth mentioning."""
 TIE = 0.04

@@ -17,11 +17,11 @@ from engine.system.format import counted, listed, percent
 MIN_EPOCHS = 3
 """Minimum number of validated epochs for a verdict; with fewer, noise looks like a trend."""
 NOISE_WINDOW = 6
-"""Number of validations, from the last one back, that determine the noise of a metric."""
+"""Number of last validations for estimating the noise of a metric."""
 NOISE_DEVIATIONS = 3.0
 """Number of standard deviations that a change must exceed; about 1 % of flat, noisy curves are misjudged."""
 STEADY_EPOCHS = 5
-"""Number of consecutive validations with falling loss that count as a decrease; the odds are 1:120 by chance."""
+"""Number of consecutive validations with a falling loss for a real decrease; the chance of luck is 1 in 120."""
 WORTHWHILE_GAIN = 0.01
 """Minimum relative decrease of the validation loss per epoch for which another epoch is worthwhile."""
 DEFAULT_GAIN_RATIO = 0.8
@@ -37,7 +37,7 @@ SUSPECT_RATE_FACTOR = 10.0
 LEARNED_ABOVE_CHANCE = 0.25
 """Minimum training accuracy above chance for a model that has learned its training images."""
 MAX_CHANCE_MARGIN = 0.15
-"""Maximum margin of two standard errors with which a comparison with chance is meaningful."""
+"""Maximum of two standard errors for a meaningful comparison with chance."""
 WEAK_FRACTION = 0.5
 """Fraction of the median class's recall below which a class is weak, and of its count below which it is rare."""
 MIN_MEDIAN_RECALL = 0.3
@@ -144,7 +144,7 @@ class _Run:
 
     @classmethod
     def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
-        """Create the object; return None if there are too few validations."""
+        """Create the history for a verdict; return None if there are too few validations."""
         known = [measure for measure in task.metrics if any(measure.id in e.measures for e in history.epochs.values())]
         best_by = next(
             (measure for measure in known if measure.id == job.checkpoints.best_by), known[0] if known else None
@@ -357,7 +357,7 @@ def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
 
 
 def _is_at_rest(run: _Run) -> bool:
-    """Return True if a run has learned and finally stayed the same within its noise."""
+    """Return True if a run has learned, and its last metrics changed only within their noise."""
     curve = run.curve
     if run.losses and not run.is_learning:
         return False

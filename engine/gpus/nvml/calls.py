@@ -104,7 +104,7 @@ def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
 
 
 def text(value: str | bytes) -> str:
-    """Convert a string from NVML, which is bytes in old versions of pynvml."""
+    """Return a string from NVML as str; old versions of pynvml return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 

@@ -78,7 +78,7 @@ class Device:
         return (self.gpu, *self.instances) if self.gpu.uuid else ()
 
     def update_sleep(self, request: ReadRequest) -> None:
-        """Update whether the GPU sleeps, and skip the next reading if it may fall asleep; call this before reading."""
+        """Check if the GPU sleeps, and skip the next reading if it may fall asleep; call this before `read`."""
         self._is_skipped = self._should_skip(request)
         self._has_skipped |= self._is_skipped
         if self.gpu.lost or driver_files.asleep(self.gpu.pci_bus_id) == self.gpu.asleep:

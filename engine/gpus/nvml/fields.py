@@ -59,7 +59,7 @@ class Fields:
 
 
 class Rates:
-    """Rates of counters per second, between two readings each."""
+    """Rates of counters in units per second, computed from successive readings."""
 
     def __init__(self) -> None:
         self._before: dict[object, tuple[float, float]] = {}

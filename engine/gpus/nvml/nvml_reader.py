@@ -22,7 +22,7 @@ from engine.gpus.nvml.xids import Xids
 LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
 """Seconds between readings in each lane: listing processes takes milliseconds, fans and error counters take 0.1 ms."""
 MAX_EARLY_S = 0.1
-"""Maximum seconds that a lane is read early, together with another one."""
+"""Maximum number of seconds that a lane may be read early to share a reading with another lane."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine
@@ -172,7 +172,7 @@ def load_pynvml() -> ModuleType:
 
 
 def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
-    """Convert an NVMLError that concerns the entire library.
+    """Convert an NVMLError that concerns the entire library to NvmlUnavailable.
 
     The codes are the keys of the table, because an NVMLError is not hashable.
     """

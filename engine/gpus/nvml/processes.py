@@ -23,7 +23,7 @@ NO_INSTANCE = 0xFFFFFFFF
 MAX_INSTANCES = 64
 """Maximum plausible number of MIG instances on a GPU."""
 STALE_S = 5.0
-"""Minimum age in seconds of samples to ignore, since the driver first returns its entire buffer."""
+"""Age in seconds above which samples are ignored, since the driver first returns its entire buffer."""
 
 
 class ProcessTable:

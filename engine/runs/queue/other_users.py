@@ -15,7 +15,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class OtherUsers:
-    """Processes of other users, with a description in `users` and a pid each; and a sentence per `unknown` fact."""
+    """Processes of other users: descriptions in `users`, their pids, and a sentence for each `unknown` fact."""
 
     users: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()

@@ -106,7 +106,7 @@ class QueueSlot:
             return False
 
     def _enter(self, queue: LockedQueue) -> None:
-        """Enter the queue if necessary: at its end if the run must wait, else with its devices."""
+        """Enter the queue unless the run is in it: at the end if the run must wait, else with its devices."""
         path = queue.folder / self._name
         if not self._starts_at_once and not self.has_devices and self._name not in queue.order:
             queue.order.append(self._name)

@@ -40,7 +40,7 @@ class CannotQueue(Exception):  # noqa: N818 - describes the state
 
 
 class QueueBusy(CannotQueue):
-    """Error for a queue that another process kept locked for too long."""
+    """Error for a queue that another process has locked for the entire timeout."""
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -129,7 +129,7 @@ class _Found:
 def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
     """Return the split points that both graphs have, with the same parameters and buffers before them.
 
-    They are the same if their counts are equal and if `other`, too, has used all of those of `one` before the point.
+    The sets are the same if they have equal sizes and if `other` also uses all of the first set before the point.
     """
     used = iter([*one.first_used.items(), (0, sys.maxsize)])
     tensor, first = next(used)
@@ -249,7 +249,7 @@ def module_of(node: fx.Node) -> str:
 
 
 def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPoint]) -> list[fx.GraphModule]:
-    """Cut `graph` after each of `cuts` into modules that share their parameters, and the parameter names, with `model`.
+    """Cut `graph` after each of `cuts` into modules that share parameters and their names with `model`.
 
     Each part makes its output contiguous, because NCCL has sent wrong values between tensors with different strides
     (pytorch#62283).

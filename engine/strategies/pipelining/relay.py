@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Relay:
-    """Forward passes of microbatches, without gradients, through stages that are in any order on several ranks.
+    """Runner of forward passes without gradients through the stages, which may be on the ranks in any order.
 
     `stages` has this rank's stages by number, and `ranks` the rank of every stage. Activations travel over `group`.
     Their shapes, which are sent once, travel over `control`.

@@ -34,10 +34,10 @@ RUNS = 3
 ENOUGH_S = 2.0
 """Time budget for all segments, divided equally.
 
-A segment is not repeated after its warm-up once its part is used up, and no further pass starts once all is used up.
+A segment is repeated after its warm-up only within its share, and another pass starts only within the budget.
 """
 LONG_S = 0.5
-"""Duration of a run on the CPU after which it is not repeated, because its warm-up no longer matters."""
+"""Minimum duration of a CPU run that need not be repeated, because its warm-up hardly matters."""
 USABLE = 0.9
 """Fraction of the free memory for stages; workspaces, communication buffers and fragmentation need the rest."""
 TRAVELLING_BYTES = 4 << 20
@@ -367,6 +367,6 @@ def _segments(
 
 
 def split_points_of(traces: Traces, cut: Cut) -> tuple[CutPoint, ...]:
-    """Return the split points of `traces` at which `cut` cuts, for `split`."""
+    """Return the split points in `cut`, for use in `split`."""
     by_name = {point.node: point for point in traces.points}
     return tuple(by_name[name] for name in cut.cuts)

@@ -59,7 +59,7 @@ def _load_readable(
 
 
 class Picked(ImageSet):
-    """Evenly spaced images of a split, decoded in memory, except for those that a rank can't read.
+    """Evenly spaced images of a split, decoded in memory; images that a rank can't read are left out.
 
     The model sees the `middle` pixels of each side. `indices` are the images' indices in the split. `all_reduce_max`
     lets the ranks agree on readable images.
@@ -106,7 +106,7 @@ class Picked(ImageSet):
 
 
 class PickedSamples(SampleSet):
-    """Evenly spaced samples of a split, loaded into memory as in a validation, except for those that a rank can't read.
+    """Evenly spaced samples of a split, loaded as in a validation; those that a rank can't read are left out.
 
     `indices` are the samples' indices in the split. `all_reduce_max` lets the ranks agree on readable samples.
     """
@@ -134,7 +134,7 @@ class PickedSamples(SampleSet):
 
 
 class RankSamples(NamedTuple):
-    """All samples to predict, the `positions` of this rank's samples among them, and the loader for these."""
+    """Samples to predict on all ranks, and the `positions` and the loader of this rank's samples."""
 
     samples: Picked | PickedSamples
     positions: list[int]

@@ -16,7 +16,7 @@ MAX_CONFUSION_CLASSES = 64
 
 
 class ValidationReport(Callback):
-    """Callback that reports the metrics over all `images` and per class, and a shortage of memory."""
+    """Callback that reports the metrics of a validation, overall and per class, and if memory was short."""
 
     def __init__(self, strategy: Strategy, images: int, emit: Callable[[Event], None]) -> None:
         self._strategy = strategy

@@ -37,7 +37,7 @@ Kind = Literal["last", "best"]
 
 @dataclass(frozen=True, slots=True)
 class TrainProgress:
-    """Position in a run: after `done` of `steps` steps of `epoch`, and after `step` steps of the run.
+    """Position in a run: `done` of the `steps` steps in `epoch` are complete, and `step` steps of the entire run.
 
     `validated` is True if the epoch was completed and validated.
     """

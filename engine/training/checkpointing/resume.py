@@ -111,7 +111,7 @@ class Checkpoint:
         return remarks
 
     def restore_accumulation(self, *, is_alone: bool) -> tuple[Job, int]:
-        """Return the job, and the number of parts for an evaluation's batches, as adapted by the resumed run.
+        """Return the job and the number of evaluation parts, with the accumulation of the resumed run if necessary.
 
         If that run ran out of memory, it divided batches into more parts. A single worker keeps this division if the
         job needs as much memory.
