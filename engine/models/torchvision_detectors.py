@@ -65,8 +65,8 @@ def box_targets(targets: Tensor) -> Detections:
     """
     converted = []
     for target in targets:
-        is_used = _is_used(target)
-        converted.append({"boxes": target[is_used, :4], "labels": target[is_used, 4].long() + 1})
+        used = target[_is_used(target)]  # once, since the host waits for the number of boxes
+        converted.append({"boxes": used[:, :4], "labels": used[:, 4].long() + 1})
     return converted
 
 

@@ -1,0 +1,175 @@
+"""Speed of transformers models in Footplate, compared with the bare models and with transformers' Trainer.
+
+    python tests/benchmarks/queries_speed.py [--rounds N] [--steps N] [--size PX] [--batch N] [--only MODEL ...]
+
+All sides use the same weights, batch and optimizer in one process with one thread, and take turns, reversed in every other round.
+Rates are images per second of processor time, and a ratio is the median of the rounds' ratios; the exit code is 1 if one is
+below the aim.
+
+- bare: the model of transformers with prepared labels; its predictions include transformers' post-processing for detectors.
+- Footplate: the model that runs train, with its targets as tensors.
+- Trainer: `transformers.Trainer` with images in memory; left out without the package accelerate.
+
+Operations whose result the host needs are counted for one step of each side: it waits for those on a GPU.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.models.registry import MODELS
+from tests.benchmarks.frame import empty_home, options_of, where
+
+DEFAULT = ("dfine_n", "rtdetrv2_r18", "deimv2_n", "rfdetr_nano", "mask2former_swin_t")
+CLASSES = 3
+AIM = 0.97
+WAITING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::_unique2", "aten::masked_select"}
+
+
+class Waits(TorchDispatchMode):
+    """Counter of operations whose result or shape the host needs."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, given: Any = (), options: Any = None) -> Any:
+        name = operation.name().partition(".")[0]
+        is_mask = name == "aten::index" and any(each is not None and each.dtype == torch.bool for each in given[1])
+        self.count += name in WAITING or is_mask
+        return operation(*given, **options or {})
+
+
+def boxes_of(batch: int, size: int, task: str) -> Tensor:
+    """Return targets of the task with three objects in each image."""
+    at = torch.tensor([[0.1, 0.1, 0.4, 0.4], [0.5, 0.2, 0.9, 0.6], [0.2, 0.6, 0.6, 0.9]]) * size
+    if task == "detection":
+        return torch.cat([at, torch.arange(3.0)[:, None], torch.zeros(3, 1)], 1).expand(batch, -1, -1)
+    planes = torch.zeros(batch, 2, size, size, dtype=torch.int64)
+    planes[:, 1] = 255
+    for number, (left, top, right, bottom) in enumerate(at.int().tolist()):
+        planes[:, :, top:bottom, left:right] = torch.tensor([number + 1, number])[:, None, None]
+    return planes
+
+
+def arguments_for(model: Any, images: Tensor, targets: Tensor) -> dict[str, Any]:
+    """Return the arguments of the library's model in training."""
+    if hasattr(model, "criterion"):
+        classes, masks = zip(*model.classes_and_masks(targets), strict=True)
+        return {"pixel_values": images, "class_labels": list(classes), "mask_labels": list(masks)}
+    return {"pixel_values": images, "labels": model.labels(images, targets)}
+
+
+def optimizer_for(model: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), 1e-5, foreach=True)
+
+
+def stepping(model: torch.nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
+    optimizer = optimizer_for(model)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return step
+
+
+def trainer_for(plain: Any, arguments: dict[str, Any], folder: str, steps: int) -> Callable[[], None]:
+    """Return a function that trains for so many steps with transformers' Trainer."""
+    from transformers import Trainer, TrainingArguments
+
+    count = len(arguments["pixel_values"])
+    samples = [{name: each[number] for name, each in arguments.items()} for number in range(count)] * steps
+
+    def collate(chosen: list[dict[str, Any]]) -> dict[str, Any]:
+        found = {name: [each[name] for each in chosen] for name in chosen[0]}
+        return found | {"pixel_values": torch.stack(found["pixel_values"])}
+
+    options = TrainingArguments(
+        folder, per_device_train_batch_size=count, max_steps=steps, save_strategy="no", report_to=[], use_cpu=True,
+        max_grad_norm=0, remove_unused_columns=False, disable_tqdm=True, logging_strategy="no", dataloader_pin_memory=False,
+    )  # fmt: skip
+    optimizers = (optimizer_for(plain), None)
+    return lambda: Trainer(plain, options, data_collator=collate, train_dataset=samples, optimizers=optimizers).train()
+
+
+def main() -> int:
+    parser = options_of(__doc__)
+    parser.add_argument("--only", nargs="+", default=DEFAULT, metavar="MODEL")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--size", type=int, default=128, help="288 for RF-DETR")
+    parser.add_argument("--batch", type=int, default=4)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"{where()}; {chosen.rounds} rounds of {chosen.steps} steps, batch {chosen.batch}")
+    with empty_home() as folder:
+        ratios = [ratio for name in chosen.only for ratio in compare(name, chosen, str(folder))]
+    return int(min(ratios) < AIM)
+
+
+def compare(name: str, chosen: Any, folder: str) -> list[float]:
+    """Print the rates of a model's sides, and return Footplate's ratios to the bare model."""
+    known, size = MODELS[name], 288 if name.startswith("rfdetr") else chosen.size
+    torch.manual_seed(0)
+    model: Any = known.build(CLASSES + 1, 3)
+    model.fit_size(name, size)
+    plain = model.library_class(model.config).train()
+    plain.load_state_dict(model.state_dict())
+    images, targets = torch.rand(chosen.batch, 3, size, size), boxes_of(chosen.batch, size, known.task)
+    arguments = arguments_for(model, images, targets)
+
+    def footplate_loss() -> Tensor:
+        loss: Tensor = (model(images, targets).sum(0) / model.loss_units(targets)).sum()
+        return loss
+
+    bare, footplate = stepping(plain, lambda: plain(**arguments).loss), stepping(model, footplate_loss)
+    training = {"bare": bare, "Footplate": footplate}
+    for side, step in training.items():
+        with Waits() as waits:
+            step()
+        print(f"{name} at {size} px, {side}: the host needs {waits.count} results in a step", flush=True)
+    if find_spec("accelerate") is not None:
+        training["Trainer"] = trainer_for(plain, arguments, folder, chosen.steps)
+    predicting = {"bare": lambda: predict_bare(plain, images, known.task), "Footplate": lambda: model(images)}
+    ratios = [measure(f"{name}, training", training, chosen)]
+    plain.eval(), model.eval()
+    with torch.no_grad():
+        return [*ratios, measure(f"{name}, prediction", predicting, chosen)]
+
+
+def predict_bare(plain: Any, images: Tensor, task: str) -> Any:
+    from transformers import RTDetrImageProcessor
+
+    outputs = plain(images)
+    sizes = [tuple(images.shape[-2:])] * len(images)
+    return RTDetrImageProcessor().post_process_object_detection(outputs, 0.0, sizes) if task == "detection" else outputs
+
+
+def measure(title: str, sides: dict[str, Callable[[], object]], chosen: Any) -> float:
+    """Time the sides in turn, print their rates, and return the ratio of Footplate's to the bare one's."""
+    rates: dict[str, list[float]] = {side: [] for side in sides}
+    for number in range(chosen.rounds):
+        for side in reversed(sides) if number % 2 else sides:
+            repeat = 1 if side == "Trainer" else chosen.steps  # which takes all steps in one call
+            started = time.process_time()
+            for _ in range(repeat):
+                sides[side]()
+            rates[side].append(chosen.steps * chosen.batch / (time.process_time() - started))
+    ratios = {side: statistics.median(map(float.__truediv__, rates["Footplate"], rates[side])) for side in sides}
+    texts = [f"{side} {statistics.median(each):.2f}" for side, each in rates.items()]
+    print(f"{title}: {', '.join(texts)} images/s; Footplate is at {ratios['bare']:.3f} of bare", end="")
+    print(f" and {ratios['Trainer']:.3f} of the Trainer" if "Trainer" in ratios else "", flush=True)
+    return ratios["bare"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
