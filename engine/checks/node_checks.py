@@ -6,7 +6,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, distributions, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from engine.checks.torch_support import installed_torch
@@ -18,6 +18,7 @@ from engine.contract.nodes import DatasetDigest, NodeFacts, file_sha256
 from engine.contract.problems import Problem
 from engine.parallel.layout import layout
 from engine.system.format import counted
+from engine.system.plugins import installed_versions
 
 _INPUTS = ("dataset", "model", "weights_file")
 """Job fields that may contain a path."""
@@ -85,11 +86,8 @@ def versions() -> dict[str, str]:
     """Return the versions that must be equal on all machines of a run."""
     build = installed_torch()
     found = {"python": ".".join(platform.python_version_tuple()[:2]), "torch": build.version if build else "none"}
-    for package in ("footplate", *_EQUAL_PACKAGES):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "none"
+    packages = ("footplate", *_EQUAL_PACKAGES)
+    found |= dict.fromkeys(packages, "none") | installed_versions(packages)
     if build is not None and build.cuda:
         nccl = [each for each in distributions() if (each.name or "").startswith("nvidia-nccl-cu")]
         found["nccl"] = nccl[0].version if nccl else "none"

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from engine.runs.plugins import see_plugins
 from engine.system import paths
 from engine.system.children import run_child
 from engine.system.format import size
+from engine.system.plugins import installed_versions
 from engine.system.private_network import PrivateNetwork
 
 PACKAGES = (
@@ -124,10 +124,11 @@ def _python() -> Finding:
 
 
 def _packages() -> Iterator[Finding]:
+    versions = installed_versions(PACKAGES)
     for package in PACKAGES:
-        try:
-            yield Finding("fine", package, version(package))
-        except PackageNotFoundError:
+        if package in versions:
+            yield Finding("fine", package, versions[package])
+        else:
             yield Finding("limited", package, "is not installed; install Footplate again with pip")
 
 

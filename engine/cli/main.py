@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from engine.cli import (
@@ -38,6 +37,7 @@ from engine.cli import (
 from engine.cli.gpus import command as gpus
 from engine.cli.terminal import INTERRUPTED, CommandError
 from engine.runs.plugins import see_plugins
+from engine.system.plugins import footplate_version
 
 EPILOG = """exit codes: 0 done, 2 bad request, 3 the training failed, 4 its last state
 could not be saved, 130 stopped or interrupted.
@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    root.add_argument("--version", action="version", version=f"footplate {_version()}")
+    root.add_argument("--version", action="version", version=f"footplate {footplate_version()}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     _add_training(commands)
     _add_runs(commands)
@@ -187,10 +187,3 @@ def _add_machine(commands: Any) -> None:
     submit.add_submit(commands)
     hosts.add_node(commands.add_parser("node", help="serve a run on this machine; started by Footplate itself"))
     doctor.add_doctor(commands.add_parser("doctor", help="check this machine, and explain what won't work"))
-
-
-def _version() -> str:
-    try:
-        return version("footplate")
-    except PackageNotFoundError:
-        return "(not installed)"

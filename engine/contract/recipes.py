@@ -361,7 +361,6 @@ def recipes_folder() -> Path:
 
 
 def load_recipes() -> Recipes:
-    """Read all recipes."""
     custom, broken, taken = [], [], {recipe.id for recipe in builtin_recipes()}
     for path in _user_files():
         recipe, problems = read_recipe(path)

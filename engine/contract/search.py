@@ -313,11 +313,9 @@ class SearchState(_Struct, frozen=True, kw_only=True):
         return best.values[0] if best.mean is None else best.mean
 
     def count(self, state: TrialState) -> int:
-        """Return the number of trials in `state`."""
         return sum(row.state == state for row in self.trials)
 
     def row(self, number: int | None) -> TrialRow | None:
-        """Return the trial with this number."""
         return next((row for row in self.trials if row.number == number), None)
 
 

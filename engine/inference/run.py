@@ -37,7 +37,6 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Folder of the run."""
         return self._run.path
 
     @property

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from engine.contract.devices import CPU, is_gpu
+from engine.contract.devices import CPU
 from engine.contract.events import Planned
 from engine.contract.images import Preprocessing, validation_side
 from engine.contract.inference.prediction import TILED
@@ -303,11 +303,6 @@ def reasons() -> Iterator[None]:
         raise CannotLoad(error.problem) from error
     except DatasetError as error:
         raise CannotLoad(*error.problems) from error
-
-
-def torch_device(device: str, number: int) -> str:
-    """Return torch's name for a device of a job. A GPU has the index `number` among those visible to the process."""
-    return f"cuda:{number}" if is_gpu(device) else CPU
 
 
 def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:

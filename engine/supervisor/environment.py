@@ -7,12 +7,12 @@ import math
 import os
 import platform
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from engine.contract.devices import CPU, Gpu, Snapshot
 from engine.contract.events import RunDevice
 from engine.gpus.cpu import cpu_name
+from engine.system.plugins import installed_versions
 
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 PACKAGES = ("footplate", "torch", "torchvision")
@@ -20,12 +20,7 @@ PACKAGES = ("footplate", "torch", "torchvision")
 
 def describe(snapshot: Snapshot | None) -> dict[str, str]:
     """Return the known facts and versions by name; the driver's version comes from `snapshot`."""
-    facts = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            facts[package] = version(package)
-        except PackageNotFoundError:
-            continue
+    facts = {"python": platform.python_version(), **installed_versions(PACKAGES)}
     facts |= {"host": platform.node(), "os": platform.platform(), "cpu": cpu_name(), "cores": str(usable_cores())}
     if snapshot is not None and snapshot.nvml.driver_version:
         facts["driver"] = snapshot.nvml.driver_version

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 
 Group = Literal["footplate.tasks", "footplate.formats", "footplate.models", "footplate.metrics", "footplate.strategies"]
 T = TypeVar("T")
+
+
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those `packages` that are installed, by name and without importing them."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and windows do not need it
+
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def footplate_version() -> str:
+    return installed_versions(["footplate"]).get("footplate", "(not installed)")
 
 
 class LeftOut(NamedTuple):

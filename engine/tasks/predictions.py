@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from engine.contract.images import LegendEntry
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.outlines import Window
-from engine.data.drawing import class_colors, draw_boxes, mask_legend, overlay_mask
+from engine.data.drawing import class_colors, draw_boxes, overlay_mask
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
@@ -288,8 +287,3 @@ def palette(classes: int) -> Bytes:
     colours[:classes] = class_colors(classes)
     colours[NO_CLASS] = 255
     return colours
-
-
-def line_legend(name: str) -> tuple[LegendEntry, ...]:
-    """Return the legend for drawn lines."""
-    return (LegendEntry(name, mask_legend(("", name))[LINE_COLOUR].colour),)

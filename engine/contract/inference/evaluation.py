@@ -42,7 +42,7 @@ class EvaluateOrder(Order, tag="evaluate", frozen=True, kw_only=True):
     split: EvaluationSplit | None = None
 
 
-class _Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base class for saved results. Unknown fields, which a later version may add, are ignored."""
 
 
@@ -58,14 +58,14 @@ class Interval(msgspec.Struct, frozen=True, array_like=True):
     high: float | None = None
 
 
-class Skipped(_Saved, frozen=True):
+class Skipped(Saved, frozen=True):
     """Unreadable file and the reason, both printable."""
 
     path: str
     reason: str
 
 
-class ClassMapping(_Saved, frozen=True):
+class ClassMapping(Saved, frozen=True):
     """Mapping from the classes of the folder to those of the model, by name.
 
     Attributes:
@@ -80,7 +80,7 @@ class ClassMapping(_Saved, frozen=True):
     ignored: int | None = 0
 
 
-class ReliabilityBin(_Saved, frozen=True):
+class ReliabilityBin(Saved, frozen=True):
     """Predictions with a confidence above `low` and up to `high`.
 
     `confidence` is their mean confidence and `accuracy` the fraction of correct ones. Both are None for an empty bin.
@@ -93,7 +93,7 @@ class ReliabilityBin(_Saved, frozen=True):
     accuracy: float | None = None
 
 
-class Calibration(_Saved, frozen=True):
+class Calibration(Saved, frozen=True):
     """Expected calibration error (Guo et al. 2017, section 2) over 15 bins, and the effect of temperature scaling.
 
     `temperature` divides the logits (section 4.2) and is fitted on every second sample. `ece_before`, `ece_after`,
@@ -111,7 +111,7 @@ class Calibration(_Saved, frozen=True):
     loss_after: float | None = None
 
 
-class ThresholdRow(_Saved, frozen=True):
+class ThresholdRow(Saved, frozen=True):
     """Predictions with a confidence of at least `threshold`. Undefined values are None.
 
     Attributes:
@@ -131,7 +131,7 @@ ErrorKind = Literal["classification", "localisation", "both", "duplicate", "back
 SizeName = Literal["small", "medium", "large"]
 
 
-class BoxErrors(_Saved, frozen=True):
+class BoxErrors(Saved, frozen=True):
     """One kind of detection error after TIDE (Bolya et al. 2020, section 2.2).
 
     `ap_loss` is the amount by which AP50, from 0 to 1, would rise if all errors of this kind were corrected.
@@ -142,7 +142,7 @@ class BoxErrors(_Saved, frozen=True):
     ap_loss: float
 
 
-class SizePrecision(_Saved, frozen=True):
+class SizePrecision(Saved, frozen=True):
     """Average precision for objects of one size, by COCO's limits for the area in pixels of the original image.
 
     "small" is up to 32², "medium" up to 96², "large" above. `objects` counts them. The values are None if there are
@@ -155,7 +155,7 @@ class SizePrecision(_Saved, frozen=True):
     ap50: Interval | None = None
 
 
-class Evaluation(_Saved, frozen=True):
+class Evaluation(Saved, frozen=True):
     """Results of a model on a split of a dataset. Fields that don't apply to the task are None or empty.
 
     Attributes:
@@ -197,7 +197,7 @@ class Evaluation(_Saved, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Samples(_Saved, frozen=True):
+class Samples(Saved, frozen=True):
     """Results for each sample, in columns with one entry per sample. Columns that the task doesn't have are None.
 
     Attributes:
@@ -225,7 +225,7 @@ class Samples(_Saved, frozen=True):
     confidence: tuple[float, ...] | None = None
 
 
-class ClassCurves(_Saved, frozen=True):
+class ClassCurves(Saved, frozen=True):
     """Curves for one class against the rest, thinned to at most 200 points. Undefined values are None or empty.
 
     `precision` and `recall` are in descending order of thresholds. `average_precision` is computed over all points as
@@ -246,13 +246,13 @@ class ClassCurves(_Saved, frozen=True):
     best_f1: float | None = None
 
 
-class Curves(_Saved, frozen=True):
+class Curves(Saved, frozen=True):
     """Curves for all classes, in the order of the classes."""
 
     classes: tuple[ClassCurves, ...] = ()
 
 
-class Resamples(_Saved, frozen=True):
+class Resamples(Saved, frozen=True):
     """Values of each metric in each bootstrap resample, or None if undefined.
 
     The nth resample consists of the same samples in every evaluation with the same number of samples, so that
@@ -262,7 +262,7 @@ class Resamples(_Saved, frozen=True):
     measures: dict[str, tuple[float | None, ...]] = {}
 
 
-class Difference(_Saved, frozen=True):
+class Difference(Saved, frozen=True):
     """Metric in two evaluations of the same samples: second minus first, with its paired bootstrap interval."""
 
     entry: Measure
@@ -271,7 +271,7 @@ class Difference(_Saved, frozen=True):
     difference: Interval
 
 
-class McNemar(_Saved, frozen=True):
+class McNemar(Saved, frozen=True):
     """McNemar's exact test (1947) for equal error rates of two classifiers.
 
     `only_first` and `only_second` count samples that only one of them predicts correctly. `p` is two-sided.
@@ -282,7 +282,7 @@ class McNemar(_Saved, frozen=True):
     p: float
 
 
-class Comparison(_Saved, frozen=True):
+class Comparison(Saved, frozen=True):
     """Comparison of two evaluations of the same split of the same folder.
 
     `samples` counts the common samples. `only_first` and `only_second` are the paths of samples that only one

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.contract.inference.evaluation import Saved
 from engine.contract.inference.messages import Order
 
 Split = Literal["train", "val", "test"]
@@ -36,11 +37,7 @@ class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
     duplicates: bool = True
 
 
-class _Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base class for saved results. Unknown fields, which a later version may add, are ignored."""
-
-
-class ReviewedSample(_Saved, frozen=True, kw_only=True, omit_defaults=True):
+class ReviewedSample(Saved, frozen=True, kw_only=True):
     """Sample with the model's result. Values that the task doesn't have are None.
 
     `path` is the same printable path as in the evaluation. `file` is the path of its file, or "" if it has none. `true`
@@ -58,7 +55,7 @@ class ReviewedSample(_Saved, frozen=True, kw_only=True, omit_defaults=True):
     confidence: float | None = None
 
 
-class LabelIssue(_Saved, frozen=True, kw_only=True, omit_defaults=True):
+class LabelIssue(Saved, frozen=True, kw_only=True):
     """Label that is probably wrong.
 
     Attributes:
@@ -75,7 +72,7 @@ class LabelIssue(_Saved, frozen=True, kw_only=True, omit_defaults=True):
     suggested_probability: float
 
 
-class DuplicatePair(_Saved, frozen=True, kw_only=True, omit_defaults=True):
+class DuplicatePair(Saved, frozen=True, kw_only=True):
     """Equal or nearly equal images.
 
     `distance` is the number of different bits in their 64-bit perceptual hashes. If `exact` is True, the files are
@@ -89,7 +86,7 @@ class DuplicatePair(_Saved, frozen=True, kw_only=True, omit_defaults=True):
     labels_differ: bool = False
 
 
-class Review(_Saved, frozen=True, kw_only=True, omit_defaults=True):
+class Review(Saved, frozen=True, kw_only=True):
     """Result of a review.
 
     Attributes:
@@ -121,7 +118,7 @@ class Review(_Saved, frozen=True, kw_only=True, omit_defaults=True):
     missing: tuple[str, ...] = ()
 
 
-class Mark(_Saved, frozen=True, kw_only=True, omit_defaults=True):
+class Mark(Saved, frozen=True, kw_only=True):
     """Sample marked by the user, which becomes a row in the exported table.
 
     `label` and `prediction` are class names, and `new_label` is the suggested label, if any.

@@ -69,7 +69,6 @@ class ArrayImage(ImageFile.ImageFile):
         self._mode, self._size = mode_of(facts), (facts.width, facts.height)
 
     def load(self) -> Any:
-        """Decode the values into this image."""
         if not self._is_decoded:
             assert self.fp is not None
             self.fp.seek(0)

@@ -206,7 +206,6 @@ class _DisplayedBands(ImageFile.ImageFile):
         self._mode, self._size = "RGB", (facts.width, facts.height)
 
     def load(self) -> Any:
-        """Decode the values and stretch the displayed bands."""
         if not self._is_decoded:
             assert self.fp is not None
             self.fp.seek(0)

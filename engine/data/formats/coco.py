@@ -223,7 +223,6 @@ class _Reader:
         self._faults = EntryFaults(self.name)
 
     def read(self, content: _File) -> None:
-        """Read the content of the file into the attributes."""
         names = Categories(content.categories, self._faults)
         images = self._read_images(content.images)
         for place, each in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):

@@ -135,7 +135,6 @@ class _Reader:
         self._maskless: list[str] = []
 
     def read(self, content: _File) -> None:
-        """Read the content of the file into the attributes."""
         categories = Categories(content.categories, self._faults)
         decoded = self._faults.decode_each(_IMAGE, content.images, "images")
         images = with_spellings({image.id: image.file_name for _, image in decoded})

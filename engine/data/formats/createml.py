@@ -65,7 +65,6 @@ def _is_createml(path: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes from all files."""
     files = AnnotationFiles.of(detection.source)
     problems = files.problems()
     images: ImageSplits[ShapedImage] = ImageSplits(files.splits)

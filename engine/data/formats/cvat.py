@@ -54,7 +54,6 @@ class _Meta:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect XML files from CVAT."""
     words: set[bytes] = set()
     of_images: list[str] = []
     max_tags = 0
@@ -88,7 +87,6 @@ def _max_tags(tree: Tree, path: str) -> int:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations from CVAT's XML files."""
     found = ShapeCollection(tree)
     meta = _Meta()
     for path in _files(tree):

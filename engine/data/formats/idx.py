@@ -30,7 +30,6 @@ LAYOUT = (
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect idx files."""
     files = find_idx(tree.root)
     if files is None:
         return []
@@ -46,7 +45,6 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images from idx files by split."""
     files: IdxFiles = detection.source
     problems = _missing(files)
     train = _read_labels(files.train_labels, problems) if files.train_labels else None

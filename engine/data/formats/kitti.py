@@ -67,7 +67,6 @@ def _parse_pixels(path: str) -> Parsed[Row]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes of a dataset."""
     by_folder = pairs_by_folder(tree, TextFiles(tree))
     problems: list[Problem] = []
     splits = _listed(tree, by_folder, problems)

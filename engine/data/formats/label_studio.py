@@ -79,7 +79,6 @@ class _Read:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect exports from Label Studio."""
     paths = _files(tree, files_sampled=True)
     if not paths:
         return []
@@ -93,7 +92,6 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations from Label Studio's exports."""
     found = ShapeCollection(tree)
     several: list[str] = []
     for path in _files(tree):

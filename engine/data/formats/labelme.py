@@ -47,7 +47,6 @@ class _Group:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect JSON files from labelme."""
     paths = files_ending(tree, ".json")
     survey = survey_files(
         tree, paths, keys=(b'"shapes"', b'"imagePath"'), is_valid=_is_labelme, shapes_of=_types, tags_of=_tags
@@ -66,7 +65,6 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations from labelme's JSON files."""
     found = ShapeCollection(tree)
     flags: set[str] = set()
     embedded: list[str] = []

@@ -37,7 +37,6 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their masks."""
     problems = Pairs.joined(detection.source.values()).problems("a mask", "masks")
     return Content(CLASSES, mask_splits(detection.source), problems, CODE)
 

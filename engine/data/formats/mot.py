@@ -64,7 +64,6 @@ def _is_video(tree: Tree, folder: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes from all frames."""
     problems: list[Problem] = []
     rows_of: dict[str, dict[int, list[Row]]] = {}
     faults: list[str] = []

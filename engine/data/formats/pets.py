@@ -22,7 +22,6 @@ _LISTS = {"train": ("trainval.txt", "train.txt"), "val": ("val.txt",), "test": (
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect images and trimaps."""
     for base in tree.walk(depth=2):
         trimaps, images = os.path.join(base, "annotations", "trimaps"), os.path.join(base, "images")
         if not (tree.exists(trimaps) and tree.exists(images)):

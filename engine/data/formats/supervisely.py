@@ -32,7 +32,6 @@ Point = tuple[float, float]
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect Supervisely projects."""
     paths = _files(tree)
     found = survey_files(
         tree, paths, keys=(b'"objects"', b'"size"'), is_valid=_is_annotation, shapes_of=_geometries, tags_of=_labels
@@ -50,7 +49,6 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations from Supervisely projects."""
     found = ShapeCollection(tree)
     classes, tags = _declared(tree)
     for path in _files(tree):

@@ -62,7 +62,6 @@ class _File:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect XML files in VOC format."""
     paths = _candidates(tree)
     valid, others, boxes, objects = _survey(tree, sample(paths))
     if valid and not objects and len(paths) > valid + others:
@@ -76,7 +75,6 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes from XML files in VOC format."""
     files = [_file(path) for path in _candidates(tree)]
     found = ShapeCollection(tree)
     _assign_splits(tree, files, found)

@@ -47,7 +47,6 @@ def _is_list(path: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images and boxes from all lists."""
     problems: list[Problem] = []
     lookup = ImageLookup(tree)
     splits: dict[str, list[ShapedImage]] = {}

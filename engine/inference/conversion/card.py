@@ -13,12 +13,12 @@ from engine.contract.events import Planned, Validation
 from engine.contract.inference.conversion import ComparedFile, NextCommand, WrittenFile
 from engine.contract.job import FIELDS, TIMM
 from engine.inference.conversion.exportable import Exportable
-from engine.inference.conversion.onnx_file import footplate_version
 from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
 from engine.runs.evaluations import evaluations_of
 from engine.system.format import size
 from engine.system.plain_text import escaped
+from engine.system.plugins import footplate_version
 
 CARD = "README.md"
 _METRICS = {"top1": "accuracy", "miou": "mean_iou", "map": "map"}

@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
@@ -44,6 +43,7 @@ from engine.supervisor.environment import usable_cores
 from engine.system import paths
 from engine.system.files import open_file
 from engine.system.format import counted
+from engine.system.plugins import installed_versions
 
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
 REPORTED_LOSS = 0.01
@@ -326,13 +326,9 @@ def _int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
 
 
 def _environment() -> dict[str, str]:
+    packages = ("footplate", "torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "safetensors")
     found = {"python": platform.python_version(), "cpu_threads": str(torch.get_num_threads())}
-    for name in ("footplate", "torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "safetensors"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return found | installed_versions(packages)
 
 
 _BLOCK_BYTES = 1 << 20

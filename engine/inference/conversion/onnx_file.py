@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from engine.inference.conversion.comparison import Samples, iterate_inputs
 from engine.inference.conversion.exportable import WIDTH, Exportable, double_width
 from engine.inference.conversion.failure import CannotConvert, describe_export_failure, first_line, suppress_output
 from engine.inference.trained_model import TrainedModel
+from engine.system.plugins import footplate_version
 
 ONE_FILE_BYTES = 1_900_000_000
 """Size of the weights above which they are stored in a separate file, since protobuf messages are limited to 2 GiB."""
@@ -90,13 +90,6 @@ def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
     if model.objective.score_threshold is not None:
         metadata["score_threshold"] = model.objective.score_threshold
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()}
-
-
-def footplate_version() -> str:
-    try:
-        return version("footplate")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 class OnnxSession:

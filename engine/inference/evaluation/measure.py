@@ -119,7 +119,6 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def results_file(rank: int) -> str:
-    """Return the name of a worker's result file."""
     return f"results-{rank}.pt"
 
 

@@ -108,7 +108,6 @@ def _is_thin(layer: npt.NDArray[np.bool_]) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their edges."""
     candidate: Candidate = detection.source
     problems = candidate.pairs.problems("edges", "edges")
     splits = {

@@ -47,7 +47,6 @@ class _Checked(NamedTuple):
 
 
 def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images and edges in a dataset."""
     splits, result, checker = start_inspection(found, EdgeSplit, progress, leave_out)
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))

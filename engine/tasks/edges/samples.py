@@ -67,7 +67,6 @@ class EdgesOfMasks(EdgedImages):
 
 
 def open_edges(found: RecognizedDataset, folder: str) -> Splits:
-    """Open a recognized dataset of images with edges."""
     return open_images(found, lambda split: EdgedImages(split, folder))
 
 

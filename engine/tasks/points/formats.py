@@ -53,7 +53,6 @@ class PointSplit:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect point clouds."""
     sure, folders, has_images = _list_clouds(tree)
     opened = {name: _fields_or_none(tree.path(name)) for name in _sample(sure)}
     labelled = [name for name, fields in opened.items() if fields is not None and fields.labelled]
@@ -83,7 +82,6 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the point clouds in a folder by split."""
     problems: list[Problem] = []
     files = _usable(tree, detection.source, problems)
     if not files:

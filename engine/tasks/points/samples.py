@@ -259,7 +259,6 @@ class UnlabelledClouds(PointBlocks):
 
 
 def open_points(found: RecognizedDataset, folder: str) -> Splits:
-    """Open a recognized dataset of point clouds."""
     assert isinstance(found.train, PointSplit)
     assert isinstance(found.val, PointSplit)
     assert found.code is not None

@@ -38,7 +38,7 @@ def test_main_works_in_a_checkout(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     def not_found(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(sys.modules["engine.cli.main"], "version", not_found)
+    monkeypatch.setattr("importlib.metadata.version", not_found)
     assert main(["catalogue"]) == 0
     assert "resnet18" in capsys.readouterr().out
 

@@ -77,7 +77,6 @@ def divide(
 
 
 def sample_count(split: Any) -> int:
-    """Return the number of samples."""
     return len(split.labels) if isinstance(split, IdxSplit) else len(split.files)
 
 
