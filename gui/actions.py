@@ -12,9 +12,6 @@ from PySide6.QtWidgets import QAbstractButton, QWidget
 from gui.style import icons
 from gui.translation import tr
 
-PAGES = (tr("Train"), tr("Monitor"), tr("Runs"))
-TRAIN, MONITOR, RUNS = range(len(PAGES))
-
 HERE = Qt.ShortcutContext.WidgetShortcut
 """Shortcut context: shortcuts work while the action's widget has the focus."""
 WITHIN = Qt.ShortcutContext.WidgetWithChildrenShortcut
@@ -258,9 +255,6 @@ class Actions(QObject):
         needs_pages=True,
     )
 
-    train_page = Command(PAGES[TRAIN], tr("Shows the Train page"), "Ctrl+1", menu="view 1", on=True)
-    monitor_page = Command(PAGES[MONITOR], tr("Shows the Monitor page"), "Ctrl+2", menu="view 1", on=False)
-    runs_page = Command(PAGES[RUNS], tr("Shows the Runs page"), "Ctrl+3", menu="view 1", on=False)
     devices_panel = Command(
         tr("Devices panel"),
         tr("Shows or hides the devices panel"),
@@ -327,11 +321,16 @@ class Actions(QObject):
     )
     about = Command(tr("About Footplate"), tr("Shows versions and licenses"), menu="help 2")
 
-    def __init__(self, window: QWidget) -> None:
+    def __init__(self, window: QWidget, tabs: Sequence[tuple[str, str, str]] = ()) -> None:
+        """Create the actions of `window`; `tabs` are the name, title and tip of each page with a tab."""
         super().__init__(window)
         self._window = window
         self.by_name = {command.name: command.create(window) for command in self._declared()}
-        self.pages = (self.train_page, self.monitor_page, self.runs_page)
+        self.pages = tuple(
+            Action(window, f"{name}_page", title, tip, f"Ctrl+{number}", on=number == 1)
+            for number, (name, title, tip) in enumerate(tabs, 1)
+        )
+        self.by_name |= {page.objectName(): page for page in self.pages}
         self.schemes = (self.system_theme, self.light_theme, self.dark_theme)
         for choices in (self.pages, self.schemes):
             group = QActionGroup(self)
@@ -340,7 +339,7 @@ class Actions(QObject):
 
     @property
     def page(self) -> int:
-        """Index of the selected tab in `PAGES`."""
+        """Index of the selected tab."""
         return next(number for number, page in enumerate(self.pages) if page.isChecked())
 
     @property
@@ -350,7 +349,7 @@ class Actions(QObject):
 
     def menu_groups(self, menu: str) -> list[list[Action]]:
         """Return the actions of a menu in groups, which are divided by separators."""
-        groups: dict[str, list[Action]] = {}
+        groups: dict[str, list[Action]] = {"pages": [*self.pages]} if menu == "view" else {}
         for command in self._declared():
             if command.menu.partition(" ")[0] == menu:
                 groups.setdefault(command.menu, []).append(self.by_name[command.name])

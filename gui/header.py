@@ -7,8 +7,9 @@ from functools import partial
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QTabBar, QToolButton, QWidget
 
-from gui.actions import MONITOR, PAGES, Action, Actions, bind
+from gui.actions import Action, Actions, bind
 from gui.format import counted
+from gui.pages import MONITOR
 from gui.translation import tr
 from gui.widgets.buttons import styled, tool_button
 from gui.widgets.layouts import hbox
@@ -24,12 +25,12 @@ class Header(QWidget):
         self.tabs = styled(QTabBar(), name=tr("Pages"))
         self.tabs.setDrawBase(False)
         self.tabs.setExpanding(False)
-        for number, title in enumerate(PAGES):
-            self.tabs.addTab(title)
+        for number, page in enumerate(self._pages):
+            self.tabs.addTab(page.text())
             # Without "page", the Train tab and the Train button would have the same name.
-            self.tabs.setAccessibleTabName(number, f"{title} page")
-            self._pages[number].toggled.connect(partial(self._on_page_toggled, number))
-            self._pages[number].changed.connect(partial(self._update_tool_tip, number))
+            self.tabs.setAccessibleTabName(number, f"{page.text()} page")
+            page.toggled.connect(partial(self._on_page_toggled, number))
+            page.changed.connect(partial(self._update_tool_tip, number))
             self._update_tool_tip(number)
         self.alerts = styled(QLabel(self.tabs), "badge")
         self.alerts.hide()
@@ -60,7 +61,7 @@ class Header(QWidget):
         self.tabs.setTabButton(MONITOR, QTabBar.ButtonPosition.RightSide, self.alerts if count else None)
         self.alerts.setVisible(count > 0)
         alerts = f", {counted(count, 'alert')}" if count else ""
-        self.tabs.setAccessibleTabName(MONITOR, f"{PAGES[MONITOR]} page{alerts}")
+        self.tabs.setAccessibleTabName(MONITOR, f"{self.tabs.tabText(MONITOR)} page{alerts}")
 
     def _on_page_toggled(self, number: int, selected: bool) -> None:
         if selected:

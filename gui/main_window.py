@@ -13,13 +13,14 @@ from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, Q
 
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
-from gui.actions import MONITOR, PAGES, RUNS, TRAIN, Actions
+from gui.actions import Actions
 from gui.commands.commands import Commands
 from gui.context import AppContext
 from gui.form.followers import sample_job
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.header import Header
+from gui.pages import MONITOR, TABS, TRAIN
 from gui.sources.background import closing, in_background, reraise
 from gui.sources.inspector import Inspector
 from gui.sources.resume_fork import Opened, read_paths
@@ -49,8 +50,6 @@ _MIN_DEVICES_WIDTH = 290
 """Minimum width of the devices panel, in pixels at a text size of 100 %."""
 _FOLDED_BELOW = 900
 """Width of the window, in pixels at a text size of 100 %, below which the devices panel is hidden by default."""
-_PAGE_KEYS = {TRAIN: "train", MONITOR: "monitor", RUNS: "runs"}
-"""Names of the pages in the settings, which don't depend on the language."""
 
 
 class MainWindow(QMainWindow):
@@ -69,7 +68,7 @@ class MainWindow(QMainWindow):
         self.setWindowTitle("Footplate")
         self.setAcceptDrops(True)
         self.settings = settings or Settings()
-        self.acts = Actions(self)
+        self.acts = Actions(self, [(tab.name, tab.title, tab.tip) for tab in TABS])
         self.header = Header(self.acts)
         self.job_panel = JobPanel(self.acts, self.settings)
         self.train = TrainPage(self.acts, self.job_panel, self.settings)
@@ -192,7 +191,7 @@ class MainWindow(QMainWindow):
         else:
             self.splitter.setSizes([290, 985])
         self._has_devices_panel = {
-            number: self.settings.flag(_devices_panel_key(number), number == TRAIN) for number in range(len(PAGES))
+            number: self.settings.flag(_devices_panel_key(number), number == TRAIN) for number in range(len(TABS))
         }
         self._restore_devices_panel(self.acts.page, True)
         theme.notifier.changed.connect(self._fold_if_narrow)
@@ -220,7 +219,7 @@ class MainWindow(QMainWindow):
         from gui.tray import Tray
         from gui.workspace import Workspace
 
-        workspace = self.workspace = Workspace(self.settings, self.acts, self)
+        workspace = self.workspace = Workspace(self.settings, self.acts, self, TABS)
         for page in workspace.pages:
             self.pages.addWidget(page)
         self.train.complete(workspace.session, workspace.run_list, workspace.run)
@@ -262,13 +261,14 @@ class MainWindow(QMainWindow):
         workspace.hosts.local.snapshot.connect(self._on_snapshot)
         for signal in (workspace.hosts.snapshot, workspace.hosts.error_changed, workspace.hosts.changed):
             signal.connect(self._on_hosts_changed)
-        for source in (workspace.monitor, workspace.run, workspace.runs):
-            source.message.connect(self.message.say)
+        for source in (workspace.run, *workspace.pages):
+            for signal, serve in (("message", self.message.say), ("run_chosen", self.show_run)):
+                if hasattr(source, signal):
+                    getattr(source, signal).connect(serve)
         workspace.notices.pressed.connect(self._show_alerts)
         workspace.alerts.message.connect(self._show_problem)
         workspace.alerts.changed.connect(self._on_alerts_changed)
         self._show_problem(workspace.alerts.problem)
-        workspace.runs.run_chosen.connect(self.show_run)
         self.train.run_chosen.connect(self.show_run)
         self.train.run_closed.connect(workspace.close_run)
         self.train.settings_requested.connect(self._use_settings)
@@ -340,8 +340,6 @@ class MainWindow(QMainWindow):
 
     def _show_page(self, number: int) -> None:
         self.pages.setCurrentIndex(number)
-        if self.workspace is not None and number == RUNS:
-            self.workspace.runs.refresh()
 
     # Parts next to the pages; each page remembers if the devices are shown
 
@@ -469,7 +467,7 @@ class MainWindow(QMainWindow):
 
 
 def _devices_panel_key(number: int) -> str:
-    return f"show_devices_{_PAGE_KEYS[number]}"
+    return f"show_devices_{TABS[number].name}"
 
 
 def _dropped_paths(event: QDropEvent) -> list[str]:

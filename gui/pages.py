@@ -1,4 +1,4 @@
-"""Registry of pages without a tab. A new page needs a folder, and an entry here."""
+"""Registry of all pages. A new page needs its folder and one entry in `TABS` or `PAGES`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.actions import RUNS, TRAIN, first_key
+from gui.actions import first_key
 from gui.translation import tr
 
 
@@ -38,6 +38,48 @@ class JobInForm:
     action: str
 
 
+@dataclass(frozen=True)
+class TabEntry:
+    """Page with a tab.
+
+    Its actions, its menu entry, and the choice whether the devices panel is shown next to it follow from the entry. The
+    window handles the signals `message` and `run_chosen` of the page, if it has them, and calls its `close_work` at the
+    end.
+
+    Attributes:
+        name: Id of the page.
+        factory: Class as "MODULE:CLASS"; "" for the Train page, which exists before the others.
+        parts: Attributes of the workspace that the class takes as its arguments.
+    """
+
+    name: str
+    title: str
+    tip: str
+    factory: str = ""
+    parts: tuple[str, ...] = ()
+
+    def create(self, workspace: object) -> Any:
+        """Import the class of the page, and return a new page."""
+        return _import(self.factory)(*(getattr(workspace, part) for part in self.parts))
+
+
+TABS = (
+    TabEntry("train", tr("Train"), tr("Shows the Train page")),
+    TabEntry(
+        "monitor",
+        tr("Monitor"),
+        tr("Shows the Monitor page"),
+        "gui.monitor.page:MonitorPage",
+        ("hosts", "intervals", "alerts", "settings"),
+    ),
+    TabEntry("runs", tr("Runs"), tr("Shows the Runs page"), "gui.runs.page:RunsPage", ("run_list",)),
+)
+"""All pages with a tab, in the order of the tabs."""
+TRAIN, MONITOR, RUNS = (
+    next(n for n, tab in enumerate(TABS) if tab.name == name) for name in ("train", "monitor", "runs")
+)
+
+
 Show = Callable[[Any, JobInForm, Any], object]
 """Function that shows a page for the job in the form; its last argument is that of the request."""
 Follow = Callable[[Any, JobInForm], object]
@@ -57,7 +99,7 @@ class PageEntry:
     Attributes:
         name: Id with which others request the page.
         factory: Class as "MODULE:CLASS", imported when it is first needed.
-        tab: Index in `gui.actions.PAGES` of the tab that the page covers.
+        tab: Index in `TABS` of the tab that the page covers.
         title: Title of a command in the Tools menu that opens the page; "" for none.
         tip: Tip of that command.
     """
@@ -72,9 +114,13 @@ class PageEntry:
 
     def create(self) -> QWidget:
         """Import the page's class, and create the page."""
-        module, name = self.factory.split(":")
-        page: QWidget = getattr(import_module(module), name)()
+        page: QWidget = _import(self.factory)()
         return page
+
+
+def _import(factory: str) -> Any:
+    module, name = factory.split(":")
+    return getattr(import_module(module), name)
 
 
 def _try_job(page: Any, job: JobInForm, _argument: object) -> None:

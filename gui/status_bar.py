@@ -10,7 +10,8 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from gui import format as words
-from gui.actions import RUNS, TRAIN, Actions, bind, with_key
+from gui.actions import Actions, bind, with_key
+from gui.pages import RUNS, TRAIN
 from gui.titles import run_title
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -34,7 +35,7 @@ class StatusBar(QWidget):
     A click on the bar, or Enter on the run's name, opens the run's page.
 
     Signals:
-        page_wanted(int): the user wants to see this page of `gui.actions.PAGES`.
+        page_wanted(int): the user wants to see this page of `gui.pages.TABS`.
         other_wanted(RunSummary): the user wants to open another active run.
     """
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtWidgets import QWidget
 
 from engine.contract.devices import Snapshot
 from engine.contract.problems import Problem
@@ -17,7 +16,7 @@ from gui.alerts.watcher import Alerts
 from gui.devices.panel import DevicesPanel
 from gui.devices.warnings import device_warnings
 from gui.monitor.page import MonitorPage
-from gui.pages import PAGES
+from gui.pages import PAGES, TABS, TabEntry
 from gui.run.page import RunPage
 from gui.runs.page import RunsPage
 from gui.sources.devices.hosts import Hosts
@@ -42,8 +41,9 @@ class Workspace(QObject):
 
     page_created = Signal(str, object)
 
-    def __init__(self, settings: Settings, actions: Actions, parent: QObject) -> None:
+    def __init__(self, settings: Settings, actions: Actions, parent: QObject, tabs: Sequence[TabEntry] = TABS) -> None:
         super().__init__(parent)
+        self.settings = settings
         self.hosts = Hosts(self)
         self.history = self.hosts.history
         self.run_list = RunList(self)
@@ -56,8 +56,9 @@ class Workspace(QObject):
         self.followed = FollowedRun(self)
         self.launcher = Launcher(self)
         self.run = RunPage(self.session, settings, actions)
-        self.monitor = MonitorPage(self.hosts, self.intervals, self.alerts, settings)
-        self.runs = RunsPage(self.run_list)
+        self.tabs: dict[str, Any] = {tab.name: tab.create(self) for tab in tabs if tab.factory}
+        self.monitor: MonitorPage = self.tabs["monitor"]
+        self.runs: RunsPage = self.tabs["runs"]
         self.entries = {entry.name: entry for entry in PAGES}
         self.created: dict[str, Any] = {}
         self.has_run = False
@@ -73,9 +74,9 @@ class Workspace(QObject):
         self.session.finished.connect(lambda _outcome: self.run_list.refresh())
 
     @property
-    def pages(self) -> tuple[QWidget, ...]:
-        """Pages of the tabs after Train, in order."""
-        return self.monitor, self.runs
+    def pages(self) -> tuple[Any, ...]:
+        """Pages of the tabs after Train, in their order."""
+        return tuple(self.tabs.values())
 
     def start(self) -> None:
         """Start monitoring devices, polling the runs folder, and preloading the launcher."""
@@ -119,7 +120,7 @@ class Workspace(QObject):
         self.hosts.stop()
         self.run_list.close()
         self.slurm.close()
-        for page in (self.monitor, self.runs, self.run, *self.created.values()):
+        for page in (*self.pages, self.run, *self.created.values()):
             page.close_work()
         self.launcher.close()
 

@@ -12,11 +12,12 @@ from PySide6.QtWidgets import QDialog, QMainWindow, QMenu
 
 from engine.contract.devices import is_gpu
 from engine.runs.folder import RunFolder, RunSummary
-from gui.actions import MONITOR, RUNS, Action, Actions
+from gui.actions import Action, Actions
 from gui.commands.files import MOST, JobFiles, RecentDatasets, run_line, titles_of
 from gui.commands.keymap import Keymap
 from gui.context import AppContext
 from gui.format import significant
+from gui.pages import MONITOR, RUNS
 from gui.preferences.effects import Effects
 from gui.preferences.store import Preferences
 from gui.translation import tr

@@ -46,8 +46,9 @@ from engine.data.formats.shared.assembly import MAX_LETTERS
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.system.plain_text import MOST_SHOWN, shorten_texts
-from gui.main_window import MONITOR, RUNS, TRAIN, MainWindow
+from gui.main_window import MainWindow
 from gui.monitor.toolbar import VIEWS
+from gui.pages import MONITOR, RUNS, TRAIN
 from gui.sources.launcher import Launcher
 from gui.widgets.labels import RichLabel
 from tests.attacks.hostile_names import NAMES, trap

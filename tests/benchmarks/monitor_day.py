@@ -27,10 +27,11 @@ from PySide6.QtCore import QEvent, QEventLoop, QObject, QTimer
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
 from engine.contract.devices import Cpu, Gpu, Nvml, Pcie, Snapshot
-from gui.main_window import MONITOR, MainWindow
+from gui.main_window import MainWindow
 from gui.monitor.gpus.gpu_plot import GpuPlot
 from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import WatchedGpu
+from gui.pages import MONITOR
 from gui.plots.group import Mark, PlotGroup
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.timeline import RETENTION_S

@@ -35,7 +35,8 @@ from PySide6.QtCore import QEvent, QEventLoop, QObject, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from gui.style import theme
-from gui.main_window import RUNS, MainWindow
+from gui.main_window import MainWindow
+from gui.pages import RUNS
 from gui.sources.run_list import RunList
 
 wanted, cold = int(sys.argv[1]), sys.argv[2] == "cold"

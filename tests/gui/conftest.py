@@ -18,12 +18,12 @@ from pytestqt.qtbot import QtBot
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import inspector_options
 from gui import format as window_format
-from gui.actions import TRAIN
 from gui.form import cached_disk
 from gui.form.followers import sample_job
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.main_window import MainWindow
+from gui.pages import TRAIN
 from gui.sources.estimator import MemoryProcess
 from gui.sources.inspector import Inspector
 from gui.sources.launcher import Launcher

@@ -10,11 +10,12 @@ from PySide6.QtGui import QKeySequence
 from PySide6.QtWidgets import QApplication, QPushButton, QTabBar, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.actions import TRAIN, Action, Actions, bind, chosen_keys
+from gui.actions import Action, Actions, bind, chosen_keys
 from gui.commands.keymap import Keymap, overlap
 from gui.commands.shortcuts import ShortcutsDialog
 from gui.main_window import MainWindow
 from gui.monitor.toolbar import PROCESSES
+from gui.pages import TRAIN
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import OpenWindow

@@ -30,7 +30,7 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 from engine.system import paths
-from gui.actions import RUNS, TRAIN
+from gui.pages import RUNS, TRAIN
 from gui.preferences.store import Preferences
 from gui.run.header import CURVES
 from gui.sources.background import Background

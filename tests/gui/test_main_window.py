@@ -9,7 +9,7 @@ import pytest
 from PySide6.QtGui import QDragLeaveEvent
 from PySide6.QtWidgets import QApplication
 
-from gui.actions import RUNS, TRAIN
+from gui.pages import RUNS, TRAIN
 from gui.style import theme
 from tests.support.drops import drag_files, drop_files
 from tests.support.widgets import OpenWindow

@@ -8,8 +8,8 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
 from engine.runs.folder import create_run
-from gui.actions import MONITOR, RUNS
 from gui.main_window import MainWindow
+from gui.pages import MONITOR, RUNS
 from gui.sources.launcher import Launcher
 from gui.sources.run_session import RunSession
 from gui.sources.run_status import RunStatus

@@ -1,17 +1,18 @@
-"""Registry of pages without a tab. A single entry connects a page to the window."""
+"""Registry of pages. A single entry connects a page to the window."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui import pages, workspace
-from gui.actions import RUNS, TRAIN
-from gui.pages import JobInForm, PageEntry
+from gui import main_window, pages, workspace
+from gui.pages import RUNS, TRAIN, JobInForm, PageEntry, TabEntry
+from gui.sources.run_list import RunList
+from gui.sources.settings import Settings
 from tests.support.widgets import OpenWindow
 
 
@@ -71,6 +72,44 @@ def test_one_entry_adds_a_page(open_window: OpenWindow, qtbot: QtBot, monkeypatc
     assert window.acts.page == TRAIN
     window.close()
     assert page.is_work_closed
+
+
+class JournalPage(QWidget):
+    """Example of a page with a tab that a developer might add."""
+
+    message = Signal(str, str)
+
+    def __init__(self, run_list: RunList) -> None:
+        super().__init__()
+        self.run_list = run_list
+        self.is_work_closed = False
+
+    def close_work(self) -> None:
+        self.is_work_closed = True
+
+
+def test_one_entry_adds_a_page_with_a_tab(
+    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = TabEntry("journal", "Journal", "Shows the journal", f"{__name__}:JournalPage", ("run_list",))
+    monkeypatch.setattr(main_window, "TABS", (*pages.TABS, entry))
+    window = open_window()
+    qtbot.waitActive(window)
+    page = window.workspace.tabs["journal"]
+    assert page.run_list is window.workspace.run_list
+    number = window.pages.indexOf(page)
+    assert window.header.tabs.tabText(number) == "Journal"
+    assert window.header.tabs.tabToolTip(number) == f"Shows the journal (Ctrl+{number + 1})"
+    assert window.acts.by_name["journal_page"] in window.acts.menu_groups("view")[0]
+    qtbot.keyClick(window, str(number + 1), Qt.KeyboardModifier.ControlModifier)
+    assert window.pages.currentWidget() is page
+    assert not window.acts.devices_panel.isChecked()
+    page.message.emit("Written", "info")
+    assert window.message.text() == "Written"
+    window.acts.devices_panel.trigger()
+    window.close()
+    assert page.is_work_closed
+    assert Settings().flag("show_devices_journal", False)
 
 
 def test_entries_name_pages_that_can_be_created(open_window: OpenWindow) -> None:

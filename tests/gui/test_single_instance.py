@@ -14,7 +14,7 @@ from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job, save_job
-from gui.actions import RUNS
+from gui.pages import RUNS
 from gui.single_instance import MAX_BYTES, OpenRequest, SingleInstance, socket_path
 from tests.support.nobody import as_nobody
 from tests.support.widgets import OpenWindow

@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import create_run
-from gui.actions import RUNS, TRAIN, Actions
+from gui.actions import Actions
+from gui.pages import RUNS, TRAIN
 from gui.sources.run_status import RunStatus, StatusLabel
 from gui.status_bar import StatusBar
 from tests.gui.sources.written_runs import job

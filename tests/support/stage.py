@@ -17,12 +17,12 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system import paths
-from gui.actions import MONITOR, RUNS, TRAIN
 from gui.advice.answer_view import AnswerView
 from gui.alerts.rule_row import RuleRow
 from gui.main_window import MainWindow
 from gui.monitor.toolbar import ALERTS, GPUS
 from gui.monitor.toolbar import VIEWS as MONITOR_VIEWS
+from gui.pages import MONITOR, RUNS, TRAIN
 from gui.run.header import CURVES, EVALUATE
 from gui.run.header import VIEWS as RUN_VIEWS
 from gui.run.model.result import SummaryPage

@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.runs import launch
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes, read_notes
-from gui.main_window import RUNS
+from gui.pages import RUNS
 from gui.sources.launcher import Launcher, _save_job, problem_of, resolved
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings

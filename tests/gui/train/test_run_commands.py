@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gui.actions import RUNS, TRAIN
+from gui.pages import RUNS, TRAIN
 from gui.run.header import EVALUATE, PREDICT
 from gui.run.use import view as use_view
 from tests.gui.sources.written_runs import a_run

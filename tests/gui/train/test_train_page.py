@@ -12,8 +12,8 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import CPU
 from engine.contract.events import RunFinished
 from engine.runs.folder import RunFolder
-from gui.actions import RUNS, TRAIN
 from gui.main_window import MainWindow
+from gui.pages import RUNS, TRAIN
 from gui.sources.run_list import RunsRead
 from gui.sources.run_status import RunStatus
 from gui.train.run_settings import RunSettingsView

@@ -12,9 +12,9 @@ from engine.checks.torch_support import TorchBuild
 from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.system import paths
-from gui.actions import MONITOR
 from gui.form import form as form_module
 from gui.form.followers import sample_job
+from gui.pages import MONITOR
 from gui.sources.settings import Settings
 from gui.welcome import page as page_module
 from gui.welcome.page import WelcomePage

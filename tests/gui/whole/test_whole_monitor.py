@@ -12,9 +12,10 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gui.header import PAGES
-from gui.main_window import MONITOR, MainWindow
+from gui.main_window import MainWindow
 from gui.monitor.page import MonitorPage
 from gui.monitor.toolbar import VIEWS
+from gui.pages import MONITOR
 from tests.gui.monitor.watching import texts
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of, why_not

@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import StepMetrics
 from engine.runs.folder import RunFolder, list_runs
 from engine.system import paths
-from gui.actions import MONITOR, RUNS, TRAIN
 from gui.main_window import MainWindow
+from gui.pages import MONITOR, RUNS, TRAIN
 from gui.run.header import CLASSES, PREDICTIONS
 from tests.support.drops import drop_files
 from tests.support.widgets import OpenWindow

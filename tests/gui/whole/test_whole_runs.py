@@ -16,7 +16,8 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import AnyEvent, CheckpointSaved, RunStarted, StepMetrics
 from engine.runs.folder import RunFolder, list_runs
-from gui.main_window import RUNS, MainWindow
+from gui.main_window import MainWindow
+from gui.pages import RUNS
 from gui.runs.page import RunsPage
 from gui.runs.table import STATE
 from tests.gui.whole.test_whole_path import points, press_train, ready, status, wait_for_status

@@ -19,8 +19,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from engine.system import paths
-from gui.actions import MONITOR, RUNS, TRAIN
 from gui.main_window import MainWindow
+from gui.pages import MONITOR, RUNS, TRAIN
 from gui.run.header import VIEWS
 from gui.style import theme
 from tests.gui.sources.written_runs import a_run, supervise_here
