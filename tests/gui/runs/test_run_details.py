@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
+from pathlib import Path
 
+import pytest
+from PySide6.QtCore import QPoint, QRect
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved
 from engine.runs.notes import change_notes, read_notes
+from gui.runs import details
+from gui.runs.details import DetailFields
 from gui.runs.page import RunsPage
+from gui.sources.background import Background
 from tests.gui.runs.conftest import Refresh, select
 from tests.gui.sources.written_runs import a_run, write
 
@@ -113,6 +121,39 @@ def test_details_keep_typed_notes_on_refresh(page: RunsPage, refresh: Refresh) -
     refresh()
     assert page.details.notes.toPlainText() == "half a senten"
     assert page.selected()[0].favourite
+
+
+def test_details_ignore_late_facts_of_another_run(
+    page: RunsPage, refresh: Refresh, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = a_run(8, batch_size=2), a_run(8, batch_size=3)
+    release, read = threading.Event(), details.read_details
+
+    def read_first_late(folder: Path) -> DetailFields:
+        if folder == first.path:
+            release.wait()
+        return read(folder)
+
+    monkeypatch.setattr(details, "read_details", read_first_late)
+    refresh()
+    select(page, first)
+    select(page, second)
+    wait(page, qtbot)
+    release.set()
+    qtbot.waitUntil(lambda: not page.details.findChildren(Background))
+    assert facts(page)["Changed settings"]["Batch size"] == "3"
+
+
+def test_details_place_notes_by_the_width_of_the_page(page: RunsPage, refresh: Refresh) -> None:
+    run = a_run(8)
+    refresh()
+    select(page, run)
+    for width, is_wide in ((1000, False), (1500, True)):
+        page.resize(width, 900)
+        QApplication.processEvents()
+        halves = [QRect(w.mapTo(page, QPoint(0, 0)), w.size()) for w in (page.details.facts, page.details.notes)]
+        assert (halves[0].bottom() < halves[1].top()) == is_wide
+        assert (halves[0].right() < halves[1].left()) != is_wide
 
 
 def test_details_show_hint_without_single_run(page: RunsPage, refresh: Refresh) -> None:

@@ -48,6 +48,7 @@ def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     form.vary("optimizer")
     form.dimensions["optimizer"].boxes["lamb"].setChecked(False)
     form.vary("batch_size")
+    assert form.dimensions["batch_size"].value() == {"low": 4, "high": 16}
     form.dimensions["batch_size"].scale.set_value("list")
     form.dimensions["batch_size"].listed.set_value("8, 16")
     form.rows["hours"].set_value(1.5)

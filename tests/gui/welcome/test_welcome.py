@@ -43,7 +43,9 @@ def test_welcome_page_describes_machine_until_it_changes(show_widget: ShowWidget
     page.set_machine(machine)
     qtbot.waitUntil(lambda: "Disk" in texts(page))
     assert texts(page)["GPUs"].startswith("2 × NVIDIA H200")
-    assert page.has_usable_gpu
+    requested: list[bool] = []
+    page.sample_requested.connect(requested.append)
+    page.sample.click()
     assert "CPU" not in page.about_sample.text()
     assert str(paths.home()) in texts(page)["Disk"]
     rows = page.rows
@@ -51,7 +53,8 @@ def test_welcome_page_describes_machine_until_it_changes(show_widget: ShowWidget
     assert page.rows is rows
     page.set_machine(snapshot(status="no_library", message="Install the driver."))
     assert texts(page)["Driver"] == "Install the driver."
-    assert not page.has_usable_gpu
+    page.sample.click()
+    assert requested == [True, False]
     assert "on the CPU" in page.about_sample.text()
 
 

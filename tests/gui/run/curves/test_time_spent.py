@@ -101,6 +101,9 @@ def test_time_view_is_hidden_without_data(view: TimeSpentView) -> None:
     assert not view.isHidden()
     assert view.label.text() == FINE.sentence
     assert view.change.isHidden()
+    assert view.bar.isHidden()
+    view.fold.click()
+    assert not view.bar.isHidden()
     view.restart()
     assert view.isHidden()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from pyqtgraph import BarGraphItem
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
@@ -41,6 +42,8 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     assert view.result.tabs.isTabVisible(CURVES)
     assert not view.result.tabs.isTabVisible(ERRORS)
     view.result.tabs.setCurrentIndex(CALIBRATION)
+    bars = [each.opts["height"] for each in view.result.calibration.plot.items() if isinstance(each, BarGraphItem)]
+    assert bars
     assert "1.40 lowers the error from 6.0 to 2.0 %" in view.result.calibration.temperature.text()
 
 
@@ -182,6 +185,9 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     assert loss[4] == ""
     assert "better in top-1" in page.verdict.text()
     assert "0.688" in page.test.text()
+    page.show_evaluation(view.result.opened)
+    assert (page.differences.texts(), page.verdict.text()) == ([], "")  # until the next comparison is there
+    qtbot.waitUntil(lambda: page.comparison is not None)
     page.mine.click()
     assert view.result.tabs.currentIndex() == SAMPLES
     assert sorted(view.result.samples.wall.shown.rows) == [8, 9, 10, 11]

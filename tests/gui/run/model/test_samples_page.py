@@ -35,7 +35,9 @@ def page(view: ModelView, qtbot: QtBot) -> SamplesPage:
 def test_samples_page_filters_and_sorts(page: SamplesPage) -> None:
     assert page.wall.shown.rows[:3] == [5, 4, 1]
     assert len(page.wall.shown.rows) == COUNT
+    page.wall.choose(2)
     page.wrong.setChecked(True)
+    assert page.wall.shown.rows[page.wall.current()] == 1
     page.true.set_value("0")
     assert page.wall.shown.rows == [1]
     page.true.set_value("all")
