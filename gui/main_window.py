@@ -262,9 +262,9 @@ class MainWindow(QMainWindow):
         for signal in (workspace.hosts.snapshot, workspace.hosts.error_changed, workspace.hosts.changed):
             signal.connect(self._on_hosts_changed)
         for source in (workspace.run, *workspace.pages):
-            for signal, serve in (("message", self.message.say), ("run_chosen", self.show_run)):
-                if hasattr(source, signal):
-                    getattr(source, signal).connect(serve)
+            for name, serve in (("message", self.message.say), ("run_chosen", self.show_run)):
+                if hasattr(source, name):
+                    getattr(source, name).connect(serve)
         workspace.notices.pressed.connect(self._show_alerts)
         workspace.alerts.message.connect(self._show_problem)
         workspace.alerts.changed.connect(self._on_alerts_changed)

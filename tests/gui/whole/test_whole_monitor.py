@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gui.header import PAGES
 from gui.main_window import MainWindow
 from gui.monitor.page import MonitorPage
 from gui.monitor.toolbar import VIEWS
-from gui.pages import MONITOR
+from gui.pages import MONITOR, TABS
 from tests.gui.monitor.watching import texts
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of, why_not
@@ -36,7 +35,7 @@ def monitor(open_window: OpenWindow, nvml_stub: NvmlStub) -> Callable[[], tuple[
 
     def show() -> tuple[MainWindow, MonitorPage]:
         window = open_window()
-        assert PAGES[MONITOR] == "Monitor"
+        assert TABS[MONITOR].title == "Monitor"
         window.header.show_page(MONITOR)
         return window, window.workspace.monitor
 
