@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QCloseEvent, QPaintEvent
 from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, QWidget
 
 from engine.contract.devices import CPU, Snapshot
@@ -16,6 +16,7 @@ from engine.contract.job import Job
 from gui.actions import Actions
 from gui.commands.commands import Commands
 from gui.context import AppContext
+from gui.devices.dock import DevicesDock
 from gui.form.followers import sample_job
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
@@ -26,14 +27,12 @@ from gui.sources.inspector import Inspector
 from gui.sources.resume_fork import Opened, read_paths
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
-from gui.style import theme
 from gui.train.page import TrainPage
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
-from gui.widgets.drop_target import DropTarget
+from gui.widgets.drop_target import FileDropTarget
 from gui.widgets.layouts import PageScroll, vbox
-from gui.widgets.run_drag import is_of_runs
 from gui.widgets.tab_order import tab
 
 if TYPE_CHECKING:
@@ -44,12 +43,6 @@ if TYPE_CHECKING:
 
 _DESKTOP_HEIGHT = 80
 """Height in pixels for title bar and desktop panels, which Wayland doesn't report."""
-
-
-_MIN_DEVICES_WIDTH = 290
-"""Minimum width of the devices panel, in pixels at a text size of 100 %."""
-_FOLDED_BELOW = 900
-"""Width of the window, in pixels at a text size of 100 %, below which the devices panel is hidden by default."""
 
 
 class MainWindow(QMainWindow):
@@ -66,23 +59,25 @@ class MainWindow(QMainWindow):
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__()
         self.setWindowTitle("Footplate")
-        self.setAcceptDrops(True)
         self.settings = settings or Settings()
         self.acts = Actions(self, [(tab.name, tab.title, tab.tip) for tab in TABS])
         self.header = Header(self.acts)
         self.job_panel = JobPanel(self.acts, self.settings)
         self.train = TrainPage(self.acts, self.job_panel, self.settings)
-        self.devices_holder = styled(QWidget(), "panel")
         self.pages = QStackedWidget()
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.message = Banner(name=tr("Message"), close=tr("Dismiss the message"))
         self.status = StatusBar(self.acts)
-        self.drop_target = DropTarget(self, tr("Drop a dataset folder or a job file to open it"))
+        self.drop_target = FileDropTarget(self, tr("Drop a dataset folder or a job file to open it"))
+        names = [tab.name for tab in TABS]
+        self.dock = DevicesDock(
+            self.splitter, self.acts, self.settings, names, window=self, next_focus=self.header.tabs
+        )
         self.inspector = Inspector(self)
         self.workspace: Workspace | None = None
         self.help: HelpWindow | None = None
         self.tray: Tray | None = None
-        self._is_closing = self._is_quitting = self._is_painted = self._is_narrow = False
+        self._is_closing = self._is_quitting = self._is_painted = False
         self._lay_out()
         self._context = AppContext(
             window=self,
@@ -158,17 +153,14 @@ class MainWindow(QMainWindow):
         self.setCentralWidget(central)
         middle = PageScroll(self.pages)
         self.pages.addWidget(self.train)
-        for widget in (self.devices_holder, middle):
-            self.splitter.addWidget(widget)
-        theme.scale_with_text(self.devices_holder.setMinimumWidth, _MIN_DEVICES_WIDTH)
+        self.splitter.addWidget(middle)
         middle.setMinimumWidth(360)
         self.splitter.setStretchFactor(1, 1)
 
     def _connect(self) -> None:
         for number, page in enumerate(self.acts.pages):
-            page.on_trigger(partial(self._show_page, number))
-            page.toggled.connect(partial(self._restore_devices_panel, number))
-        self.acts.devices_panel.toggled.connect(self._on_devices_panel_switched)
+            page.on_trigger(partial(self.pages.setCurrentIndex, number))
+        self.drop_target.dropped.connect(self.open_paths)
         self.pages.currentChanged.connect(self._update_status_bar)
         self.acts.help.on_trigger(self.show_help)
         self.acts.browse.on_trigger(self._browse)
@@ -190,17 +182,13 @@ class MainWindow(QMainWindow):
             self.splitter.restoreState(sizes)
         else:
             self.splitter.setSizes([290, 985])
-        self._has_devices_panel = {
-            number: self.settings.flag(_devices_panel_key(number), number == TRAIN) for number in range(len(TABS))
-        }
-        self._restore_devices_panel(self.acts.page, True)
-        theme.notifier.changed.connect(self._fold_if_narrow)
+        self.dock.restore()
         self._update_status_bar()
         self.acts.full_screen.setChecked(self.isFullScreen())
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         middle = self.train.areas if self.pages.currentWidget() is self.train else [self.pages]
-        return tab(self, (self.header, self.devices_holder, *middle, self.message, self.status), forward)
+        return tab(self, (self.header, self.dock.panel, *middle, self.message, self.status), forward)
 
     # After the first paint
 
@@ -223,7 +211,9 @@ class MainWindow(QMainWindow):
         for page in workspace.pages:
             self.pages.addWidget(page)
         self.train.complete(workspace.session, workspace.run_list, workspace.run)
-        self._put_devices(workspace)
+        self.dock.put_panel(workspace.devices)
+        self.dock.switched.connect(workspace.monitor.set_panel_visible)
+        workspace.monitor.set_panel_visible(not self.dock.panel.isHidden())
         control = RunControl(self._context, workspace)
         side_pages = SidePages(self._context, workspace, self.pages)
         self._connect_workspace(workspace)
@@ -235,7 +225,7 @@ class MainWindow(QMainWindow):
             workspace.devices.set_selection(self._initial_devices)
         self.commands.complete(workspace, side_pages.commands)
         self.form.set_devices(workspace.devices.selection())
-        self._show_page(self.acts.page)
+        self.pages.setCurrentIndex(self.acts.page)
         control.show_status()
         if self._is_first_start and self.train.welcome is not None:
             self.train.welcome.sample.setFocus()
@@ -243,17 +233,6 @@ class MainWindow(QMainWindow):
             self.job_panel.submit_bar.focus_train()
         workspace.start()
         self.completed.emit()
-
-    def _put_devices(self, workspace: Workspace) -> None:
-        """Replace the placeholder with the devices panel."""
-        state, hidden = self.splitter.saveState(), self.devices_holder.isHidden()
-        self.splitter.replaceWidget(self.splitter.indexOf(self.devices_holder), workspace.devices)
-        self.devices_holder.deleteLater()
-        self.devices_holder = workspace.devices
-        theme.scale_with_text(self.devices_holder.setMinimumWidth, _MIN_DEVICES_WIDTH)
-        self.devices_holder.setHidden(hidden)
-        workspace.monitor.set_panel_visible(not hidden)
-        self.splitter.restoreState(state)  # also contains the sizes of hidden panels
 
     def _connect_workspace(self, workspace: Workspace) -> None:
         workspace.devices.selection_changed.connect(self._on_devices_selected)
@@ -338,57 +317,11 @@ class MainWindow(QMainWindow):
             self.workspace.devices.set_selection((CPU,))
         self.job_panel.start()
 
-    def _show_page(self, number: int) -> None:
-        self.pages.setCurrentIndex(number)
-
-    # Parts next to the pages; each page remembers if the devices are shown
-
-    def _restore_devices_panel(self, number: int, is_selected: bool) -> None:
-        if is_selected:
-            self._set_devices_panel(self._has_devices_panel[number] and not self._is_narrow)
-
-    def _set_devices_panel(self, shown: bool) -> None:
-        """Show or hide the devices panel. The choice for the current page doesn't change."""
-        chosen = dict(self._has_devices_panel)
-        self.acts.devices_panel.setChecked(shown)
-        self._has_devices_panel = chosen
-
-    def _fold_if_narrow(self) -> None:
-        """Hide the devices panel when the window becomes too narrow, and show it when the window is wide enough."""
-        is_narrow = self.width() < theme.scaled(_FOLDED_BELOW)
-        if is_narrow != self._is_narrow:
-            self._is_narrow = is_narrow
-            self._restore_devices_panel(self.acts.page, True)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._fold_if_narrow()
-
-    def _on_devices_panel_switched(self, shown: bool) -> None:
-        self._has_devices_panel[self.acts.page] = shown
-        focus = self.focusWidget()
-        if not shown and focus is not None and self.devices_holder.isAncestorOf(focus):
-            self.header.tabs.setFocus()  # Qt would focus the widget after the panel
-        self.devices_holder.setVisible(shown)
-        if self.workspace is not None:
-            self.workspace.monitor.set_panel_visible(shown)
-
     def _update_status_bar(self) -> None:
         """Hide the status bar on the Train page, which shows the same information."""
         self.status.setVisible(self.pages.currentWidget() is not self.train)
 
     # Opening and closing
-
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if _dropped_paths(event):
-            event.acceptProposedAction()
-            self.drop_target.cover()
-
-    def dropEvent(self, event: QDropEvent) -> None:
-        paths = _dropped_paths(event)
-        if paths:
-            event.acceptProposedAction()
-            self.open_paths(paths)
 
     def open_paths(self, paths: Sequence[str]) -> None:
         """Put the first dataset folder or job file in `paths` into the form."""
@@ -433,8 +366,7 @@ class MainWindow(QMainWindow):
         self._is_closing = True
         self.settings.set("geometry", self.saveGeometry())
         self.settings.set("splitter", self.splitter.saveState())
-        for number, shown in self._has_devices_panel.items():
-            self.settings.set(_devices_panel_key(number), shown)
+        self.dock.save()
         self._save_job()
         with closing():
             self._close_work()
@@ -464,14 +396,3 @@ class MainWindow(QMainWindow):
                     strerror=error.strerror, filename=error.filename
                 )
             )
-
-
-def _devices_panel_key(number: int) -> str:
-    return f"show_devices_{TABS[number].name}"
-
-
-def _dropped_paths(event: QDropEvent) -> list[str]:
-    """Return the local paths that are dragged from a file manager; none for runs, which tables accept."""
-    if is_of_runs(event.mimeData()):
-        return []
-    return [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QDropEvent
 from PySide6.QtWidgets import QLabel, QWidget
 
 from gui.widgets.buttons import styled
+from gui.widgets.run_drag import is_of_runs
 
 
 class DropTarget(QLabel):
@@ -29,3 +31,33 @@ class DropTarget(QLabel):
         if watched is self._covered and event.type() in (QEvent.Type.DragLeave, QEvent.Type.Drop):
             self.hide()
         return super().eventFilter(watched, event)
+
+
+class FileDropTarget(DropTarget):
+    """Notice that accepts files from a file manager.
+
+    Signals:
+        dropped(list[str]): The user dropped these local files or folders.
+    """
+
+    dropped = Signal(list)
+
+    def __init__(self, covered: QWidget, text: str) -> None:
+        super().__init__(covered, text)
+        covered.setAcceptDrops(True)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        is_handled = super().eventFilter(watched, event)
+        if not isinstance(event, QDropEvent) or event.type() not in (QEvent.Type.DragEnter, QEvent.Type.Drop):
+            return is_handled
+        # Dragged runs are for tables.
+        urls = [] if is_of_runs(event.mimeData()) else event.mimeData().urls()
+        paths = [url.toLocalFile() for url in urls if url.isLocalFile()]
+        if not paths:
+            return is_handled
+        event.acceptProposedAction()
+        if event.type() == QEvent.Type.DragEnter:
+            self.cover()
+        else:
+            self.dropped.emit(paths)
+        return True

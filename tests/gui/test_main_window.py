@@ -30,7 +30,7 @@ def test_devices_panel_folds_while_text_is_large(open_window: OpenWindow) -> Non
     theme.choose("system", 200)
     assert not panel.isChecked()
     panel.setChecked(True)
-    assert window.devices_holder.isVisible()
+    assert window.dock.panel.isVisible()
     window.header.show_page(RUNS)
     window.header.show_page(TRAIN)
     assert not panel.isChecked()

@@ -207,10 +207,10 @@ def test_devices_panel_is_remembered_per_page(open_window: OpenWindow, qtbot: Qt
     sizes = first.splitter.sizes()
     for page in (MONITOR, RUNS):
         first.header.show_page(page)
-        assert not first.devices_holder.isVisible()
+        assert not first.dock.panel.isVisible()
         qtbot.waitUntil(lambda: first.pages.width() > 0.98 * first.width())
     first.header.devices.click()
-    assert first.devices_holder.isVisible()
+    assert first.dock.panel.isVisible()
     first.header.show_page(TRAIN)
     qtbot.waitUntil(lambda: first.splitter.sizes() == sizes)
     first.header.show_page(MONITOR)
@@ -218,9 +218,9 @@ def test_devices_panel_is_remembered_per_page(open_window: OpenWindow, qtbot: Qt
     first.close()
     second = open_window()
     second.resize(first.size())  # the screen of the tests is so narrow that the panel is folded
-    assert second.devices_holder.isVisible()
+    assert second.dock.panel.isVisible()
     second.header.show_page(MONITOR)
-    assert not second.devices_holder.isVisible()
+    assert not second.dock.panel.isVisible()
     second.show_form()
     assert second.form.isVisible()
 

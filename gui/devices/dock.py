@@ -1,0 +1,117 @@
+"""Place of the devices panel next to the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from PySide6.QtCore import QEvent, QObject, Signal
+from PySide6.QtWidgets import QSplitter, QWidget
+
+from gui.actions import Actions
+from gui.sources.settings import Settings
+from gui.style import theme
+from gui.widgets.buttons import styled
+
+_MIN_WIDTH = 290
+"""Minimum width of the devices panel in pixels at a text size of 100 %."""
+_FOLDED_BELOW = 900
+"""Width of the window in pixels at a text size of 100 %, below which the devices panel is hidden until it is requested."""
+
+
+class DevicesDock(QObject):
+    """Shows or hides the devices panel. Each page remembers whether the panel is shown next to it.
+
+    Attributes:
+        panel: Devices panel, or a placeholder until it is created.
+
+    Signals:
+        switched(bool): The panel is shown or hidden now.
+    """
+
+    switched = Signal(bool)
+
+    def __init__(
+        self,
+        splitter: QSplitter,
+        actions: Actions,
+        settings: Settings,
+        pages: Sequence[str],
+        *,
+        window: QWidget,
+        next_focus: QWidget,
+    ) -> None:
+        """Put a placeholder into the splitter.
+
+        Args:
+            splitter: Splitter for the panel and the pages.
+            actions: Actions of the window.
+            settings: Storage of the choices.
+            pages: Names of the pages with tabs.
+            window: Window whose width decides if there is room for the panel.
+            next_focus: Widget that gets the keyboard focus when the panel is hidden with it.
+        """
+        super().__init__(window)
+        self._next_focus = next_focus
+        self._window, self._splitter, self._actions, self._settings = window, splitter, actions, settings
+        self._keys = [f"show_devices_{page}" for page in pages]
+        self._is_chosen = [settings.flag(key, number == 0) for number, key in enumerate(self._keys)]
+        self._is_narrow = False
+        self.panel = styled(QWidget(), "panel")
+        splitter.insertWidget(0, self.panel)
+        theme.scale_with_text(self.panel.setMinimumWidth, _MIN_WIDTH)
+        actions.devices_panel.toggled.connect(self._on_switched)
+        for number, page in enumerate(actions.pages):
+            page.toggled.connect(partial(self._on_page_toggled, number))
+        theme.notifier.changed.connect(self.fold_if_narrow)
+        window.installEventFilter(self)
+
+    def put_panel(self, panel: QWidget) -> None:
+        """Replace the placeholder with the devices panel."""
+        splitter, hidden = self._splitter, self.panel.isHidden()
+        state = splitter.saveState()
+        splitter.replaceWidget(splitter.indexOf(self.panel), panel)
+        self.panel.deleteLater()
+        self.panel = panel
+        theme.scale_with_text(panel.setMinimumWidth, _MIN_WIDTH)
+        panel.setHidden(hidden)
+        splitter.restoreState(state)  # also contains the sizes of hidden panels
+
+    def restore(self) -> None:
+        """Show or hide the panel as the user chose for the current page."""
+        self._restore(self._actions.page)
+
+    def save(self) -> None:
+        """Save the choices for the next start."""
+        for key, is_shown in zip(self._keys, self._is_chosen, strict=True):
+            self._settings.set(key, is_shown)
+
+    def fold_if_narrow(self) -> None:
+        """Hide the panel when the window becomes too narrow, and restore it when the window is wide enough."""
+        is_narrow = self._window.width() < theme.scaled(_FOLDED_BELOW)
+        if is_narrow != self._is_narrow:
+            self._is_narrow = is_narrow
+            self.restore()
+
+    def eventFilter(self, window: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Resize:
+            self.fold_if_narrow()
+        return super().eventFilter(window, event)
+
+    def _on_page_toggled(self, number: int, is_selected: bool) -> None:
+        if is_selected:
+            self._restore(number)
+
+    def _restore(self, number: int) -> None:
+        """Show or hide the panel. The choice for the page doesn't change."""
+        chosen = list(self._is_chosen)
+        self._actions.devices_panel.setChecked(chosen[number] and not self._is_narrow)
+        self._is_chosen = chosen
+
+    def _on_switched(self, shown: bool) -> None:
+        self._is_chosen[self._actions.page] = shown
+        focus = self._window.focusWidget()
+        if not shown and focus is not None and self.panel.isAncestorOf(focus):
+            self._next_focus.setFocus()  # Qt would focus the widget after the panel
+        self.panel.setVisible(shown)
+        self.switched.emit(shown)
