@@ -92,7 +92,8 @@ class InstanceSegmenter(HubSegmenter):
         return [(each["labels"] - 1, each["masks"].float()) for each in instance_targets(targets)]
 
     def count_masks(self, targets: Tensor) -> Tensor:
-        return torch.stack([(~instances(planes).ignored).sum() for planes in targets])
+        counts = [(~instances(planes).ignored).sum() for planes in targets]
+        return torch.stack(counts) if counts else targets.new_zeros(0)  # a rank may have no image of a batch
 
     def predictions(self, inputs: Tensor) -> Tensor:
         """Return the queries with the highest probabilities, each for one class, with the box around its mask.
