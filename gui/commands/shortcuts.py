@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 from engine.contract.problems import Problem
 from gui.actions import Action
 from gui.commands.keymap import Keymap
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import Act, push_button, styled
 from gui.widgets.column_model import text_table
@@ -25,6 +26,8 @@ from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, resize_with_text, vbox
 
 _NATIVE = QKeySequence.SequenceFormat.NativeText
+_MIN_COLUMN_WIDTH = 90
+"""Minimum width of a column in pixels, at a text size of 100 %."""
 _STANDARD = tr("Alt+arrows, Tab and typing into fields can't be reassigned.")
 
 
@@ -44,6 +47,7 @@ class ShortcutsDialog(QDialog):
         self.table = text_table(tr("Shortcuts"), (tr("Command"), tr("Description"), tr("Keys")))
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
+        theme.scale_with_text(self.table.horizontalHeader().setMinimumSectionSize, _MIN_COLUMN_WIDTH)
         self.table.currentCellChanged.connect(lambda *_cells: self._show())
         self.keys = _KeysEdit()
         self.keys.setMaximumSequenceLength(1)

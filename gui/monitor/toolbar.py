@@ -47,6 +47,7 @@ class Bar(QWidget):
         self.tabs.tabBarClicked.connect(self._clicked)
         self._span_label = muted_label("&Last")
         self.span = ComboBox()
+        self.span.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToContents)
         self._span_label.setBuddy(self.span)
         self.span.setAccessibleName(tr("Time shown"))
         self.span.setToolTip(tr("Time range of the graphs; wheel or + and − zoom, drag or Shift+arrows pan"))

@@ -218,7 +218,7 @@ _ROWS: tuple[Callable[[], tuple[Field, Editor]], ...] = (
     lambda: _int(_field("confirm", tr("Confirm"), _CONFIRM_HELP, "int", 1, minimum=0, maximum=MAX_REPEATS)),
     lambda: _int(_field("seed", tr("Sampler seed"), tr("Makes the choice of settings reproducible."), "int", 0, minimum=0, maximum=2**31 - 1)),
     lambda: _int(_field("devices_per_trial", tr("Per trial"), tr("Number of devices of each trial."), "int", 1, minimum=1, maximum=1024)),
-    lambda: _int(_field("best_epochs", tr("Best for"), tr("Epochs of the full training with the best settings."), "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), "as long as a trial"),
+    lambda: _int(_field("best_epochs", tr("Retrain for"), tr("Epochs of the full training with the best settings."), "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), "as long as a trial"),
     lambda: (_field("keep_checkpoints", tr("Keep all"), tr("Keeps the checkpoints of all trials, not only of the best."), "bool", False), BoolEditor()),
 )  # fmt: skip
 

@@ -7,8 +7,8 @@ import statistics
 from typing import Any
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QFont
-from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSplitter, QWidget
+from PySide6.QtGui import QFont, QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QLabel, QProgressBar, QPushButton, QSplitter, QWidget
 
 from engine.contract.search import Goal, SearchState, Status, TrialRow, TrialState
 from engine.runs.searches import best_job, confirmed_words, confirming_words
@@ -17,6 +17,7 @@ from gui.actions import HERE, Action, bind
 from gui.format import counted, localised
 from gui.search.plot_panel import SearchPlots
 from gui.sources.searches import Axis, SearchData, field_label, goal_words, value_words
+from gui.style import theme
 from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner, QuestionBar
@@ -34,6 +35,10 @@ STATUS: dict[Status, str] = {
 }
 _MAX_FIELDS = 6
 """Maximum number of parameters of the best trial that are displayed."""
+_MIN_HEIGHT = 100
+"""Minimum height in pixels of the plots and of the table."""
+_BUTTONS_BESIDE = 900
+"""Minimum width in pixels, at a text size of 100 %, for the buttons next to the progress."""
 
 
 class SearchView(QWidget):
@@ -78,9 +83,9 @@ class SearchView(QWidget):
     def show_data(self, data: SearchData) -> None:
         """Show the current state of a search. The selected trials remain selected."""
         self.data = data
-        was_empty = not self.model.rowCount()
+        was_empty, columns = not self.model.rowCount(), self.model.columns
         self.model.show_data(data)
-        if was_empty and data.trials:
+        if data.trials and (was_empty or self.model.columns is not columns):
             self.table.fit()
         self.plots.show_data(data)
         self._update_texts(data)
@@ -120,8 +125,8 @@ class SearchView(QWidget):
         for action in (self.pause, self.resume, self.change, self.train, self.open_best):
             flow.addWidget(bind(QPushButton(), action, offered=action in (self.pause, self.resume)))
         scroll = scroll_panel(self.plots)
-        scroll.setMinimumHeight(220)
-        self.table.setMinimumHeight(120)
+        scroll.setMinimumHeight(_MIN_HEIGHT)
+        self.table.setMinimumHeight(_MIN_HEIGHT)
         halves = QSplitter(Qt.Orientation.Vertical)
         halves.setChildrenCollapsible(False)
         halves.setHandleWidth(9)
@@ -130,9 +135,18 @@ class SearchView(QWidget):
         halves.setSizes([620, 260])
         halves.setStretchFactor(0, 2)
         halves.setStretchFactor(1, 1)
-        about = hbox((vbox(self.progress_text, self.best, spacing=4), 1), buttons, spacing=14)
+        self._about = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._about.setSpacing(14)
+        self._about.addLayout(vbox(self.progress_text, self.best, spacing=4), 1)
+        self._about.addWidget(buttons)
         bottom = hbox(1, bind(QPushButton(), self.compare), bind(QPushButton(), self.open))
-        self.setLayout(vbox(self.progress, about, self.notice, self.question, (halves, 1), bottom, spacing=6))
+        self.setLayout(vbox(self.progress, self._about, self.notice, self.question, (halves, 1), bottom, spacing=6))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        is_wide = self.width() >= theme.scaled(_BUTTONS_BESIDE)
+        direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
+        self._about.setDirection(direction)
 
     def _connect(self) -> None:
         self.table.opened.connect(lambda index: self._open(self.model.rows[index.row()]))

@@ -7,7 +7,6 @@ from PySide6.QtGui import QFont
 from PySide6.QtWidgets import QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
 from engine.contract.job import FIELDS, Job, changed_fields
-from gui.style import theme
 from gui.titles import option_fields, value_words
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
@@ -29,7 +28,7 @@ class RunSettingsView(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        theme.scale_with_text(self.setMinimumWidth, _WIDTH)
+        self.setMinimumWidth(_WIDTH)
         self.job: Job | None = None
         styled(self, "panel", name=tr("Settings of the run"))
         self.tree = styled(QTreeWidget(), "settings", name=tr("Settings of the run"))

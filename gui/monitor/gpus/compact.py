@@ -85,13 +85,13 @@ def _state(each: WatchedGpu) -> str:
 
 COLUMNS = (
     GpuColumn("GPU", lambda each: f"{each.title}\n{each.gpu.name}", width=0.16),
-    GpuColumn(tr("Use"), lambda each: _use(each.gpu), width=0.12, filled=_used_share),
+    GpuColumn(tr("Utilization"), lambda each: _use(each.gpu), width=0.12, filled=_used_share),
     GpuColumn(
         tr("Memory"), lambda each: _memory(each.gpu), width=0.19,
         short=_value_text("memory_used_bytes"), filled=_share("memory_used_bytes"),
     ),
     GpuColumn(tr("Power"), lambda each: _power(each.gpu), width=0.16, short=_value_text("power_w"), filled=_share("power_w")),
-    GpuColumn(tr("Core"), lambda each: _value_text("temperature_c")(each.gpu), width=0.09, filled=_share("temperature_c")),
+    GpuColumn(tr("Temp."), lambda each: _value_text("temperature_c")(each.gpu), width=0.09, filled=_share("temperature_c")),
     GpuColumn(tr("State"), _state),
 )  # fmt: skip
 

@@ -100,10 +100,10 @@ def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Labell
     pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
     drawn = each.key if read("utilization_percent") is None else ""
     figures = [
-        _quantity(tr("Use"), "utilization_percent", read, key=each.key),
+        _quantity(tr("Utilization"), "utilization_percent", read, key=each.key),
         _of_highest(tr("Memory"), "memory_used_bytes", gpu, read, key=each.key, more=_reserved(gpu)),
         _of_highest(tr("Power"), "power_w", gpu, read, key=each.key),
-        _temperature(tr("Core"), "temperature_c", read, gpu.slowdown_c, key=each.key, more=_limits(gpu)),
+        _temperature(tr("GPU temp."), "temperature_c", read, gpu.slowdown_c, key=each.key, more=_limits(gpu)),
         _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c),
         _of_highest(tr("SM clock"), "sm_clock_mhz", gpu, read),
         _quantity(tr("SMs active"), "sm_active_percent", read, key=drawn),
@@ -169,7 +169,7 @@ def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Figures:
     if gpu.energy_j is not None:
         meaning = tr("Energy used since the driver was loaded.")
         yield _text("energy_all", tr("Since the driver started"), energy(gpu.energy_j), meaning)
-    yield _temperature(tr("Core"), "temperature_c", read, gpu.slowdown_c)
+    yield _temperature(tr("GPU temp."), "temperature_c", read, gpu.slowdown_c)
     meaning = tr("The GPU lowers its clocks at this temperature.")
     yield _number("slowdown", tr("Slows down at"), gpu.slowdown_c, meaning, "°C")
     yield _number("shutdown", tr("Shuts down at"), gpu.shutdown_c, tr("The GPU shuts down at this temperature."), "°C")

@@ -49,7 +49,7 @@ def ids(tile: Tile) -> set[str]:
 def test_machine_every_gpu_has_tile(show: Show, machine: str, count: int) -> None:
     tiles = show(machine)
     assert list(tiles) == [uuid_of(index) for index in range(count)]
-    assert all("Use" in tile.figures.words() for tile in tiles.values())
+    assert all("Utilization" in tile.figures.words() for tile in tiles.values())
 
 
 def test_machine_desktop_gpu_values(show: Show) -> None:
@@ -154,7 +154,7 @@ def test_machine_recovers_from_hanging_nvml(
     at_fault.touch()
     qtbot.waitUntil(page.errors.isVisible)
     assert tile.state.text().startswith("⚠")
-    assert "Use" in tile.figures.words()
+    assert "Utilization" in tile.figures.words()
     at_fault.unlink()
     qtbot.waitUntil(page.errors.isHidden)
     assert not tile.state.text().startswith("⚠")

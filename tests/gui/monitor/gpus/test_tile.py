@@ -53,7 +53,7 @@ def figures(tile: Tile) -> dict[str, str]:
 def test_tile_values_have_units_and_limits(show_tile: ShowTile) -> None:
     tile = show_tile(watched(full_gpu()))
     expected = {
-        "Use": "87 %", "Power": "512 of 700 W", "Core": "61 °C", "SM clock": "1,755 of 1,980 MHz",
+        "Utilization": "87 %", "Power": "512 of 700 W", "GPU temp.": "61 °C", "SM clock": "1,755 of 1,980 MHz",
         "PCIe 4 ×16": "↓ 1.20 ↑ 0.40 GB/s", "NVLink ×3": "↓ 12.00 ↑ 4.00 GB/s", "SMs active": "64 %", "Fan": "35 %",
         "Memory": "41.0 of 141.0 GiB", "Memory temp.": "70 °C",
     }  # fmt: skip
@@ -64,7 +64,7 @@ def test_tile_values_have_units_and_limits(show_tile: ShowTile) -> None:
 def test_tile_leaves_out_unreported_values(show_tile: ShowTile, qtbot: QtBot) -> None:
     gpu = plain_gpu(utilization_percent=None, power_w=None, memory_used_bytes=None, memory_total_bytes=None)
     tile = show_tile(watched(gpu))
-    assert figures(tile) == {"Core": "61 °C"}
+    assert figures(tile) == {"GPU temp.": "61 °C"}
     qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription())
     assert tile.plot.accessibleDescription() == "Latest: Temperature 61 °C"
 
@@ -92,7 +92,7 @@ def test_tile_draws_activity_without_utilization(show_tile: ShowTile, qtbot: QtB
 def test_tile_lost_gpu_is_faded(show_tile: ShowTile) -> None:
     tile = show_tile(watched(full_gpu(lost=True, lost_since=START)))
     assert tile.state.text() == f"⚠ Lost since {clock(START)}"
-    assert figures(tile)["Use"] == "87 %"
+    assert figures(tile)["Utilization"] == "87 %"
 
 
 def test_tile_sleeping_gpu(show_tile: ShowTile) -> None:
@@ -149,14 +149,14 @@ def test_tile_shows_values_at_crosshair(styled: QApplication, group: PlotGroup, 
     tile = Tile(each, group, EnergyCounters())
     qtbot.addWidget(tile)
     tile.show_gpu(each, history)
-    assert figures(tile)["Use"] == "90 %"
+    assert figures(tile)["Utilization"] == "90 %"
     group.set_cursor(12.2)
     tile.show_gpu(each, history)
-    assert figures(tile)["Use"] == "10 %"
+    assert figures(tile)["Utilization"] == "10 %"
     assert figures(tile)["SM clock"] == "1,755 of 1,980 MHz"
     group.set_cursor(None)
     tile.show_gpu(each, history)
-    assert figures(tile)["Use"] == "90 %"
+    assert figures(tile)["Utilization"] == "90 %"
 
 
 @pytest.mark.parametrize("key", [Qt.Key.Key_Return, Qt.Key.Key_Enter])
