@@ -93,7 +93,7 @@ class Strategy(ABC):
     entry: ClassVar[StrategyEntry]
     device: torch.device
     model: nn.Module
-    parts: Sequence[nn.Module]
+    local_modules: Sequence[nn.Module]
     """Modules on this rank, with the parameter names of the plain model: the full model, or this rank's stages."""
     objective: Objective
     resolved: ResolvedJob
@@ -187,7 +187,7 @@ class Strategy(ABC):
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Return the trainable parameters that this rank updates, with their names in the plain model."""
-        named = (each for part in self.parts for each in part.named_parameters())
+        named = (each for module in self.local_modules for each in module.named_parameters())
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def buffers(self) -> list[tuple[str, Tensor]]:
@@ -195,7 +195,7 @@ class Strategy(ABC):
 
         Weight averaging includes them.
         """
-        named = (each for part in self.parts for each in part.named_buffers())
+        named = (each for module in self.local_modules for each in module.named_buffers())
         return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
     def state_dict(self) -> dict[str, Tensor] | None:

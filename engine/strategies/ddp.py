@@ -95,16 +95,16 @@ class DataParallelProcesses(Distributed, SingleDevice):
         assert batch is not None
         # SyncBatchNorm communicates in every part, so all ranks need the same number of parts.
         synchronised = self.job.parallel.sync_batchnorm
-        parts = [part for part in microbatches(batch, self.accumulation) if synchronised or len(part.targets)]
+        chunks = [chunk for chunk in microbatches(batch, self.accumulation) if synchronised or len(chunk.targets)]
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
         self.divisor = self.loss_divisor(batch)
         with self.profiler.timed():
-            if parts:
-                with self.forward.no_sync() if len(parts) > 1 else nullcontext():
-                    results = [self.forward_backward(part, optimizer_step) for part in parts[:-1]]
+            if chunks:
+                with self.forward.no_sync() if len(chunks) > 1 else nullcontext():
+                    results = [self.forward_backward(chunk, optimizer_step) for chunk in chunks[:-1]]
                 with timed_reduction(self.profiler.timer, self.forward):
-                    results.append(self.forward_backward(parts[-1], optimizer_step))
+                    results.append(self.forward_backward(chunks[-1], optimizer_step))
                 result = summed(results)
             else:
                 self._backward_on_nothing(optimizer_step.backward)

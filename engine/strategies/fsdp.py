@@ -87,7 +87,7 @@ class FullySharded(Distributed, SingleDevice):
             self._distribute(model, complete)
         del complete
         self.used = UsedParameters(model, self.groups, self.collectives) if is_foreign(self.job) else None
-        self.model, self.forward, self.parts = model, model, [model]
+        self.model, self.forward, self.local_modules = model, model, [model]
 
     @property
     def receives_weights(self) -> bool:
@@ -157,9 +157,9 @@ class FullySharded(Distributed, SingleDevice):
                 continue
             # BatchNorm accepts bf16 activations, but its parameters must have the type of its running statistics.
             norms: list[nn.Module] = [
-                part
-                for part in module.modules()
-                if isinstance(part, BatchNorm) and part.weight is not None and not isinstance(part, FSDPModule)
+                norm
+                for norm in module.modules()
+                if isinstance(norm, BatchNorm) and norm.weight is not None and not isinstance(norm, FSDPModule)
             ]
             if norms:
                 fully_shard(norms, **options)
@@ -185,12 +185,12 @@ class FullySharded(Distributed, SingleDevice):
             optimizer_step.zero_grad()
             self.profiler.mark("optimizer")
             self.divisor = self.loss_divisor(batch)
-            parts = microbatches(batch, self.accumulation)
+            chunks = microbatches(batch, self.accumulation)
             results = []
-            for number, part in enumerate(parts, 1):
+            for number, chunk in enumerate(chunks, 1):
                 for group in self.groups:
-                    group.set_requires_gradient_sync(number == len(parts), recurse=False)
-                results.append(self.forward_backward(part, optimizer_step))
+                    group.set_requires_gradient_sync(number == len(chunks), recurse=False)
+                results.append(self.forward_backward(chunk, optimizer_step))
             self._join_gradients()
             result = summed(results)
             optimizer_step.step(result.loss)

@@ -93,8 +93,8 @@ class Pipeline(Distributed):
                 "checkpointing off."
             )
         self.microbatches = microbatches
-        self.part = job.training.batch_size // self.dims.replicate
-        self.microbatch_size = self.part // (job.training.accumulation * microbatches)
+        self.batch_size = job.training.batch_size // self.dims.replicate
+        self.microbatch_size = self.batch_size // (job.training.accumulation * microbatches)
         super().setup()
         if self.dims.replicate > 1:
             mesh = self.mesh()
@@ -114,11 +114,11 @@ class Pipeline(Distributed):
         evaluated = split(model, traces.eval, points)
         self._state = PlainState(model, parts)
         local = self.layout.stages_at(self.coordinate.pipeline)
-        self._parts = {stage: parts[stage].to(self.device) for stage in local}
-        self.parts = list(self._parts.values())
-        self.model = nn.ModuleList(self.parts)
+        self._stage_modules = {stage: parts[stage].to(self.device) for stage in local}
+        self.local_modules = list(self._stage_modules.values())
+        self.model = nn.ModuleList(self.local_modules)
         for stage in local:
-            share_buffers(self._parts[stage], evaluated[stage].to(self.device))
+            share_buffers(self._stage_modules[stage], evaluated[stage].to(self.device))
         self._build({stage: evaluated[stage] for stage in local})
 
     def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
@@ -184,7 +184,9 @@ class Pipeline(Distributed):
             "recompute": self.job.parallel.activation_checkpointing,
             "divided_backward": self.schedule in ZERO_BUBBLE,
         }
-        modules = {stage: StageModule(part, self.autocast, **options) for stage, part in self._parts.items()}
+        modules = {
+            stage: StageModule(module, self.autocast, **options) for stage, module in self._stage_modules.items()
+        }
         crossing = self._crossing(modules)
         stages = [
             RecordedStage(
@@ -205,7 +207,7 @@ class Pipeline(Distributed):
         self.profiler.theory = idle_share(simulated(order))
         ranks = [self.coordinate.replicate * self.dims.pipeline + holder for holder in self.layout.stage_ranks]
         self._relay = Relay(
-            {stage: StageModule(part, self.autocast) for stage, part in evaluated.items()},
+            {stage: StageModule(graph, self.autocast) for stage, graph in evaluated.items()},
             ranks,
             self.device,
             self.group,
@@ -214,7 +216,7 @@ class Pipeline(Distributed):
         self._feeder = MicrobatchFeeder(
             first=ranks[0],
             last=ranks[-1],
-            size=self.part,
+            size=self.batch_size,
             device=self.device,
             group=self.group,
             control=self.control,
@@ -308,11 +310,11 @@ class Pipeline(Distributed):
     def state_dict(self) -> dict[str, Tensor] | None:
         state: dict[str, Tensor] = {}
         if self.coordinate.replicate == 0:
-            for part in self.parts:
-                state |= copy_to_host(part.state_dict()) if self.spec.rank == 0 else part.state_dict()
+            for module in self.local_modules:
+                state |= copy_to_host(module.state_dict()) if self.spec.rank == 0 else module.state_dict()
         synchronize(self.device)  # wait for pending copies
         gathered = self.collectives.gather_states(state)
         return None if gathered is None else self._state.joined(gathered)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._state.load(self.parts, state)
+        self._state.load(self.local_modules, state)

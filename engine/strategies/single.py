@@ -45,7 +45,7 @@ class SingleDevice(Strategy):
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         super().wrap(model, objective, shape, resolved)
         self.model = model.to(self.device).to(memory_format=memory_format(self.job))
-        self.forward, self.parts = self.model, [self.model]
+        self.forward, self.local_modules = self.model, [self.model]
         self.model.train()
         if self.job.parallel.activation_checkpointing and not checkpoint_blocks(self.model):
             message = (
@@ -59,8 +59,8 @@ class SingleDevice(Strategy):
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
         self.divisor = self.loss_divisor(batch)
-        parts = [part for part in microbatches(batch, self.accumulation) if len(part.targets)]
-        result = summed([self.forward_backward(part, optimizer_step) for part in parts])
+        chunks = [chunk for chunk in microbatches(batch, self.accumulation) if len(chunk.targets)]
+        result = summed([self.forward_backward(chunk, optimizer_step) for chunk in chunks])
         optimizer_step.step(result.loss)
         self.profiler.mark("optimizer")
         return result
@@ -121,7 +121,7 @@ class SingleDevice(Strategy):
 
         def outputs(parts: int) -> Tensor:
             with self.autocast():
-                results = [self.evaluation_forward(part) for part in microbatches(batch, parts) if len(part.targets)]
+                results = [self.evaluation_forward(chunk) for chunk in microbatches(batch, parts) if len(chunk.targets)]
             return results[0] if len(results) == 1 else torch.cat(results)
 
         if self.spec.world_size > 1:

@@ -181,8 +181,8 @@ def _held(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]) -> set
         return {id(tensor) for tensors in (module.parameters(), module.buffers()) for tensor in tensors}
     if node.op == "get_attr":
         value: Any = model
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
+        for attribute in str(node.target).split("."):
+            value = getattr(value, attribute)
         return {id(value)}
     return set()
 
@@ -255,18 +255,18 @@ def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPoint]) -> list[f
     (pytorch#62283).
     """
     ends = {cut.node for cut in cuts}
-    parts: list[fx.GraphModule] = []
-    part = fx.Graph()
+    stages: list[fx.GraphModule] = []
+    stage = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in graph.nodes:
         if node.op == "output":
-            part.output(copies[node.args[0]])
-            parts.append(fx.GraphModule(model, part, "Stage"))
+            stage.output(copies[node.args[0]])
+            stages.append(fx.GraphModule(model, stage, "Stage"))
             break
-        copies[node] = part.node_copy(node, copies.__getitem__)
+        copies[node] = stage.node_copy(node, copies.__getitem__)
         if node.name in ends:
-            part.output(part.call_method("contiguous", (copies[node],)))
-            parts.append(fx.GraphModule(model, part, "Stage"))
-            part = fx.Graph()
-            copies = {node: part.placeholder("received")}
-    return parts
+            stage.output(stage.call_method("contiguous", (copies[node],)))
+            stages.append(fx.GraphModule(model, stage, "Stage"))
+            stage = fx.Graph()
+            copies = {node: stage.placeholder("received")}
+    return stages

@@ -26,17 +26,17 @@ class StageModule(nn.Module):
 
     def __init__(
         self,
-        part: fx.GraphModule,
+        graph: fx.GraphModule,
         autocast: Callable[[], AbstractContextManager[None]],
         *,
         recompute: bool = False,
         divided_backward: bool = False,
     ) -> None:
         super().__init__()
-        self.part = part
+        self.graph = graph
         self._autocast = autocast
         self._divided = divided_backward
-        self._compute: Callable[[Tensor], Tensor] = recomputed(part.forward, part) if recompute else part.forward
+        self._compute: Callable[[Tensor], Tensor] = recomputed(graph.forward, graph) if recompute else graph.forward
 
     def forward(self, received: Tensor) -> Tensor:
         if received.requires_grad:

@@ -98,16 +98,16 @@ def measure(
         autocast: Returns the context for a forward pass.
         progress: Called with the completed fraction.
     """
-    parts = split(model, traces.train, traces.points)
+    segments = split(model, traces.train, traces.points)
     cuda = [example.device] if example.device.type == "cuda" else []
     started = clock()
     best: list[Measured] = []
     with torch.random.fork_rng(devices=cuda):
         for number in range(PASSES):
             measured: list[Measured] = []
-            for segment in _segments_in_turn(parts, traces, example, clock, autocast):
+            for segment in _segments_in_turn(segments, traces, example, clock, autocast):
                 measured.append(segment)
-                progress((number + len(measured) / len(parts)) / PASSES)
+                progress((number + len(measured) / len(segments)) / PASSES)
             best = [_minimum(*both) for both in zip(best, measured, strict=True)] if best else measured
             if clock() - started > ENOUGH_S:
                 break
@@ -116,26 +116,26 @@ def measure(
 
 
 def _segments_in_turn(
-    parts: Sequence[fx.GraphModule],
+    segments: Sequence[fx.GraphModule],
     traces: Traces,
     crossing: Tensor,
     clock: Callable[[], float],
     autocast: Callable[[], AbstractContextManager[None]],
 ) -> Iterator[Measured]:
     images = len(crossing)
-    for number, part in enumerate(parts):
+    for number, segment in enumerate(segments):
         try:
-            segment = _Run(part, crossing, clock, autocast)
-            segment.repeat(ENOUGH_S / len(parts) / PASSES)
+            run = _Run(segment, crossing, clock, autocast)
+            run.repeat(ENOUGH_S / len(segments) / PASSES)
         except torch.OutOfMemoryError as error:
             raise CannotCut(
                 f"its part up to {_end(traces, number)} alone does not fit into a device's memory with {images} images",
                 field="devices",
                 remedy="Use more microbatches, a smaller batch size or smaller images.",
             ) from error
-        crossing = segment.output
-        segment.drop()
-        yield segment.measured
+        crossing = run.output
+        run.drop()
+        yield run.measured
 
 
 def _minimum(one: Measured, other: Measured) -> Measured:
@@ -151,19 +151,19 @@ class _Run:
 
     def __init__(
         self,
-        part: fx.GraphModule,
+        segment: fx.GraphModule,
         received: Tensor,
         clock: Callable[[], float],
         autocast: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self.part = copy.deepcopy(part).to(received.device)
+        self.segment = copy.deepcopy(segment).to(received.device)
         self.received = received
         self.clock = clock
         self.autocast = autocast
 
     def repeat(self, enough_s: float) -> None:
         started = self.clock()
-        saved = _SavedMemory([self.received, *self.part.parameters(), *self.part.buffers()])
+        saved = _SavedMemory([self.received, *self.segment.parameters(), *self.segment.buffers()])
         with saved_tensors_hooks(saved.pack, saved.unpack):
             output, forward_s, backward_s = self._once()
         saved.pack(output)
@@ -181,14 +181,14 @@ class _Run:
 
     def drop(self) -> None:
         """Free the copy at once, without waiting for garbage collection: a graph and its module form a cycle."""
-        self.part.to("meta")
+        self.segment.to("meta")
 
     def _once(self) -> tuple[Tensor, float, float]:
         """Run the segment once, and return its output and the seconds of the forward and of the backward pass."""
         received = self.received.detach().requires_grad_(self.received.requires_grad)
         started = self.clock()
         with self.autocast():
-            output: Tensor = self.part(received)
+            output: Tensor = self.segment(received)
         forward_s = self.clock() - started
         if not output.requires_grad:
             return output, forward_s, 0.0
@@ -342,17 +342,17 @@ def _segments(
 ) -> tuple[Segment, ...]:
     """Combine the measurements of all ranks per segment, and spread the optimizer's time over `microbatches`."""
     segments = []
-    for number, part in enumerate(split(model, traces.train, traces.points)):
+    for number, segment in enumerate(split(model, traces.train, traces.points)):
         costs = [rank.segments[number] for rank in gathered]
-        computing = [node for node in part.graph.nodes if node.op.startswith("call_")]
-        trained = sum(parameter.numel() for parameter in part.parameters() if parameter.requires_grad)
+        computing = [node for node in segment.graph.nodes if node.op.startswith("call_")]
+        trained = sum(parameter.numel() for parameter in segment.parameters() if parameter.requires_grad)
         cut = traces.points[number] if number < len(traces.points) else None
         segments.append(
             Segment(
                 split_point=cut.node if cut else "",
                 module=cut.module if cut else module_of(computing[-1]),
-                layers=sum(any(True for _ in module.parameters(recurse=False)) for module in part.modules()),
-                parameters=sum(parameter.numel() for parameter in part.parameters()),
+                layers=sum(any(True for _ in module.parameters(recurse=False)) for module in segment.modules()),
+                parameters=sum(parameter.numel() for parameter in segment.parameters()),
                 forward_s=tuple(cost.forward_s for cost in costs),
                 backward_s=tuple(
                     cost.backward_s + rank.update_s * trained / microbatches

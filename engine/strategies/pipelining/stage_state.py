@@ -11,12 +11,12 @@ from engine.torch_compat import buffers_of
 
 
 class PlainState:
-    """Mapping between the state of `model` and the states of its stages, `parts`."""
+    """Mapping between the state of `model` and the states of its `stages`."""
 
-    def __init__(self, model: nn.Module, parts: Sequence[nn.Module]) -> None:
+    def __init__(self, model: nn.Module, stages: Sequence[nn.Module]) -> None:
         state = model.state_dict(keep_vars=True)
         self._names = list(state)
-        in_stages = {name for part in parts for name in part.state_dict()}
+        in_stages = {name for stage in stages for name in stage.state_dict()}
         stage_names = {id(tensor): name for name, tensor in state.items() if name in in_stages}
         # A tensor with two names appears in a stage under one of them.
         self._aliases = {
@@ -35,10 +35,10 @@ class PlainState:
         held |= self._unused
         return {name: held[name] for name in self._names}
 
-    def load(self, parts: Iterable[nn.Module], state: dict[str, Tensor]) -> None:
-        """Load `state` of the plain model into `parts`, some of the stages, and store tensors that no stage uses."""
-        for part in parts:
-            part.load_state_dict({name: state.get(name, tensor) for name, tensor in part.state_dict().items()})
+    def load(self, stages: Iterable[nn.Module], state: dict[str, Tensor]) -> None:
+        """Load `state` of the plain model into some `stages`, and store tensors that no stage uses."""
+        for stage in stages:
+            stage.load_state_dict({name: state.get(name, tensor) for name, tensor in stage.state_dict().items()})
         self._unused = copy_to_host({name: state[name] for name in self._unused})
 
 
