@@ -33,7 +33,7 @@ from engine.system.plain_text import encodable
 _TICK_S = 0.5
 _START_TIMEOUT_S = 30.0
 _REFUSED_S = 1.0
-"""Seconds before a client that was refused connects again."""
+"""Seconds to wait after a refused connection before connecting again."""
 _EXIT_CODES = {
     "completed": COMPLETED,
     "failed": FAILED,

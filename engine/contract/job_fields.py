@@ -384,7 +384,7 @@ _KINDS = {
 
 
 def wrong_value(field: Field, name: str, value: Any) -> Problem:
-    """Return the problem that `field` does not accept a value. It is reported for the field called `name`."""
+    """Return a problem saying that `field` does not accept a value. Its field is `name`."""
     if field.choices:
         near = difflib.get_close_matches(str(value), field.choices, n=1)
         hint = f" Did you mean “{near[0]}”?" if near else ""

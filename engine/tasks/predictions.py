@@ -194,7 +194,7 @@ class Objects(Prediction):
             raise ValueError("These objects have boxes but no masks.")
         masks = np.zeros((len(self.windows), *self.size), bool)
         for mask, window in zip(masks, self.windows, strict=True):
-            mask[window.part] = window.pixels
+            mask[window.slices] = window.pixels
         return masks
 
     @property
@@ -210,7 +210,7 @@ class Objects(Prediction):
         if self.windows is not None:
             plane = np.zeros(self.size, np.uint8)
             for number, window in reversed(list(enumerate(self.windows))):
-                plane[window.part][window.pixels] = 1 + number % (NO_CLASS - 1)
+                plane[window.slices][window.pixels] = 1 + number % (NO_CLASS - 1)
             image = overlay_mask(image, plane)
         labels: list[int] = self.numbers.tolist()
         names = [f"{self.classes[number]} {100 * score:.0f} %" for number, score in zip(*self.found, strict=True)]

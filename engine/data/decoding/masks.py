@@ -23,7 +23,7 @@ from engine.data.decoding.mask_values import (
     read_values,
     values_in,
 )
-from engine.data.decoding.named_values import by_colors, by_numbers, fits_colors, too_many, void_beside, with_two_names
+from engine.data.decoding.named_values import by_colors, by_numbers, fits_colors, too_many, void_values, with_two_names
 from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning, by_color, by_level
 from engine.data.splits import MaskCode, dataset_warning
 from engine.system.format import listed
@@ -75,7 +75,7 @@ def names_by_value(folder: str) -> Meaning | None:
         if len(table.names) > MAX_CLASSES:
             return too_many(table)
         if not table.colors:
-            return Meaning(table.names, MaskCode(table.values, ignored=void_beside(table.values)))
+            return Meaning(table.names, MaskCode(table.values, ignored=void_values(table.values)))
     return None
 
 

@@ -26,7 +26,7 @@ def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> M
         return None
     if set(values) == {0, 1} and set(present.values.tolist()) in ({0, NO_CLASS}, {NO_CLASS}):
         return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
-    void = void_beside(values)
+    void = void_values(values)
     strange = present.without(*values, *void)
     one_more = strange.masks[strange.values == len(values)]
     fits = _cover((*values, *void), present)
@@ -72,7 +72,8 @@ def too_many(table: ClassTable) -> Meaning:
     return Meaning(failure=message)
 
 
-def void_beside(values: Sequence[int]) -> tuple[int, ...]:
+def void_values(values: Sequence[int]) -> tuple[int, ...]:
+    """Return the values that mark pixels without a class, in addition to the `values` of the classes."""
     return () if NO_CLASS in values else (NO_CLASS,)
 
 
@@ -105,7 +106,7 @@ def _names_most(values: Sequence[int], present: Levels) -> bool:
 
 
 def _strange(table: ClassTable, rest: Levels, word: str, form: str) -> Meaning:
-    """Return the failure for masks that mostly contain values missing in a table."""
+    """Return a failure saying that most masks contain values missing in a table."""
     value = int(rest.values[rest.pixels.argmax()])
     return Meaning(
         failure=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {word}"

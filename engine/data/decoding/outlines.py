@@ -37,7 +37,7 @@ class Window(NamedTuple):
     pixels: Mask
 
     @property
-    def part(self) -> tuple[slice, slice]:
+    def slices(self) -> tuple[slice, slice]:
         """Slices of the image's rows and columns that the window covers."""
         height, width = self.pixels.shape
         return slice(self.top, self.top + height), slice(self.left, self.left + width)

@@ -287,7 +287,7 @@ def _check_leader(
 
 
 def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: Sequence[str]) -> Problem:
-    """Return the problem that a folder does not have the format that the user chose."""
+    """Return a problem saying that the folder does not have the format that the user chose."""
     id = format.partition(":")[0]
     if id not in FORMATS:
         return Problem("format", f"There is no format “{format}”.", f"Choose one of {', '.join(FORMATS)}.")
@@ -297,7 +297,7 @@ def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: 
 
 
 def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
-    """Return a dataset with the problem that the folder has no readable annotations of the accepted kinds."""
+    """Return a dataset with a problem saying that the folder has no readable annotations of the accepted kinds."""
     requested = KINDS.get(kinds[0], AnnotationKind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
     supported = [each for each in found if each.kind != "files" and not each.detection.against]
     doubtful = [each for each in found if each.detection.against]
@@ -358,7 +358,7 @@ def _with_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:
 
 
 def _nothing_found(tree: Tree, requested: AnnotationKind) -> Problem:
-    """Return the problem that no format recognizes anything in a folder."""
+    """Return a problem saying that no format recognizes anything in the folder."""
     counts = tree.suffixes()
     if not counts and not tree.folders():
         return dataset_error(f"{printable(tree.root)} is empty.", requested.layout)

@@ -71,7 +71,7 @@ def _difference(
     shortest = -all_reduce_max([-len(hashes)])[0]
     extremes = all_reduce_max([*hashes[:shortest], *(-number for number in hashes[:shortest])])
     pairs = zip(extremes[:shortest], extremes[shortest:], strict=True)
-    first = next((index for index, (most, least) in enumerate(pairs) if most != -least), shortest)
+    first = next((index for index, (largest, smallest) in enumerate(pairs) if largest != -smallest), shortest)
     name, label = (names[first], labels[first]) if first < len(names) else ("", 0)
     row = [len(names), label, *name.encode(errors="backslashreplace")]
     rows = all_gather_rows(torch.tensor([row], dtype=torch.float64)).long().tolist()

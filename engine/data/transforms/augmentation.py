@@ -279,7 +279,7 @@ class _BatchDraws:
             hidden = 0.0 if tile == 0 else 1e4  # the other images are outside the output if there is no mosaic
             self._affine[:, tile] = shift(np.where(is_mosaic, x, hidden), np.where(is_mosaic, y, 0.0))
 
-    def _resized_crop(self, least: float, most: float) -> None:
+    def _resized_crop(self, smallest: float, largest: float) -> None:
         """Choose a random part of the image and stretch it to the output, as torchvision does.
 
         Area and ratio are drawn up to `CROP_ATTEMPTS` times until the part fits in the image. If it never fits, the
@@ -287,7 +287,7 @@ class _BatchDraws:
         """
         aspects = self._pop_aspects()
         right, down, *attempts = self._uniform(2 + 2 * CROP_ATTEMPTS)
-        shares = least + np.array(attempts[::2]) * (most - least)
+        shares = smallest + np.array(attempts[::2]) * (largest - smallest)
         ratios = np.exp(math.log(RATIO[0]) + np.array(attempts[1::2]) * math.log(RATIO[1] / RATIO[0]))
         widths, heights = np.sqrt(shares * ratios / aspects), np.sqrt(shares / ratios * aspects)
         fits = (widths <= 1) & (heights <= 1)
@@ -300,14 +300,14 @@ class _BatchDraws:
         y = np.where(found, (2 * down - 1) * (1 - height), 0)
         self._compose(stretch(1 / width, 1 / height) @ shift(-x, -y))
 
-    def _scale(self, least: float, most: float) -> None:
+    def _scale(self, smallest: float, largest: float) -> None:
         """Scale the image and place it at a random position. With factor 1, its shorter side fills the output.
 
         No more of the image is cut off, and no more of its surroundings is added, than necessary (as in torchvision's
         ScaleJitter with RandomCrop).
         """
         size, right, down = self._uniform(3)
-        factor = np.exp(math.log(least) + size * math.log(most / least))
+        factor = np.exp(math.log(smallest) + size * math.log(largest / smallest))
         aspects = self._pop_aspects()
         x_scale, y_scale = factor * np.maximum(aspects, 1), factor * np.maximum(1 / aspects, 1)
         x, y = (2 * right - 1) * np.abs(x_scale - 1), (2 * down - 1) * np.abs(y_scale - 1)
@@ -357,10 +357,10 @@ class _BatchDraws:
         if self._of.channels != 3:
             return
         angle = 2 * math.pi * self._uniform_between(-fraction, fraction)
-        turn = np.tile(np.eye(3), (self._count, 1, 1))
-        turn[:, 1, 1] = turn[:, 2, 2] = np.cos(angle)
-        turn[:, 1, 2], turn[:, 2, 1] = -np.sin(angle), np.sin(angle)
-        self._compose_colors(_FROM_YIQ @ turn @ _TO_YIQ)
+        rotation_matrix = np.tile(np.eye(3), (self._count, 1, 1))
+        rotation_matrix[:, 1, 1] = rotation_matrix[:, 2, 2] = np.cos(angle)
+        rotation_matrix[:, 1, 2], rotation_matrix[:, 2, 1] = -np.sin(angle), np.sin(angle)
+        self._compose_colors(_FROM_YIQ @ rotation_matrix @ _TO_YIQ)
 
     def _gray(self, chance: float) -> None:
         self._compose_colors(self._gray_mix((self._uniform(1)[0] < chance).astype(np.float64)))
@@ -438,12 +438,12 @@ class _BatchDraws:
         Operations with two directions have a random sign.
         """
         translate = policy.translate / self._of.size if policy.pixels else policy.translate
-        most = {
+        largest = {
             "shear_x": policy.shear, "shear_y": policy.shear, "translate_x": translate, "translate_y": translate,
             "rotate": policy.rotate, "brightness": policy.enhance, "color": policy.enhance, "contrast": policy.enhance,
             "sharpness": policy.enhance,
         }  # fmt: skip
-        either = np.array([most.get(name, 0.0) for name in OPERATIONS])[operations] * share
+        either = np.array([largest.get(name, 0.0) for name in OPERATIONS])[operations] * share
         magnitudes = np.where(sign < 0.5, -either, either)
         bits = np.round(policy.bits[0] - share * policy.bits[1])
         magnitudes = np.where(operations == OPERATIONS.index("posterize"), bits, magnitudes)

@@ -58,7 +58,7 @@ def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
 
 
 def cannot_write(out: Path, error: Exception) -> Problem:
-    """Return the problem that results can't be written."""
+    """Return a problem saying that results can't be written."""
     if isinstance(error, OSError) and error.errno in FULL:
         remedy = "Free some space, then start it again with the same arguments: it continues."
         return Problem("out", f"The disk of {printable(str(out))} is full.", remedy)

@@ -109,11 +109,11 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
         yield f"folders named by their role ({some(leading)})"
     if not paired:
         yield from _validation_names([name for name in names if name not in splits], len(names))
-    own = os.path.basename(os.path.normpath(tree.root))
-    if _plain(own) in _ROLES:
-        siblings = [name for name in _siblings(tree.root) if name != own and _plain(name) in _ROLES]
+    name_of_root = os.path.basename(os.path.normpath(tree.root))
+    if _plain(name_of_root) in _ROLES:
+        siblings = [name for name in _siblings(tree.root) if name != name_of_root and _plain(name) in _ROLES]
         if siblings:
-            yield f"the folder {printable(own)} next to {some(siblings)}, which may hold its annotations"
+            yield f"the folder {printable(name_of_root)} next to {some(siblings)}, which may hold its annotations"
 
 
 def _split_pairs(names: Sequence[str]) -> list[str]:

@@ -176,7 +176,7 @@ class ClassedMask:
         plane = class_plane(_values(self._classes, (height, width)), self._code)
         found = []
         for window in numbered_windows(self._numbers, (height, width)):
-            held = np.bincount(plane[window.part][window.pixels], minlength=NO_CLASS + 1)[:NO_CLASS]
+            held = np.bincount(plane[window.slices][window.pixels], minlength=NO_CLASS + 1)[:NO_CLASS]
             if self._background is not None:
                 held = np.delete(held, self._background)
             if held.any():  # otherwise it is the border that VOC draws around objects, which has no class
@@ -421,6 +421,6 @@ def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes
     classes = np.full((height, width), NO_CLASS, np.uint8)
     order = sorted(instances, key=lambda each: -each.area)[:MAX_INSTANCES]
     for number, each in enumerate(order, 1):
-        numbers[each.window.part][each.window.pixels] = number
-        classes[each.window.part][each.window.pixels] = NO_CLASS if each.ignored else each.label
+        numbers[each.window.slices][each.window.pixels] = number
+        classes[each.window.slices][each.window.pixels] = NO_CLASS if each.ignored else each.label
     return numbers, classes

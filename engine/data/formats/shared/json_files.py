@@ -52,7 +52,7 @@ _EMPTY = re.compile(r"\s*\]")
 _MAX_BUFFERED = 64 << 20
 """Length of an entry, in characters, above which the search for its end stops."""
 _LONGEST_KEY = 64
-_SHOWN = 1 << 16
+_MAX_UNDECODED = 1 << 16
 """Number of characters that are returned for an entry that can't be decoded."""
 
 T = TypeVar("T")
@@ -137,7 +137,7 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
                 break
             buffer = buffer[unfinished.start() if unfinished else -_LONGEST_KEY :]
         if unfinished:
-            found.setdefault(unfinished[1], [buffer[:_SHOWN]])
+            found.setdefault(unfinished[1], [buffer[:_MAX_UNDECODED]])
     except OSError:
         pass
     return found

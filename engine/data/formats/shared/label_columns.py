@@ -251,8 +251,8 @@ def _lists_values(cells: Profile) -> bool:
         return False
     if 2 * sum(len(set(each)) < len(each) for each in lists) > len(lists):  # such as 0 and 1 for each class
         return True
-    are_whole = all(number is not None and number.is_integer() for number in numbers)
-    return len(lists[0]) == 4 or not are_whole or (len(lists[0]) == 2 and len(numbers) > _FEW_NUMBERS)
+    are_integers = all(number is not None and number.is_integer() for number in numbers)
+    return len(lists[0]) == 4 or not are_integers or (len(lists[0]) == 2 and len(numbers) > _FEW_NUMBERS)
 
 
 def _split_column(names: Sequence[str], profiles: Sequence[Profile], file: int) -> int | None:

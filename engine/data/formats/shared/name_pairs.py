@@ -193,8 +193,8 @@ def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[
 def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[dict[str, str]]:
     """Yield the matches after removing common prefixes, common suffixes, or both from all names."""
     of_images, of_files = _common_affixes(images), _common_affixes(files)
-    said = [{split_in(word) for word in affixes} - {""} for affixes in (of_images, of_files)]
-    if said[0] and said[1] and said[0] != said[1]:
+    splits = [{split_in(word) for word in affixes} - {""} for affixes in (of_images, of_files)]
+    if splits[0] and splits[1] and splits[0] != splits[1]:
         return
     for head in (False, True):
         for tail in (False, True):

@@ -193,7 +193,7 @@ def _of_lines(path: str, text: str) -> Table | None:
         return None
     headless = any(map(is_image, head))
     if headless:
-        head = _made_up(head, text, delimiter)
+        head = _invent_names(head, text, delimiter)
     return Table(path, tuple(head), text, delimiter, headless)
 
 
@@ -203,7 +203,7 @@ def _is_ragged(text: str, delimiter: str) -> bool:
     return len({len(line) for line in itertools.islice(_lines(full, delimiter), _SAMPLED)}) > 1
 
 
-def _made_up(row: Sequence[str], text: str, delimiter: str) -> list[str]:
+def _invent_names(row: Sequence[str], text: str, delimiter: str) -> list[str]:
     """Invent column names for a table without a header, given its first row."""
     file = next(column for column, cell in enumerate(row) if is_image(cell))
     if file == 0 and len(row) < _OF_BOX and _is_ragged(text, delimiter):

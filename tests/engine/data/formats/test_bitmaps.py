@@ -39,7 +39,7 @@ def pixels_of(mask: Mask, left: int, top: int, size: tuple[int, int]) -> Mask:
     assert shape.outline is not None
     window = read_outline(shape.outline).window(*size)
     assert window is not None
-    full[window.part] = window.pixels
+    full[window.slices] = window.pixels
     rows, columns = np.nonzero(full)
     assert shape.box == (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
     return full

@@ -52,7 +52,7 @@ def test_read_agrees_with_pycocotools(tmp_path: Path) -> None:
         masks = [reference.annToMask(each) for each in reference.imgToAnns[entry["id"]]]
         windows = [each.window for each in source.instances(entry["height"], entry["width"])]
         assert [int(mask.sum()) for mask in masks] == [int(window.pixels.sum()) for window in windows]
-        assert all((mask[window.part] == window.pixels).all() for mask, window in zip(masks, windows, strict=True))
+        assert all((mask[window.slices] == window.pixels).all() for mask, window in zip(masks, windows, strict=True))
 
 
 # Categories

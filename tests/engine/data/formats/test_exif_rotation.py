@@ -156,7 +156,7 @@ def test_outlines_of_the_unturned_size_are_turned(tmp_path: Path, orientation: i
         pixels = np.asarray(ImageOps.exif_transpose(image).convert("RGB")).astype(int)
     assert source.sizes() == [pixels.shape[:2]]
     for each in source.instances(*pixels.shape[:2]):
-        inside = pixels[each.window.part][each.window.pixels]
+        inside = pixels[each.window.slices][each.window.pixels]
         assert abs(inside.mean(0) - COLOURS[("cat", "dog")[each.label]]).max() < 20
     report = inspect(str(folder), val_fraction=0.25, seed=0, progress=lambda a, b: None, kinds=("instances",))
     assert report.unreadable_count == 0
