@@ -201,6 +201,7 @@ class Nodes:
     # From the connection to the rendezvous
 
     def _connect(self, node: Node) -> None:
+        """Start the connection to a machine, and send it its order."""
         number = self.nodes.index(node)
         command = node.command()
         try:

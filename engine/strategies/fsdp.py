@@ -111,6 +111,7 @@ class FullySharded(Distributed, SingleDevice):
         return self.job.parallel.shard_precision == "bf16" and "shard_precision" in self.entry.fields
 
     def _refuse(self, model: nn.Module) -> None:
+        """Raise StrategyError if `model` or the precision does not support sharding."""
         if self._computes_in_bf16 and self.job.precision.name == "fp16":
             raise StrategyError(
                 "Precision fp16 and bf16 for the shards can't be combined. Choose fp32 for one of them."

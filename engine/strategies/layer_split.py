@@ -107,8 +107,8 @@ def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
 def divide(pairs: list[LayerPair], mesh: DeviceMesh, *, source: int | None) -> None:
     """Divide the layers of `pairs` over a 1-dimensional `mesh`, in place; its size must divide each pair's units.
 
-    The rank `source` of the mesh sends the weights. If it is None, each rank slices its own weights, which may be on the
-    meta device.
+    The rank `source` of the mesh sends the weights. If it is None, each rank slices its own weights, which may be on
+    the meta device.
     """
     from torch.distributed.tensor import Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module

@@ -86,6 +86,7 @@ def describe(spec: WorkerSpec, first: int, second: int, problem: str) -> str:
 
 
 def _remedy(spec: WorkerSpec, pair: Sequence[str]) -> str:
+    """Return the most likely remedy for two GPUs of `pair` that can't exchange data."""
     if host_of(pair[0]) != host_of(pair[1]):
         return (
             "A firewall between the two machines may block some TCP ports: allow all of them. If only one of the machines "

@@ -175,6 +175,7 @@ class Pipeline(Distributed):
         return crossing
 
     def _build(self, evaluated: dict[int, fx.GraphModule]) -> None:
+        """Create the training schedule, the relay for evaluation (with the stages `evaluated`), and the feeder."""
         # Imported here, because the import is slow and other strategies do not need it.
         from engine.strategies.pipelining import schedules
         from engine.strategies.pipelining.stage import RecordedStage, StageModule

@@ -100,6 +100,7 @@ class StartGate:
         self._slot.close()
 
     def _poll_queue(self, *, are_devices_named: bool) -> None:
+        """Renew the queue slot, or try to get it; prepare the start once the run has it."""
         if self.has_slot:
             self._slot.poll(self._sampler.latest)
             return

@@ -98,6 +98,7 @@ def _preserve_modes(model: nn.Module) -> Iterator[None]:
 
 
 def _graph(model: nn.Module) -> fx.Graph:
+    """Trace `model` in its current mode. Raises CannotCut if that fails, or unless it has one input and one output."""
     try:
         graph = fx.Tracer().trace(model)
     except Exception as error:

@@ -122,6 +122,7 @@ def _segments_in_turn(
     clock: Callable[[], float],
     autocast: Callable[[], AbstractContextManager[None]],
 ) -> Iterator[Measured]:
+    """Measure each segment with the output of the previous one as input. Raises CannotCut if one does not fit."""
     images = len(crossing)
     for number, segment in enumerate(segments):
         try:
@@ -162,6 +163,7 @@ class _Run:
         self.autocast = autocast
 
     def repeat(self, enough_s: float) -> None:
+        """Run the segment several times, at most for about `enough_s`, and store its costs and its output."""
         started = self.clock()
         saved = _SavedMemory([self.received, *self.segment.parameters(), *self.segment.buffers()])
         with saved_tensors_hooks(saved.pack, saved.unpack):

@@ -104,6 +104,7 @@ class StepProfile(Callback):
         self._emit(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 
     def _situation(self, times: Times, epochs_before: int, since_s: float) -> Situation:
+        """Combine `times` with other measurements since the last report, `since_s` seconds ago."""
         strategy = self._strategy
         on_gpu = strategy.device.type == "cuda"
         threads = 1 if on_gpu else torch.get_num_threads()

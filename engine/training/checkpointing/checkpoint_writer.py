@@ -140,6 +140,7 @@ class CheckpointWriter:
         self._thread.shutdown()
 
     def _write_snapshot(self, snapshot: Snapshot) -> WriteResult:
+        """Write best.pt and last.pt, and remember the parts that the disk has refused."""
         snapshot.wait()
         self.refusal = ""
         started, best = time.monotonic(), snapshot.best
@@ -164,6 +165,7 @@ class CheckpointWriter:
     def _write(
         self, kind: Kind, content: Any, progress: TrainProgress, measures: dict[str, float] | None, pause_s: float = 0.0
     ) -> Written | None:
+        """Write a checkpoint and report it; warn and return None if it is not finite or the disk refuses it."""
         path = self.path(kind)
         nonfinite = self._first_nonfinite(kind, content)
         if nonfinite:
@@ -201,6 +203,7 @@ class CheckpointWriter:
         return written
 
     def _write_elsewhere(self, folder: Path) -> RunFolder | None:
+        """Save the unwritten snapshot in `folder`, and report the outcome."""
         assert self.unwritten is not None
         snapshot, best = self.unwritten, self.unwritten.best
         content: dict[str, Any] | None = None

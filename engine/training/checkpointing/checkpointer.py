@@ -262,6 +262,7 @@ class Checkpointer:
         return self._explain_unsaved(copy, stopped=stopped)
 
     def _explain_unsaved(self, copy: RunFolder | None, *, stopped: bool) -> str:
+        """Explain why the final state is not in the run folder, and what to do; return "" if it is there."""
         writer = self.writer
         if writer.unwritten is None:
             return ""
