@@ -152,7 +152,7 @@ def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
 
 
 def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
-    """Return a larger size to try. All sizes tried so far must fit."""
+    """Return a larger size to try, given that all tried sizes fit."""
     largest = fits[-1][0]
     if len(fits) == 1:
         return GROWTH * largest

@@ -95,7 +95,7 @@ class TrainedModel:
 
     @property
     def resized(self) -> int:
-        """Side of the squares to which images are resized. Their centers with side `size` are then cropped."""
+        """Side of the squares that images are resized to, before the center with side `size` is cropped."""
         return validation_side(self.job, self.task.entry, self.size)
 
     def predict(

@@ -59,7 +59,7 @@ class TensorDetector(nn.Module):
         """Return the detections in each image. "scores" [k] have gradients if those are enabled."""
 
     def loss_units(self, targets: Tensor) -> Tensor | None:
-        """Return the number of units by which the model's losses are divided, for a part of a batch.
+        """Return the number of units in a part of a batch. The losses are divided by it.
 
         The result has one number for each loss [p], or a single number for all of them. Numbers and losses are summed
         over the global batch before the division. None means that the units are the images.

@@ -108,7 +108,7 @@ def _for_epochs(row: Candidate, epochs: int) -> Candidate:
 
 
 def answer(state: AdviceState) -> Advice:
-    """Create the answer from the measurements so far."""
+    """Create the answer from the available measurements."""
     tried = rank(state.tried)
     fits = bool(tried and tried[0].steps)
     if fits and tried[0].state == "slower":

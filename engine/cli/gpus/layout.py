@@ -45,7 +45,7 @@ def line(text: str, style: str = "") -> Text:
 
 
 def table(columns: Sequence[Column], width: int) -> Table:
-    """Return a table without the columns in which every cell is unknown.
+    """Return a table, leaving out columns whose cells are all unknown.
 
     If `width` is too small, names are cropped. If that is not enough, bars are dropped, and then columns from the last
     on, except the names.

@@ -40,9 +40,9 @@ from engine.system.format import listed
 DECODED = 512
 """Approximate number of images in a split that are decoded although they seem complete."""
 ODD_DECODED = 2048
-"""Size of the largest split in which all possibly incomplete images are decoded.
+"""Largest number of images in a split for decoding all possibly incomplete images.
 
-In larger ones, only headers are read.
+In larger splits, only their headers are read.
 """
 SMALL = 0.02
 """Median side of the objects, as a fraction of the image's longer side, below which they are reported as small.

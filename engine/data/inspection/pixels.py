@@ -27,7 +27,7 @@ SAMPLED = 24
 """Number of evenly spaced images that are decoded in the same way as for the model."""
 PIXELS_OF_EACH = 4096
 SIDE = 512
-"""Smallest side in pixels to which JPEGs may be reduced during decoding."""
+"""Smallest side in pixels after JPEGs are reduced during decoding."""
 CONSTANT = 3
 """Largest difference between the pixels of a nearly constant image, in levels of 0..255.
 
@@ -36,7 +36,7 @@ The darkest and the brightest 1 % of the pixels are not counted.
 CUT_PERCENT = 1.0
 FEWEST_BLANK = 3
 BLANK = 0.1
-"""Fraction of single-color images in an otherwise varied sample from which on they are reported."""
+"""Smallest fraction of single-color images in an otherwise varied sample that is reported."""
 
 
 @dataclass

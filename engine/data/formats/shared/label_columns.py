@@ -55,14 +55,14 @@ UNCERTAIN = "-1"
 _COORDINATE = re.compile(r"(^|_)[xy]_?\d*$")
 """Pattern for the names of columns with positions in an image, such as left_eye_x."""
 CONFIDENCE = "confidence"
-"""Name of the column in Open Images tables in which 0 means that the label of the row is absent from the image."""
+"""Name of a column in Open Images tables. The value 0 means that the label of the row is absent from the image."""
 _LABEL_WORDS = frozenset({"label", "labels", "class", "classes", "category", "tag", "tags", "id", "ids"})
 _FEW_NUMBERS = 10
 """Largest number of distinct integers in an unknown column that are considered labels. More may be measured values."""
 _SAMPLED_LISTS = 200
 """Number of cells with lists that are examined."""
 _FEW_ROWS = 20
-"""Number of rows from which on labels in an unknown column must occur twice on average."""
+"""Smallest number of rows for requiring that labels in an unknown column occur twice on average."""
 MAX_DISTINCT = 100_000
 """Largest number of distinct cells that are counted in a column. A column with more cells does not contain labels."""
 

@@ -85,7 +85,7 @@ def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definitio
 
 
 def resolve(tree: Tree, entry: str, near: str, base: str = "", split: str = "") -> str | None:
-    """Return the path, relative to the dataset folder, to which `entry` refers, or None if it doesn't exist.
+    """Resolve `entry` to a path relative to the dataset folder, or return None if it doesn't exist.
 
     Paths often come from another computer or begin with one ".." too many, as those from Roboflow do. Therefore leading
     folders, except one with the name of the split, are dropped until the rest is a path in the dataset.

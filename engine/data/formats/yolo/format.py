@@ -46,7 +46,7 @@ NOT_ANNOTATIONS = frozenset(
 )
 """Names of text files that contain lists or notes instead of annotations."""
 ROUNDING = 0.01
-"""Fraction of the image size by which outlines may exceed the image without a warning."""
+"""Largest distance of outlines beyond the image that causes no warning, as a fraction of the image size."""
 
 
 class Source(NamedTuple):

@@ -24,7 +24,7 @@ BOX = 4
 QUAD = 8
 MIN_OUTLINE = 6
 MARGIN = 0.1
-"""Fraction of the image size by which annotations may exceed the image."""
+"""Largest accepted distance of annotations beyond the image, as a fraction of the image size."""
 CLEAR, UNCLEAR = 0.95, 0.8
 """Smallest fraction of lines that must fit the chosen meaning, and largest fraction that may fit another one."""
 MIN_LINES = 5
