@@ -6,6 +6,7 @@ from PySide6.QtCore import QSize, Signal
 from PySide6.QtWidgets import QMenu, QPushButton, QTabBar, QToolButton, QWidget
 
 from gui.actions import Action, bind
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import make_menu_button, tool_button
 from gui.widgets.editors import ComboBox
@@ -17,6 +18,10 @@ GPUS, GRAPHS, PROCESSES, TOPOLOGY, ALERTS = range(len(VIEWS))
 
 SPANS = (("10 min", 600.0), ("1 h", 3600.0), ("6 h", 21_600.0), ("24 h", 86_400.0))
 """Time ranges, in seconds."""
+
+
+_SPAN_WIDTH = 90
+"""Minimum width in pixels of the choice of a time range, at a text size of 100 %."""
 
 
 class Bar(QWidget):
@@ -47,7 +52,7 @@ class Bar(QWidget):
         self.tabs.tabBarClicked.connect(self._clicked)
         self._span_label = muted_label("&Last")
         self.span = ComboBox()
-        self.span.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToContents)
+        theme.scale_with_text(self.span.setMinimumWidth, _SPAN_WIDTH)
         self._span_label.setBuddy(self.span)
         self.span.setAccessibleName(tr("Time shown"))
         self.span.setToolTip(tr("Time range of the graphs; wheel or + and − zoom, drag or Shift+arrows pan"))

@@ -102,8 +102,8 @@ def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Labell
     figures = [
         _quantity(tr("Utilization"), "utilization_percent", read, key=each.key),
         _of_highest(tr("Memory"), "memory_used_bytes", gpu, read, key=each.key, more=_reserved(gpu)),
-        _of_highest(tr("Power"), "power_w", gpu, read, key=each.key),
         _temperature(tr("GPU temp."), "temperature_c", read, gpu.slowdown_c, key=each.key, more=_limits(gpu)),
+        _of_highest(tr("Power"), "power_w", gpu, read, key=each.key),
         _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c),
         _of_highest(tr("SM clock"), "sm_clock_mhz", gpu, read),
         _quantity(tr("SMs active"), "sm_active_percent", read, key=drawn),
