@@ -16,13 +16,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from engine.system.plain_text import MOST_SHOWN
+from engine.system.plain_text import MAX_SHOWN_CHARS
 
 NvmlStatus = Literal[
     "ok", "no_library", "no_driver", "version_mismatch", "no_permission", "wrong_module", "not_answering", "error"
 ]
 CPU = "cpu"
-Text = Annotated[str, msgspec.Meta(max_length=MOST_SHOWN)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_SHOWN_CHARS)]
 Name = Annotated[Text, msgspec.Meta(pattern=r"\A[^\r\n\u2028\u2029]*\Z")]
 """Name of a host, device, user or process, on one line. A snapshot with an invalid name is rejected."""
 

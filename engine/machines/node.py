@@ -179,7 +179,7 @@ class _Node:
     def _send_facts(self, order: NodeOrder) -> None:
         assert self._files is not None
         job = order.specs[0].job
-        ssh_address, came_from = addresses.connection_addresses()
+        ssh_address, remote_address = addresses.connection_addresses()
         address, problem = order.address or ssh_address, ""
         try:
             if address:
@@ -191,7 +191,7 @@ class _Node:
             versions=versions(),
             inputs=inputs_of(job),
             address=address,
-            client_address=came_from,
+            client_address=remote_address,
             infiniband=addresses.has_infiniband(),
             time=time.time(),
             free_bytes=shutil.disk_usage(self._files.folder).free,

@@ -19,7 +19,7 @@ from engine.system.decode_errors import NOT_DECODED
 
 def print_facts(dataset: str, address: str) -> int:
     """Print this machine's `NodeFacts`, including the digest of `dataset` if given, and return the exit code."""
-    local_address, came_from = addresses.connection_addresses()
+    local_address, remote_address = addresses.connection_addresses()
     problem, driver = "", ""
     gpus: tuple[str, ...] = ()
     try:
@@ -37,7 +37,7 @@ def print_facts(dataset: str, address: str) -> int:
         versions=versions(),
         inputs=inputs_of(Job.from_fields(dataset=dataset)) if dataset else {},
         address=address or local_address,
-        client_address=came_from,
+        client_address=remote_address,
         infiniband=addresses.has_infiniband(),
         free_bytes=shutil.disk_usage(_existing_folder(paths.home())).free,
         gpus=gpus,

@@ -28,7 +28,7 @@ from engine.system.files import open_file, read_file
 
 _LOG_POLL_S = 0.02
 _STATE_POLL_S = 0.5
-_PART_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 
 def relay(name: str) -> int:
@@ -104,7 +104,7 @@ class _Relay:
         info = self._run.events_file.stat()
         if self._log is None or info.st_size < self._offset or not os.path.samestat(info, os.fstat(self._log.fileno())):
             self._log, self._offset = open_file(self._run.events_file), 0
-        while data := self._log.read(_PART_BYTES):
+        while data := self._log.read(_CHUNK_BYTES):
             self._link.send(LogChunk(offset=self._offset, data=data))
             self._offset += len(data)
 

@@ -27,12 +27,12 @@ def duration(seconds: float | None) -> str:
     """Format seconds as "8 s", "3:12 min" or "2:05:40 h"; a dash if unknown."""
     if seconds is None:
         return NOT_KNOWN
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02} h"
+    total = max(0, round(seconds))
+    if total < 60:
+        return f"{total} s"
+    if total < 3600:
+        return f"{total // 60}:{total % 60:02} min"
+    return f"{total // 3600}:{total // 60 % 60:02}:{total % 60:02} h"
 
 
 def counted(count: int, noun: str) -> str:

@@ -52,7 +52,7 @@ def choose_folder(purpose: str, path: str) -> None:
     """Set the folder for "runs" or "cache"; "" restores the default. Raises OSError."""
     import tomli_w
 
-    folders = {name: kept for name, kept in (chosen_folders() | {purpose: path}).items() if kept}
+    folders = {name: chosen for name, chosen in (chosen_folders() | {purpose: path}).items() if chosen}
     write_atomically(make_home() / FOLDERS, tomli_w.dumps(folders).encode())
 
 
@@ -201,7 +201,7 @@ def runtime_folder() -> Path:
     for folder in _runtime_folders():
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
-            if _is_ours(folder):
+            if _is_private(folder):
                 return folder
     folder = home() / "runtime"
     if folder.is_symlink():
@@ -218,7 +218,7 @@ def _runtime_folders() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"footplate-{owner}"
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_private(folder: Path) -> bool:
     """Return True for a folder (not a link) of this user, after removing other users' access."""
     if not hasattr(os, "getuid"):
         return True

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import msgspec
 from msgspec import structs
 
-MOST_SHOWN = 1000
+MAX_SHOWN_CHARS = 1000
 """Maximum number of displayed characters: laying out a label takes 0.01 s for 1,000 and 0.1 s for 10,000."""
 
 _OBEYED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -19,7 +19,7 @@ _OBEYED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud8
 They are C0 and C1 controls (ECMA-48) except the tab, separators of lines and paragraphs, direction changes (UAX #9:
 embeddings, overrides, isolates), and lone surrogates.
 """
-MOST_LINES = 10
+MAX_SHOWN_LINES = 10
 """Maximum number of displayed lines; laying out a label with several hundred lines takes 0.1 s."""
 
 
@@ -33,13 +33,13 @@ def encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def shortened(text: str, at_most: int = MOST_SHOWN) -> str:
+def shortened(text: str, at_most: int = MAX_SHOWN_CHARS) -> str:
     """Replace the middle of a text with more than `at_most` characters by …, since the end of a path matters most.
 
-    If there are more than `MOST_LINES` lines, they are joined with ↵.
+    If there are more than `MAX_SHOWN_LINES` lines, they are joined with ↵.
     """
     lines = text.splitlines()
-    if len(lines) > MOST_LINES:
+    if len(lines) > MAX_SHOWN_LINES:
         text = "↵".join(lines)
     if len(text) <= at_most:
         return text

@@ -35,13 +35,13 @@ class PrivateNetwork:
         if sys.platform != "linux":
             raise OSError(errno.ENOSYS, "only Linux has network namespaces")
         self._kinds = ("net",) if os.geteuid() == 0 else ("user", "net")
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
+        parent_end, child_end = socket.socketpair()
+        with parent_end, child_end:
             self._creator = os.fork()
             if self._creator == 0:
-                _create(self._kinds, theirs)
-            theirs.close()
-            code, self.descriptors, _, _ = socket.recv_fds(ours, 16, len(self._kinds))
+                _create(self._kinds, child_end)
+            child_end.close()
+            code, self.descriptors, _, _ = socket.recv_fds(parent_end, 16, len(self._kinds))
         if len(self.descriptors) < len(self._kinds):
             self.close()
             number = int(code or errno.EIO)

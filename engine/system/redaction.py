@@ -94,9 +94,9 @@ def _of_the_machine() -> Iterable[tuple[str, str]]:
 
         account = pwd.getpwuid(os.getuid())
         yield account.pw_name, "<user>"
-        for part in account.pw_gecos.split(","):
-            yield part, "<user>"
-            yield from ((word, "<user>") for word in part.split() if len(word) > 3)
+        for name in account.pw_gecos.split(","):
+            yield name, "<user>"
+            yield from ((name_word, "<user>") for name_word in name.split() if len(name_word) > 3)
     for name in (socket.gethostname(), os.uname().nodename if hasattr(os, "uname") else ""):
         yield from ((name, "<host>"), (name.partition(".")[0], "<host>"))
 

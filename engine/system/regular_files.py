@@ -12,7 +12,7 @@ _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 REPLACE = "Replace it with a regular file, or remove it."
-_MOST_PATH_BYTES = 1 << 13
+_MAX_PATH_BYTES = 1 << 13
 """Maximum length of a recorded path in bytes, more than PATH_MAX on Linux."""
 
 
@@ -27,11 +27,11 @@ class LastOpened:
 
     def share(self) -> None:
         """Start recording in this process and in those that it forks from now on."""
-        self._shared = mmap.mmap(-1, _MOST_PATH_BYTES)
+        self._shared = mmap.mmap(-1, _MAX_PATH_BYTES)
 
     def note(self, path: str | os.PathLike[str]) -> None:
         if self._shared is not None:
-            written = os.fsencode(path)[: _MOST_PATH_BYTES - 1] + b"\0"
+            written = os.fsencode(path)[: _MAX_PATH_BYTES - 1] + b"\0"
             self._shared[: len(written)] = written
 
     def path(self) -> str:

@@ -76,9 +76,9 @@ def ssh_exit_reason(name: str, code: int, output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1][:_LONGEST_REASON] if lines else ""
     if code == _SSH_FAILED:
-        for part, words in _KNOWN:
-            if any(part in line for line in lines):
-                return f"{name} {words.format(name=name)}"
+        for pattern, explanation in _KNOWN:
+            if any(pattern in line for line in lines):
+                return f"{name} {explanation.format(name=name)}"
         return (
             f"The connection to {name} was lost: {last.rstrip('.')}." if last else f"The connection to {name} was lost."
         )

@@ -96,14 +96,14 @@ class ResilientStep:
 
     def _in_parts_that_fit(self, batch: Batch, number: int) -> StepResult:
         self._streams.save()
-        before, made, images = self._strategy.accumulation, self._optimizer_step.updates, len(batch.targets)
+        before, updates, images = self._strategy.accumulation, self._optimizer_step.updates, len(batch.targets)
 
         def make(parts: int) -> StepResult:
             self._strategy.accumulation = parts
             return self._strategy.step(batch, self._optimizer_step)
 
         result, parts = run_in_parts(
-            make, before, images, on_retry=self._reset_step, can_retry=lambda: self._optimizer_step.updates == made
+            make, before, images, on_retry=self._reset_step, can_retry=lambda: self._optimizer_step.updates == updates
         )
         if parts != before:
             self._emit(Warned(code="out_of_memory", message=self._halved(number, parts, images)))

@@ -26,7 +26,7 @@ from gui.widgets.buttons import styled
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import vbox
 
-MOST_SHOWN = 100
+MAX_SHOWN_CHARS = 100
 """Maximum number of listed entries."""
 KINDS = (tr("Command"), tr("Field"), tr("Setting"), "GPU", tr("Dataset"), tr("Run"), tr("Model"))
 """Kinds of entries. Equally good matches are listed in this order."""
@@ -81,7 +81,7 @@ def find(entries: Sequence[Entry], text: str) -> list[Entry]:
             rank += 32 if within < head else 64
         else:
             found.append((-1 if entry.hay[: entry.head] == title else rank, number))
-    return [entries[number] for _rank, number in heapq.nsmallest(MOST_SHOWN, found)]
+    return [entries[number] for _rank, number in heapq.nsmallest(MAX_SHOWN_CHARS, found)]
 
 
 class EntryModel(QAbstractListModel):
@@ -99,7 +99,7 @@ class EntryModel(QAbstractListModel):
 
     def search(self, text: str) -> None:
         self.beginResetModel()
-        self.shown = find(self._all, text)[:MOST_SHOWN]
+        self.shown = find(self._all, text)[:MAX_SHOWN_CHARS]
         self.endResetModel()
 
     def rowCount(self, parent: QModelIndex | QPersistentModelIndex | None = None) -> int:
@@ -213,8 +213,8 @@ class Palette(QDialog):
         self._choose(0)
         if not self.model.shown:
             self.hint.setText(tr("Nothing matches “{text}”.").format(text=text.strip()))
-        elif len(self.model.shown) == MOST_SHOWN:
-            self.hint.setText(f"Showing the best {window_format.localised(MOST_SHOWN)}. Keep typing to narrow.")
+        elif len(self.model.shown) == MAX_SHOWN_CHARS:
+            self.hint.setText(f"Showing the best {window_format.localised(MAX_SHOWN_CHARS)}. Keep typing to narrow.")
         else:
             self.hint.setText("↑↓ Select · Enter Run · Esc Close")
 

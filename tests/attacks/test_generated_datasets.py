@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine.system.plain_text import MOST_SHOWN
+from engine.system.plain_text import MAX_SHOWN_CHARS
 from tests.attacks.mutation import KINDS
 
 pytestmark = pytest.mark.attacks
@@ -136,7 +136,7 @@ def _faults(line: dict[str, Any], found: Found) -> list[str]:
         faults.append("neither is anything read nor is it told why")
     faults += [f"neither field nor remedy: {message}" for field, message, remedy in errors if not (field and remedy)]
     faults += [f"a bare exception: {text[:300]}" for _, text, _, _ in problems if any(word in text for word in BARE)]
-    faults += [f"a message of {len(text):,} letters" for _, text, _, _ in problems if len(text) > MOST_SHOWN]
+    faults += [f"a message of {len(text):,} letters" for _, text, _, _ in problems if len(text) > MAX_SHOWN_CHARS]
     faults += [f"it did {done}" for done in line["done"]]
     faults += [f"it left something: {line['left']}"] if line["left"] else []
     if line["cpu_s"] > MAX_SECONDS:

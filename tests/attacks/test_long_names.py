@@ -16,7 +16,7 @@ from engine.contract.devices import Snapshot
 from engine.data.inspection.inspector import inspect
 from engine.gpus import host
 from engine.gpus.host import HostProcesses
-from engine.system.plain_text import MOST_SHOWN, shorten_texts, shortened
+from engine.system.plain_text import MAX_SHOWN_CHARS, shorten_texts, shortened
 from tests.gui.sources.devices.snapshots import snapshot
 from tests.support.images import image
 
@@ -76,7 +76,7 @@ def test_long_path_is_shortened(tmp_path: Path) -> None:
     report = inspected(tmp_path)
     assert report.unreadable_count == 1
     assert report.unreadable[0].path == shortened("/".join(["cats", *["y" * 250] * 12, "torn.png"]))
-    assert max(map(len, texts(msgspec.to_builtins(structs.replace(report, examples=()))))) <= MOST_SHOWN
+    assert max(map(len, texts(msgspec.to_builtins(structs.replace(report, examples=()))))) <= MAX_SHOWN_CHARS
 
 
 @pytest.mark.parametrize("field", ["host", "gpus"])
@@ -102,11 +102,11 @@ def test_process_name_has_no_line_breaks(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("field", ["host", "nvml", "gpus"])
 def test_snapshot_rejects_long_name(field: str) -> None:
     content = msgspec.to_builtins(snapshot())
-    long = "x" * (MOST_SHOWN + 1)
+    long = "x" * (MAX_SHOWN_CHARS + 1)
     content |= {"host": {"host": long}, "nvml": {"nvml": {"status": "ok", "message": long}}}.get(
         field, {"gpus": [{"uuid": "GPU-1", "name": long, "nvml_index": 0}]}
     )
-    with pytest.raises(msgspec.ValidationError, match=f"length <= {MOST_SHOWN}"):
+    with pytest.raises(msgspec.ValidationError, match=f"length <= {MAX_SHOWN_CHARS}"):
         msgspec.convert(content, Snapshot)
 
 
@@ -120,7 +120,7 @@ def test_process_name_fits_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
         content = HostProcesses().read(process.pid)
         process.communicate()
     assert content.command.startswith("\\udcff")
-    assert len(content.command) == MOST_SHOWN
+    assert len(content.command) == MAX_SHOWN_CHARS
 
 
 def test_shorten_texts_is_recursive() -> None:

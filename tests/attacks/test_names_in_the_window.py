@@ -45,7 +45,7 @@ from engine.contract.recipes import MAX_CHARACTERS, recipe_path
 from engine.data.formats.shared.assembly import MAX_LETTERS
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
-from engine.system.plain_text import MOST_SHOWN, shorten_texts
+from engine.system.plain_text import MAX_SHOWN_CHARS, shorten_texts
 from gui.main_window import MainWindow
 from gui.monitor.toolbar import VIEWS
 from gui.pages import MONITOR, RUNS, TRAIN
@@ -247,7 +247,7 @@ def cell_tips(model: QAbstractItemModel) -> set[str]:
 
 def machine(names: Sequence[str], second: int) -> Snapshot:
     """Return a snapshot with one overheated GPU per name, which has Xid errors and a process of that name."""
-    names = [" ".join(name.split())[:MOST_SHOWN] for name in names]
+    names = [" ".join(name.split())[:MAX_SHOWN_CHARS] for name in names]
     gpus = tuple(
         structs.replace(
             full_gpu(n, temperature_c=99.0),

@@ -12,7 +12,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunSummary
-from gui.commands.palette import MOST_SHOWN, Entry, EntryModel, Palette, find, of_runs
+from gui.commands.palette import MAX_SHOWN_CHARS, Entry, EntryModel, Palette, find, of_runs
 from gui.main_window import MainWindow
 from gui.preferences.dialog import PreferencesDialog
 from tests.support.widgets import ShowWidget
@@ -80,9 +80,9 @@ def test_palette_model_follows_qt_rules(qtbot: QtBot) -> None:
     model = EntryModel()
     tester = ModelTester(None)  # type: ignore[arg-type]
     tester.check(model)
-    model.offer([entry(f"Command {n}") for n in range(2 * MOST_SHOWN)])
+    model.offer([entry(f"Command {n}") for n in range(2 * MAX_SHOWN_CHARS)])
     model.search("command 1")
-    assert model.rowCount() == MOST_SHOWN
+    assert model.rowCount() == MAX_SHOWN_CHARS
     tester._cleanup()
 
 

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.images import LegendEntry
-from engine.system.plain_text import MOST_SHOWN
+from engine.system.plain_text import MAX_SHOWN_CHARS
 from gui.widgets.banner import Banner, QuestionBar
 from gui.widgets.labels import WrappingLabel, breakable
 from gui.widgets.legend import SWATCH, Legend
@@ -34,7 +34,7 @@ def test_banner_wraps_and_shortens_text(styled: QApplication, qtbot: QtBot) -> N
     banner.say("word " * 60)
     assert banner.heightForWidth(300) > 3 * banner.fontMetrics().height()
     banner.say("x" * 100_000)
-    assert len(banner.text()) <= MOST_SHOWN
+    assert len(banner.text()) <= MAX_SHOWN_CHARS
 
 
 def test_banner_close_button(styled: QApplication, qtbot: QtBot) -> None:
