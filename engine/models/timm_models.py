@@ -162,10 +162,10 @@ def _source(name: str, config: Any) -> Weights:
 
 
 def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert the included weights to timm's names. They have the same tensors in the same order as timm's model.
+    """Rename the included weights to timm's names. The tensors are in the same order as in timm's model.
 
     Raises:
-        ValueError: The tensors are not those of the model.
+        ValueError: The tensors don't match the model.
     """
     import timm
 

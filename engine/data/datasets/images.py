@@ -106,9 +106,7 @@ class ImageSet(ABC):
         """
 
     def load_stretched(self, index: int, size: int, channels: int) -> tuple[Tensor, float]:
-        """Load an image and stretch it to uint8 [channels, size, size].
-
-        Return it with its original width divided by its height.
+        """Load an image and stretch it to uint8 [channels, size, size]. Also returns its original width over height.
 
         Raises UnreadableImage, or DatasetError if the dataset folder has disappeared.
         """
