@@ -58,6 +58,7 @@ def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
 
 
 def _measured(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Finding | None:
+    """Compare a value of `gpu` with the rule's limit, or else with the limit that the GPU reports."""
     value = threshold.read(gpu)
     limit = rule.threshold
     if limit is None and threshold.device_limit is not None:
@@ -101,6 +102,7 @@ class EventTracker:
         ]
 
     def memory_errors(self, gpu: Gpu, time: float) -> list[Event]:
+        """Return events for new uncorrected memory errors, and for a failed row remapping."""
         if gpu.lost:
             return []
         events = []

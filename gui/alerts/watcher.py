@@ -20,7 +20,10 @@ from gui.translation import tr
 CALM_S = 10.0
 """Seconds without a finding after which an alert ends. The delay prevents flickering."""
 GAP_S = 60.0
-"""Minimum gap between snapshots in seconds, for example after a suspension, that restarts the duration of a condition."""
+"""Minimum gap between snapshots in seconds that restarts the duration of a condition.
+
+Gaps occur during suspension, for example.
+"""
 _CONCERN_RUNS: set[KindId] = {"temperature", "memory_temperature", "throttled", "memory", "xid", "memory_errors"}
 """Kinds of alerts that become warnings for a job on the device. A lost GPU is reported as an error elsewhere."""
 CAPACITY = 200
@@ -232,6 +235,7 @@ class Alerts(QObject):
     def _evaluate_gpu(
         self, host: str, gpu: Gpu, now: float, holding: Mapping[str, str], found: dict[_Key, tuple[_Subject, Finding]]
     ) -> None:
+        """Evaluate all rules for a GPU: add findings to `found`, and raise alerts for new events."""
         device = device_key(host, gpu.uuid)
         title = f"{host}: {gpu_title(gpu)}" if host else gpu_title(gpu)
         subject = _Subject(host, device, title, "device")
@@ -260,6 +264,7 @@ class Alerts(QObject):
                 found[_key("not_answering", subject)] = subject, Finding(nvml.message)
 
     def _evaluate_connections(self) -> None:
+        """Evaluate the rule about silent hosts, and schedule the next evaluation."""
         rule = self._rules["not_answering"]
         if not rule.on:
             return
@@ -281,6 +286,7 @@ class Alerts(QObject):
     # State of each rule
 
     def _step(self, key: _Key, found: tuple[_Subject, Finding] | None, now: float) -> None:
+        """Update the state of a rule for a subject: raise, update or clear its alert."""
         watch = self._watches.get(key)
         if watch is not None and watch.alert is not None:
             if KINDS[key[0]].event:

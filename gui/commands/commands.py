@@ -164,6 +164,7 @@ class Commands(QObject):
         _show_dialog(ReportDialog(self._window))
 
     def _entries(self) -> list[Entry]:
+        """Collect all entries of the command palette."""
         from gui.commands import palette
         from gui.commands.files import datasets_of
 

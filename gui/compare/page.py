@@ -242,6 +242,7 @@ class ComparePage(QWidget):
         self.curves.show_runs([run for run in self._ordered() if run.series in shown])
 
     def _show_state(self) -> None:
+        """Show the number of runs, the progress of reading them, and unreadable runs."""
         count = len(self._requested)
         self._title.setText(
             tr("Compare {count} runs").format(count=localised(count)) if count != 1 else tr("Compare 1 run")

@@ -133,10 +133,7 @@ def _chooses(choice: Choice, reading: Reading) -> bool:
 
 
 def sizes(told: ImageSizes) -> str:
-    """Describe the image sizes, as in "720 x 576 pixels".
-
-    Different sizes are described as in "From 240 x 180 to 1,024 x 768 pixels, mostly about 500 x 375".
-    """
+    """Describe the image sizes, as in "720 x 576 pixels" or "240 x 180 to 1,024 x 768 pixels, median 500 x 375"."""
     smallest, middle, largest = (
         f"{localised(width)} x {localised(height)}" for width, height in (told.smallest, told.middle, told.largest)
     )

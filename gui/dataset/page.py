@@ -190,6 +190,7 @@ class DatasetPage(QWidget):
         self.examples.setFocus()
 
     def _update_choices(self) -> None:
+        """Offer the classes and epochs that can be shown. The current choices don't change if they are available."""
         assert self._report is not None
         selected = self.classes.currentText()
         present = {name for example in self._report.examples for name in _classes_of(example)}
@@ -214,6 +215,7 @@ class DatasetPage(QWidget):
             widget.setVisible(epochs > 0)
 
     def _show_examples(self) -> None:
+        """Show the examples of the selected class and epoch, and request missing rendered images."""
         if self._report is None:
             return
         selected = self.classes.currentText() if self.classes.currentIndex() > 0 else ""

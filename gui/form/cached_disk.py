@@ -139,6 +139,7 @@ class CachedDisk(QObject):
         work.start()
 
     def _on_answer(self, result: tuple[_Question, int, Any]) -> None:
+        """Store the answer to a query; run the query again if this was requested in the meantime."""
         question, number, answer = result
         query = self._queries.get(question)
         if query is None or query.number != number:

@@ -82,6 +82,7 @@ class Inspection(QObject):
         self._timer.start()
 
     def _request(self) -> None:
+        """Request an inspection if the folder or its options have changed, as soon as the disk responds."""
         values = self._values()
         if values == self._requested:
             return

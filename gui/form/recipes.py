@@ -208,6 +208,7 @@ class RecipeFollower(QObject):
         self._is_chosen = self._recipe not in fitting_recipes
 
     def _apply(self) -> None:
+        """Select the matching recipe unless the user has chosen one, and set all fields that aren't overridden."""
         facts = self._facts(self._overridden, self._disk)
         default = self.known.get(self._environment.default_recipe)
         match = default.id if default is not None and default.is_for(facts.task) else initial_recipe(facts)

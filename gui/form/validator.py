@@ -70,6 +70,7 @@ class JobValidator:
         return self.trusted_sha256 or (file.sha256 or "" if file is not None and file.agreed else "")
 
     def _check(self, job: Job, values: dict[str, Any]) -> list[Problem]:
+        """Collect all problems of a job: its values, GPUs, hosts, active alerts and resuming."""
         environment, prefill, report = self._environment, self._prefill, self._inspection.report
         machine, torch, catalogue = environment.machine, environment.torch, environment.catalogue
         if prefill is not None:

@@ -90,6 +90,7 @@ def _cache_problem(path: str) -> str:
 
 
 def _folder_problem(path: str, accepts: Callable[[Path], bool]) -> str:
+    """Return the problem with a folder that must be writable and pass `accepts`; "" if there is none."""
     if not path:
         return ""
     folder = Path(path).expanduser()

@@ -148,6 +148,7 @@ def _icon_button(icon: str, name: str, tip: str) -> QToolButton:
 
 
 def _facts(run: RunFolder, data: RunData) -> list[str]:
+    """Return facts about an ended run: duration, best metrics, checkpoints and traceback."""
     finished = data.finished
     facts = (
         [tr("Took {duration}").format(duration=duration(data.seconds(finished)))]
@@ -224,6 +225,7 @@ class VerdictCard(QFrame):
 
 
 def _advice(data: RunData) -> _Advice | None:
+    """Return advice after a run: resuming without a lost GPU, the verdict, or other weights; None if there is none."""
     verdict, failure = data.verdict, data.failure
     if failure is not None and failure.changes and data.finished is not None:
         values = {

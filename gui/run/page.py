@@ -169,6 +169,7 @@ class RunPage(QWidget):
                 view.show_run(run)
 
     def _show(self) -> None:
+        """Update all views from the session."""
         store = self.store
         if store.run is None or self.charts is None:
             return
@@ -327,6 +328,7 @@ class RunPage(QWidget):
             self._splitter.setSizes([charts + spare, strategy - spare, log])
 
     def _build(self) -> RunCharts:
+        """Create the plots and the views when they are first needed."""
         if self.charts is not None:
             return self.charts
         self.charts = charts = RunCharts(self._settings)

@@ -102,6 +102,7 @@ class Orphans(QWidget):
         return tr("{lost} It holds {held}.").format(lost=lost, held=held) if held else lost
 
     def _on_found(self, orphans: dict[Orphan, str]) -> None:
+        """Show the orphans that a scan has found; send a message about new ones if the page is hidden."""
         if orphans == self._orphans:
             return
         new = [orphan for orphan in orphans if orphan not in self._orphans]

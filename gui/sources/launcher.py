@@ -115,6 +115,7 @@ class Launcher(QObject):
             self._patience.start()
 
     def _start_waiting(self) -> None:
+        """Start the created run with the preloaded process, or without it if it isn't available."""
         self._patience.stop()
         run, self._waiting = self._waiting, None
         if run is None:

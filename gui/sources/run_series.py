@@ -104,7 +104,7 @@ class ValidationDetails:
         self.predicted: list[Predicted] = []
 
     def add_classes(self, event: ClassMeasures) -> None:
-        """Append class metrics as arrays, which take a fraction of the memory of tuples."""
+        """Append class metrics as arrays, which need far less memory than tuples."""
         _cut_after(self.classes, event.step - 1)
         measures: dict[str, Floats] = {title: np.array(values, np.float64) for title, values in event.measures.items()}
         width = max(map(len, event.confusion), default=0)

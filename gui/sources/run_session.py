@@ -311,6 +311,7 @@ class RunSession(QObject):
             self._commands.repeat()
 
     def _receive(self) -> None:
+        """Apply messages from the supervisor, and decide how to continue."""
         if not self._live.is_open:
             return
         messages = self._live.receive()

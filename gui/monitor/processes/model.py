@@ -190,6 +190,7 @@ class ProcessModel(QAbstractItemModel):
         return self.createIndex(node.row, 0, node.number)
 
     def _renew(self, node: _Node, key: Key | None, below: dict[Key | None, list[ProcessRow]]) -> None:
+        """Replace the children of `node` by the rows `below` it, recursively. Nodes of the same rows stay."""
         by_key = {line.key: line for line in below.get(key, [])}
         for row in reversed(range(len(node.children))):
             if _key(node.children[row]) not in by_key:

@@ -242,6 +242,7 @@ def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None
 
 
 def _with_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list[ProcessRow]:
+    """Return the rows with notes about GPUs that a run shares with other users."""
     others = _other_users(lines)
     held = {device: run for run in runs for device in run.devices}
     noted = []

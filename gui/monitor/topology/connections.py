@@ -148,6 +148,7 @@ def _by_nvlink(site: Site) -> str:
 
 
 def _by_pcie(site: Site) -> str:
+    """Return the advice for GPUs that are connected by PCIe only."""
     kinds = {kind(site.pairs.get(pair)) for pair in _every_pair(site)}
     if kinds == {"unknown"}:
         return tr("How the GPUs are connected is unknown.")

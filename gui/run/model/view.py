@@ -97,6 +97,7 @@ class ModelView(QWidget):
             )
 
     def _show_list(self, run: RunFolder, chosen: str, found: _FoundEvaluations) -> None:
+        """Show the evaluations of the run, or the form if there are none."""
         if run is not self._run:
             return
         is_first, self._stale = self._stale, False

@@ -89,6 +89,7 @@ class PredictionsView(QWidget):
         return self.strip.sample(self.strip.currentRow())
 
     def _refresh(self) -> None:
+        """Update the view if predictions were added or removed."""
         predicted = self._data.validation_details.predicted
         self._stack.setCurrentIndex(1 if predicted else 0)
         self._empty.setText(_empty_text(self._data, self._is_active))
@@ -260,6 +261,7 @@ class SampleStrip(QListWidget):
         return None
 
     def _read_slice(self) -> None:
+        """Read some of the pending thumbnails, then return to the event loop."""
         deadline = time.monotonic() + _SLICE_S
         while self._pending and time.monotonic() < deadline:
             name = self._pending.pop(0)

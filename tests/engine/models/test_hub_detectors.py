@@ -76,7 +76,7 @@ def planes_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
 
 
 def targets_for(name: str, boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
-    """Return the targets of the model's task for these boxes; their insides are the masks."""
+    """Return the targets of the model's task for these boxes. Masks are filled boxes."""
     if name in CONFIGS:
         return targets_of(boxes)
     planes = planes_of(boxes)

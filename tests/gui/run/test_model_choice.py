@@ -1,4 +1,4 @@
-"""Check boxes for the devices of an evaluation."""
+"""Check boxes that select the devices for an evaluation."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def column(page: RunsPage, title: str) -> list[str]:
 
 
 def order() -> list[str]:
-    """Return the names of the queued runs in the order on disk."""
+    """Return the names of the queued runs, in the order of the queue on disk."""
     return [RunFolder(ticket.folder).job().name for ticket in waiting()]
 
 
