@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.checks.torch_support import TorchBuild
+from engine.checks.torch_support import TorchBuild, installed_torch
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import CPU, Snapshot, device_key, gpu_title, group_by_host, is_gpu
 from engine.contract.problems import Problem
@@ -41,6 +41,18 @@ class JobEnvironment:
     """Default recipe for new jobs according to the settings; "" for the one that matches the job."""
     is_starting: bool = False
     """True while a run is being created."""
+
+    def set_machine(self, snapshot: Snapshot) -> bool:
+        """Set the snapshot of this machine; return True if facts have changed that affect validation."""
+        known = self.hardware()
+        self.machine, self.torch = snapshot, installed_torch()
+        return known != self.hardware()
+
+    def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> bool:
+        """Set the facts about watched hosts; return True if they have changed."""
+        known = self.host_device_names, self.host_problems
+        self.host_device_names, self.host_problems = dict(names), dict(problems)
+        return known != (self.host_device_names, self.host_problems)
 
     def device_names(self) -> dict[str, str]:
         """Return the titles of all known GPUs, by the keys that jobs use."""

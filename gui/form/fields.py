@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import QObject
@@ -11,12 +11,15 @@ from engine.contract.catalogue import Catalogue
 from engine.contract.job import FIELDS, Job
 from engine.contract.job_fields import Group
 from engine.contract.problems import Problem
+from gui.actions import with_key
 from gui.form.editors import CutsEditor, ModelPicker
 from gui.form.field_factory import FINDER_TIPS, PREFIX, FindButton, OptionRows, make_row
 from gui.form.field_row import FieldRow
+from gui.sources.resume_fork import Prefill
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, PathEditor
 
+_LOCKED_WHEN_RESUMING = tr("Can't be changed when resuming. Fork the run to change it.")
 STACKED_FIELDS = ("epochs", "batch_size", "image_size")
 """Fields that are next to each other, with labels above them."""
 MAIN_FIELDS = ("dataset", "model", "encoder", *STACKED_FIELDS)
@@ -109,10 +112,19 @@ class JobFields(QObject):
         """Return True if a visible row shows the problem."""
         return problem.field in self.rows or problem.field.removeprefix(PREFIX) in self.options.rows
 
-    def lock(self, reasons: Mapping[str, str]) -> None:
-        """Lock fields for the given reasons, by name; "" unlocks a field."""
-        for name, reason in reasons.items():
-            self.rows[name].lock(reason)
+    def show_prefill(self, prefill: Prefill) -> None:
+        """Lock the fields that a job of another run can't change, and set its preset values."""
+        reasons = {
+            "name": with_key(tr("Can't be changed here. Rename the run on the Runs page"), "rename_run") + ".",
+            "resume_from": tr("The run resumes from its own last checkpoint."),
+        }
+        self.options.setEnabled("options" in prefill.open_fields)
+        for name, row in self.rows.items():
+            row.set_standard(prefill.job.value(name), tr("Reset to the run's value"))
+            row.lock("" if name in prefill.open_fields else reasons.get(name, _LOCKED_WHEN_RESUMING))
+        for name, value in prefill.preset.items():
+            if name != "devices":  # the devices panel contains this field
+                self.rows[name].set_value(value)
 
     @property
     def dataset(self) -> PathEditor:

@@ -8,17 +8,13 @@ from typing import Any
 
 import msgspec
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtGui import QGuiApplication
 
-from engine.checks.torch_support import installed_torch
 from engine.contract.catalogue import Catalogue
-from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot
 from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
 from engine.runs.folder import RunSummary
-from gui.actions import with_key
 from gui.dataset import dataset_format
 from gui.form.cached_disk import CachedDisk
 from gui.form.choices import FieldChoices
@@ -30,21 +26,15 @@ from gui.form.fields import METHOD, SECTIONS, JobFields, section_of
 from gui.form.followers import FormatChoice, ModelFollower, TaskDetection
 from gui.form.inspection import Inspection
 from gui.form.layout import FormLayout
-from gui.form.model_panel import weights_states
 from gui.form.readiness import Readiness
 from gui.form.recipes import RecipeFollower, ScaledRate
 from gui.form.submission import JobSignals, LabelCheck, Submission
-from gui.form.submit_bar import STEPS, SubmitBar
+from gui.form.submit_bar import SubmitBar
 from gui.form.validator import JobValidator
-from gui.sources.background import in_background, reraise
 from gui.sources.estimator import Estimator
 from gui.sources.resume_fork import Prefill
 from gui.translation import tr
 from gui.widgets.layouts import vbox
-
-_FIRST_FIELDS = dict(zip(STEPS, ("dataset", "recipe", "strategy"), strict=True))
-"""First field of each step of the form."""
-_LOCKED_WHEN_RESUMING = tr("Can't be changed when resuming. Fork the run to change it.")
 
 
 class JobForm(JobSignals):
@@ -76,7 +66,6 @@ class JobForm(JobSignals):
         self.problems: list[Problem] = []
         self.job: Job | None = None
         self._is_current, self._is_validating = True, False
-        self._hardware = self.environment.hardware()
         self.card = DatasetCard()
         self.consent = ConsentBar()
         self.scaled_rate = ScaledRate()
@@ -141,11 +130,6 @@ class JobForm(JobSignals):
         """Open the section of a field, scroll to the field, and focus it."""
         self.body.focus_field(name)
 
-    def focus_step(self, step: str, problem: Problem | None) -> None:
-        """Focus the field with the problem, or the first field of the step."""
-        first = _FIRST_FIELDS[step]
-        self.focus_field(problem.field if problem is not None and problem.field in self.rows else first)
-
     def browse(self) -> None:
         """Open a dialog to choose the dataset folder."""
         self.fields.dataset.open_browser()
@@ -199,16 +183,12 @@ class JobForm(JobSignals):
 
     def set_machine(self, snapshot: Snapshot) -> None:
         """Receive a snapshot of this machine. Validate again if facts that affect validation have changed."""
-        self.environment.machine, self.environment.torch = snapshot, installed_torch()
-        known, self._hardware = self._hardware, self.environment.hardware()
-        if known != self._hardware:
+        if self.environment.set_machine(snapshot):
             self._validate_timer.start()
 
     def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> None:
         """Set the titles of the devices on all hosts, and the reasons why hosts can't be reached."""
-        environment = self.environment
-        if (names, problems) != (environment.host_device_names, environment.host_problems):
-            environment.host_device_names, environment.host_problems = dict(names), dict(problems)
+        if self.environment.set_hosts(names, problems):
             self._validate_timer.start()
 
     def set_device_warnings(self, warnings: Mapping[str, tuple[Problem, ...]]) -> None:
@@ -278,12 +258,6 @@ class JobForm(JobSignals):
         """Label of the button that starts this job."""
         return self.prefill.action if self.prefill is not None else tr("Train")
 
-    def copy_command(self) -> None:
-        """Copy the command that starts this job."""
-        if self.job is not None:
-            resume = self.prefill.command(self.values()) if self.prefill is not None else ""
-            QGuiApplication.clipboard().setText(resume or command_line(self.job))
-
     # Connections
 
     def _connect(self) -> None:
@@ -308,17 +282,7 @@ class JobForm(JobSignals):
         """Show the job of a prefill, and lock the fields that can't be changed."""
         self.recipes.paused = True
         self.set_job(prefill.job)
-        reasons = {
-            "name": with_key(tr("Can't be changed here. Rename the run on the Runs page"), "rename_run") + ".",
-            "resume_from": tr("The run resumes from its own last checkpoint."),
-        }
-        self.options.setEnabled("options" in prefill.open_fields)
-        for name, row in self.rows.items():
-            row.set_standard(prefill.job.value(name), tr("Reset to the run's value"))
-            row.lock("" if name in prefill.open_fields else reasons.get(name, _LOCKED_WHEN_RESUMING))
-        for name, value in prefill.preset.items():
-            if name != "devices":  # the devices panel contains this field
-                self.rows[name].set_value(value)
+        self.fields.show_prefill(prefill)
         for section in self.sections:
             if any(row.field.name in prefill.preset for row in section.rows):
                 section.set_open(True)
@@ -414,15 +378,8 @@ class JobForm(JobSignals):
 
     def _look_up_models(self) -> None:
         """Look up weights and estimates for the models in the list, which has just been opened."""
-        panel, models = self.fields.model.panel, self.catalogue.models_of(str(self.field_value("task")))
-        encoder, catalogue = str(self.field_value("encoder")), self.catalogue
-        estimates = self.estimator.by_model({entry.id: entry.image_size for entry in models})
-        in_background(
-            lambda: (weights_states(models, catalogue, encoder), estimates()),
-            self,
-            lambda facts: panel.set_facts(*facts),
-            reraise,
-        )
+        models, estimate = self.catalogue.models_of(str(self.field_value("task"))), self.estimator.by_model
+        self.fields.model.panel.look_up(models, self.catalogue, str(self.field_value("encoder")), estimate)
 
     def _ask_consent(self) -> None:
         model = str(self.field_value("model"))

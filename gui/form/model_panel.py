@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from engine.contract.job import Job
 from engine.contract.weights import Weights, find
 from engine.runs.estimates import Estimate
 from gui.format import about, localised, size
+from gui.sources.background import in_background, reraise
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -159,6 +160,25 @@ class ModelPanel(QFrame):
         offer(self.family, [(tr("All families"), _ALL), *((family, family) for family in families)], _ALL)
         self._filter()
         self._select(self.model.position(current) or 0)
+
+    def look_up(
+        self,
+        models: Sequence[ModelEntry],
+        catalogue: Catalogue,
+        encoder: str,
+        estimate: Callable[[Mapping[str, int]], Callable[[], Mapping[str, Estimate]]],
+    ) -> None:
+        """Look up weights and estimates for `models` in the background, and show them.
+
+        `estimate` returns a function for a worker thread, given the default image size of each model.
+        """
+        estimates = estimate({entry.id: entry.image_size for entry in models})
+        in_background(
+            lambda: (weights_states(models, catalogue, encoder), estimates()),
+            self,
+            lambda facts: self.set_facts(*facts),
+            reraise,
+        )
 
     def set_facts(self, weights: Mapping[str, WeightsState], estimates: Mapping[str, Estimate]) -> None:
         """Add facts about models, by id, when they become known."""

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
 from PySide6.QtWidgets import QFrame, QLabel, QMessageBox, QPushButton, QStackedWidget
 
+from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
@@ -17,13 +18,16 @@ from gui.actions import Actions
 from gui.form.environment import JobEnvironment
 from gui.form.form import JobForm
 from gui.form.submission import JobSignals, LabelCheck
-from gui.form.submit_bar import SubmitBar
+from gui.form.submit_bar import STEPS, SubmitBar
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.labels import IconLabel
 from gui.widgets.layouts import hbox, vbox
+
+_FIRST_FIELDS = dict(zip(STEPS, ("dataset", "recipe", "strategy"), strict=True))
+"""First field of each step to training."""
 
 
 class JobPanel(JobSignals):
@@ -201,10 +205,16 @@ class JobPanel(JobSignals):
         self.inspected.emit()
 
     def _focus_step(self, step: str, problem: Problem | None) -> None:
-        self.form.focus_step(step, problem)
+        """Move the keyboard focus to the field with the problem, or to the first field of the step."""
+        has_field = problem is not None and problem.field in self.form.rows
+        self.form.focus_field(problem.field if problem is not None and has_field else _FIRST_FIELDS[step])
 
     def _copy_command(self) -> None:
-        self.form.copy_command()
+        """Copy the command that starts the job on screen."""
+        form = self.form
+        if form.job is not None:
+            resume = form.prefill.command(form.values()) if form.prefill is not None else ""
+            QGuiApplication.clipboard().setText(resume or command_line(form.job))
 
     def _unlock(self, name: str) -> None:
         if self.form.rows[name].locked:

@@ -12,7 +12,7 @@ from engine.checks.torch_support import TorchBuild
 from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.system import paths
-from gui.form import form as form_module
+from gui.form import environment
 from gui.form.followers import sample_job
 from gui.pages import MONITOR
 from gui.sources.settings import Settings
@@ -29,7 +29,7 @@ CU132 = TorchBuild("2.15.0+cu132", "13.2", ("sm_80", "sm_89", "sm_90"))
 @pytest.fixture(autouse=True)
 def cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a build of torch for CUDA 13.2."""
-    for module in (page_module, form_module):
+    for module in (page_module, environment):
         monkeypatch.setattr(module, "installed_torch", lambda: CU132)
 
 
