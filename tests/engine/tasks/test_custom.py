@@ -206,6 +206,8 @@ def test_changed_file_is_not_run_without_consent(things: Path, tmp_path: Path) -
     file.write_text(file.read_text() + "\n")
     with pytest.raises(TaskError, match=r"you have not allowed to run yet\. It has changed"):
         TASK.splits(job)
+    with pytest.raises(TaskError, match=r"you have not allowed to run yet\. Review"):
+        TASK.splits(job.with_fields(model_file_sha256=""))
     assert not (tmp_path / "ran").exists()
     (problem,) = problems(job, load_catalogue())
     assert (problem.field, "not allowed" in problem.message) == ("model", True)

@@ -590,6 +590,8 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
         {"shapes": [], "imagePath": "a.png"},
         {"images": [{"id": 1, "file_name": "a.png"}], "annotations": [{"image_id": 1, "caption": "A cat."}]},
         {"images": [{"id": 1, "file_name": "a.png"}], "categories": []},
+        {"images": [{"id": 1, "file_name": "a.png"}], "annotations": []},
+        {"categories": [{"id": 1, "name": "cat"}], "annotations": []},
         {
             "annotations": [{"image_id": 1, "segments_info": [{"id": 3, "category_id": 1}]}],
             "images": [],

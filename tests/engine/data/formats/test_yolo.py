@@ -109,6 +109,15 @@ def test_yolo_accepts_many_backgrounds_first(tmp_path: Path) -> None:
     assert sum(map(bool, boxes_in(content_of(FORMAT, root))[""].values())) == 9
 
 
+@pytest.mark.parametrize(
+    ("good", "confidence"), [(10, Confidence.CERTAIN), (9, Confidence.CERTAIN), (7, Confidence.LIKELY)]
+)
+def test_yolo_is_certain_if_most_lines_are_valid(tmp_path: Path, good: int, confidence: Confidence) -> None:
+    lines = [BOX] * good + ["0 0.5 0.5"] * (10 - good)
+    root = write_images_with_labels(tmp_path, {f"images/{n}.png": line for n, line in enumerate(lines)})
+    assert detected(FORMAT, root).confidence == confidence
+
+
 @pytest.mark.parametrize("line", ["0 0.95 0.5 1.03 0.2", "0 0.5 0.5 0.4 1.2", "0 -0.02 0.5 0.3 0.3"])
 def test_yolo_accepts_a_box_that_reaches_out(tmp_path: Path, line: str) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": line, "images/b.png": BOX, "images/c.png": BOX})
