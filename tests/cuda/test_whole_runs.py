@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.events import Failed, Restarting
+from engine.contract.events import Failed, LogLine, Restarting
 from engine.contract.job import Job
 from engine.contract.protocol import Pause, Stop
+from engine.processes.group import PRIVATE
 from engine.processes.watchdog import Limits
 from engine.runs.folder import create_run
 from tests.engine.cli import terminal
@@ -109,12 +111,16 @@ def test_run_frees_its_gpus_under_every_strategy(use: Use, job: Make, start_run:
     assert free(host)
 
 
-def test_job_uses_its_gpus_in_order(use: Use, job: Make, start_run: StartRun) -> None:
+def test_job_uses_its_gpus_in_order_and_in_one_network(use: Use, job: Make, start_run: StartRun) -> None:
     host = use(4)
     run = start_run(job(host, strategy="ddp", devices=(host.uuids[3], host.uuids[1]), epochs=1000))
     run.wait_for_step(2)
     ranks = {process.pid: rank for rank, process in run.workers().items()}
     assert [[ranks[pid] for pid in host.state.held(gpu)] for gpu in range(4)] == [[], [1], [], [0]]
+    networks = {os.readlink(f"/proc/{pid}/ns/net") for pid in ranks}
+    is_private = any(line.text == PRIVATE for line in run.all(LogLine))
+    assert len(networks) == 1
+    assert networks.isdisjoint({os.readlink("/proc/self/ns/net")}) == is_private
     run.send(Stop())
     assert run.finished().outcome == "stopped"
     assert free(host)

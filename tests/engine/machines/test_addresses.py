@@ -6,6 +6,7 @@ import errno
 import os
 from contextlib import ExitStack
 
+import psutil
 import pytest
 
 from engine.contract.hosts import PORTS
@@ -56,6 +57,17 @@ def test_collectives_are_bound_to_the_interface_of_an_address(monkeypatch: pytes
 def test_infiniband_stays_enabled_if_all_machines_have_it() -> None:
     addresses.bind_collectives("127.0.0.1", infiniband=True)
     assert [os.environ.get(name) for name in BOUND] == ["lo", "=lo", "AF_INET", None]
+
+
+def test_nccl_uses_the_family_of_the_address() -> None:
+    found = [
+        (each.address, name) for name, some in psutil.net_if_addrs().items() for each in some if ":" in each.address
+    ]
+    address, interface = next((each for each in found if each[0].startswith(("fd", "2", "::1"))), ("", ""))
+    if not address:
+        pytest.skip("no interface has an IPv6 address")
+    addresses.bind_collectives(address)
+    assert [os.environ.get(name) for name in BOUND] == [interface, f"={interface}", "AF_INET6", None]
 
 
 def test_addresses_without_an_interface_are_refused() -> None:
