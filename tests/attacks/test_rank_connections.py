@@ -16,6 +16,7 @@ import pytest
 from engine.contract.events import LogLine
 from engine.contract.job import Job
 from engine.processes.group import PRIVATE
+from engine.system import paths
 from tests.faults.conftest import StartRun
 from tests.faults.real_runs import RealRun
 from tests.support.nobody import NOBODY
@@ -94,6 +95,16 @@ def intruder(run: RealRun, result: dict[str, int]) -> Iterator[None]:
         watcher.join()
         output, _ = process.communicate()
         result.update(json.loads(output))
+
+
+@pytest.mark.long
+def test_ranks_in_private_network_compile_their_model(start_run: StartRun, images: Path) -> None:
+    fields = {"dataset": str(images), "model": "mnist_cnn", "image_size": 28, "batch_size": 8, "epochs": 2}
+    run = start_run(Job.from_fields(**fields, strategy="ddp", devices=("cpu", "cpu"), compile="on", cpu_threads=1))
+    run.completed(patience_s=300)
+    if not any(line.text == PRIVATE for line in run.all(LogLine)):
+        pytest.skip("this system allows no private network")
+    assert list((paths.cache_folder() / "compiled").rglob("*.so"))
 
 
 def test_run_is_undisturbed_by_connections_of_another_user(
