@@ -128,7 +128,8 @@ def _unit(job: Job) -> int:
 def is_out_of_memory(failed: Failed) -> bool:
     """Return True if a worker ran out of memory.
 
-    The kernel kills a process that uses too much memory with signal 9. A model that is too large fails before training.
+    The kernel ends a process that uses too much memory with signal 9. Failures before training, such as those of models
+    that are too large, are recognized by their message.
     """
     phrases = ("(signal 9)", "allocate memory", "out of memory")
     return failed.kind == "out_of_memory" or any(phrase in failed.cause for phrase in phrases)

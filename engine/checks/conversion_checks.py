@@ -62,7 +62,10 @@ def takes_any_size(job: Job, catalogue: Catalogue) -> bool:
 
 
 def out_problems(out: str, *, packed: bool) -> list[Problem]:
-    """Return the problems of the destination `out`: a new or empty folder or, with `packed`, a new zip file."""
+    """Return the problems with the destination `out`.
+
+    It must be a new or empty folder or, with `packed`, a new zip file.
+    """
     path = Path(out).expanduser().absolute()
     if packed and path.suffix != ".zip":
         return [Problem("out", f"{path} is not the name of a zip file.", "Choose a name that ends in .zip.")]

@@ -105,7 +105,7 @@ def require_valid(job: Job | None, problems: Iterable[Problem]) -> Job:
 
 @contextmanager
 def report_unwritable() -> Iterator[None]:
-    """Convert a failure to write to a run's folder inside the block to a message and a CommandError."""
+    """Context manager that turns a failed write to a run's folder into a message and a CommandError."""
     try:
         yield
     except OSError as error:

@@ -150,9 +150,9 @@ def remove_host(name: str) -> bool:
 
 
 def _readable() -> tuple[Host, ...]:
-    """Return the machines for a change of the list.
+    """Read the list of machines before changing it.
 
-    Raises OSError if it can't be read, so that it is not overwritten.
+    Raises OSError if the list can't be read, so that it isn't overwritten.
     """
     found, problem = read_hosts()
     if problem is not None:

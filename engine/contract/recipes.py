@@ -84,7 +84,7 @@ _STILL_CNNS = re.compile(r"efficientvit_b|fastvit|mobilevit", re.IGNORECASE)
 
 
 def family_of(model: str, encoder: str) -> Family:
-    """Return the family of a model. If it has an `encoder`, it is the family of the encoder."""
+    """Return the family of `encoder`, or that of `model` if `encoder` is empty."""
     name = encoder or model
     if _DETRS.match(name):
         return "detr"

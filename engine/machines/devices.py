@@ -32,7 +32,10 @@ def snapshot() -> Snapshot:
 
 
 def start_sampling(order: NodeOrder, send: Callable[[Sampled], None]) -> None:
-    """Start a thread that samples the devices in `order` and calls `send` with the run's names for them."""
+    """Start a thread that samples the devices in `order` and passes the samples to `send`.
+
+    The samples contain the run's names for the devices.
+    """
     spec = order.specs[0]
     host = host_of(spec.devices[spec.rank])
 

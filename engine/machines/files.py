@@ -78,7 +78,7 @@ class FileTransfers:
         self._fetched: dict[str, str] = {}
         """Digests of the fetched files."""
         self._last: CheckpointSaved | None = None
-        """Event of the last.pt in the run folder."""
+        """Event that announced the current last.pt in the run folder."""
         self._thread.start()
 
     def fetch(self, path: str, on_done: OnDone, saved: CheckpointSaved | None = None) -> None:

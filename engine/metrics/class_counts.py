@@ -17,9 +17,10 @@ Shares = tuple[float | None, ...]
 
 
 def pairs_of(true: Tensor, found: Tensor, classes: int) -> Tensor:
-    """Count the pairs of true and predicted class, float64 [classes, classes].
+    """Return the confusion matrix, float64 [classes, classes], with a row for each true class.
 
-    The result is on the device of the tensors. Unlike torch.bincount, adding ones needs no synchronization with a GPU.
+    The result is on the device of the tensors. `index_add_` counts the samples because torch.bincount would synchronize
+    with the GPU.
     """
     counts = torch.zeros(classes * classes, dtype=torch.float64, device=true.device)
     return counts.index_add_(0, true * classes + found, torch.ones_like(true, dtype=torch.float64)).view(classes, -1)

@@ -442,7 +442,7 @@ def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> R
 
 
 def list_runs(most: int | None = None) -> list[RunFolder]:
-    """Return all runs or the `most` newest ones, newest first."""
+    """Return all runs, or at most `most` of them, newest first."""
     root = paths.runs_folder()
     found = (RunFolder(root / name) for name in run_names() if os.path.isfile(f"{root}/{name}/job.toml"))
     return list(islice(found, most))

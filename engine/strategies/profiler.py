@@ -17,7 +17,7 @@ RECORD_S = 2.0
 RECORD_SHARE = 0.02
 """Minimum interval between recorded steps as a fraction of the time since the start, so that long runs record fewer."""
 RECORD_COST = 0.01
-"""Maximum fraction of the time for recording steps; it makes expensive recordings rarer."""
+"""Maximum fraction of the training time spent on recording steps. Expensive recordings are therefore made less often."""
 
 
 class StepProfiler:

@@ -28,7 +28,7 @@ from engine.system.format import exit_words
 POLL_S = 0.5
 """Seconds between checks of the queue."""
 GPU_CHECK_S = 3.0
-"""Seconds for GPUs to become usable: NVML must wake them, and lists exited processes for a while."""
+"""Seconds to wait for GPUs to become usable: NVML must wake them, and it still lists exited processes for a while."""
 CPU_SAMPLER_DELAY_S = 2.0
 """Delay of the sampler's start in runs on the CPU, where it would slow the first steps."""
 

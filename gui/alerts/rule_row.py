@@ -22,7 +22,7 @@ from gui.widgets.layouts import vbox
 from gui.widgets.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0
-"""Minimum default duration in seconds for which a rule's duration is edited in minutes."""
+"""Rules with a default duration of at least this many seconds are edited in minutes."""
 _EDITOR_WIDTH = 240
 _SUMMARY_BELOW = 480
 """Width of a row in pixels, at a text size of 100 %, below which its summary is below its name."""

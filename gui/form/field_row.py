@@ -87,7 +87,7 @@ class FieldRow(LabelledField):
         self._edited()
 
     def lock(self, reason: str) -> None:
-        """Lock the field for a reason; "" unlocks it."""
+        """Lock the field and show `reason`; an empty reason unlocks it."""
         if reason == self.locked:
             return
         self.locked = reason

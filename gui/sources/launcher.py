@@ -66,7 +66,7 @@ class Launcher(QObject):
         return self._preloader is not None and self._preloader.ready
 
     def preload(self) -> None:
-        """Start the preloaded process, or keep it, because a run may follow soon."""
+        """Start the preloaded process because a run may follow soon. If it is already running, keep it for longer."""
         self._idle.start()
         if self._preloader is not None and self._preloader.alive:
             return
@@ -156,7 +156,7 @@ class Launcher(QObject):
             in_background(preloader.close, self, lambda _none: None, lambda error: log.warning("%s", error))
 
     def _close_preloader(self) -> None:
-        """End the preloaded process, and start the runs that it hasn't started."""
+        """End the preloaded process. Requested runs that it has not started are started directly."""
         preloader = self._detach_preloader()
         if preloader is not None:
             preloader.close()

@@ -193,7 +193,7 @@ class RunData:
         sampled.clear()
 
     def _leave_out_until(self, event: AnyEvent) -> None:
-        """Exclude the time up to `event` from the run's time."""
+        """Exclude the time between the previous event and `event` from the run's time."""
         self._origin = self._origin + event.time - self.last_time if self.last_n else event.time
         if not isinstance(event, _IN_LINE):
             self._halted = False

@@ -18,7 +18,7 @@ SHOWN_RUN = "shown_run"
 
 
 class Settings:
-    """Store for the window's sizes and the user's choices. Unreadable values count as unset.
+    """Store for window sizes and the user's choices. Unreadable values count as unset.
 
     QSettings is not used because it unpickles Python objects from its files.
     """

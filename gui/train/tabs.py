@@ -74,7 +74,7 @@ class RunTabs(QTabBar):
 
     @property
     def current_run(self) -> RunTab | None:
-        """Run in the selected tab; None for the new job."""
+        """The run in the selected tab, or None for the tab of the new job."""
         return self.runs[self.currentIndex() - 1] if self.currentIndex() > 0 else None
 
     def title_of(self, run_id: str) -> str:

@@ -195,7 +195,7 @@ def pinned_memory_of_state() -> dict[str, Any]:
 
 
 def cpus_of_rank(binds: bool) -> list[Any]:
-    """Return the CPUs of rank 1 before its setup, after it, and of a new thread; and the arguments of `bound_cpus`."""
+    """Return the CPUs of rank 1 before setup, after setup, and in a new thread, then the arguments passed to `bound_cpus`."""
     asked: list[Any] = [None, []]
 
     def first_cpu(rank: int, bus_ids: list[str], allowed: set[int]) -> set[int]:

@@ -99,7 +99,8 @@ def styled(qapp: QApplication) -> QApplication:
 def show_widget(styled: QApplication, qtbot: QtBot) -> ShowWidget:
     """Return a function that shows a widget until the end of the test.
 
-    `close`, or the widget's method `close_work`, then ends its background work.
+    The widget's background work is then ended by the function's argument `close` or, by default, by the widget's method
+    `close_work` if it has one.
     """
 
     def show(widget: W, width: int = 0, height: int = 0, *, close: Callable[[W], object] | None = None) -> W:

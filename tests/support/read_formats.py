@@ -57,7 +57,7 @@ def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
 
 
 def boxes_in(content: Content) -> dict[str, ByImage]:
-    """Return class and edges of all boxes, by split and by the stem of the image's name."""
+    """Return the class and the edges of each box, by split and by the stem of the image's name."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         boxes = gather(images, len(content.classes), BoxFaults())
@@ -75,7 +75,7 @@ def boxes_in(content: Content) -> dict[str, ByImage]:
 
 
 def instances_in(content: Content) -> dict[str, ByImage]:
-    """Return class and edges of all instances, by split and by the stem of the image's name."""
+    """Return the class and the edges of each instance, by split and by the stem of the image's name."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         assert isinstance(images, InstanceSplit)
@@ -95,7 +95,7 @@ def _edges(window: object) -> Edges:
 
 
 def boxes(content: Content, split: str = "") -> Boxes:
-    """Return class and edges of the boxes in a split, by the image's name. Edges are in pixels."""
+    """Return the class and the edges, in pixels, of each box in a split, by the image's name."""
     images: list[BoxedImage] = content.splits[split]
     return {Path(image.path).stem: [(content.classes[box.label], *box[:4]) for box in image.boxes] for image in images}
 
@@ -106,7 +106,9 @@ def ignored(content: Content, split: str = "") -> dict[str, list[bool]]:
 
 
 def instances(content: Content, sizes: dict[str, tuple[int, int]], split: str = "") -> Boxes:
-    """Return class and edges of instances; check that instances outlined as rectangles fill them.
+    """Return the class and the edges of each instance, by the image's name.
+
+    Checks that instances outlined as rectangles fill them.
 
     Args:
         content: Content that a format read.
@@ -192,7 +194,7 @@ def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
 
 
 def things(content: Content, split: str) -> Things:
-    """Return class, edges and area of the objects in a split, by the stem of the image's name."""
+    """Return the class, edges and area of each object in a split, by the stem of the image's name."""
     objects = content.splits[split]
     assert isinstance(objects, InstanceSplit)
     held: Things = {}
@@ -216,7 +218,7 @@ def things(content: Content, split: str) -> Things:
 
 
 def true_things(images: tuple[TrueImage, ...], names: dict[str, str] | str | None = None) -> Things:
-    """Return class, edges and area of ground-truth objects, by image name.
+    """Return the class, edges and area of each ground-truth object, by the image's name.
 
     `names` maps ground-truth classes to the expected ones; a string replaces them all.
     """

@@ -74,7 +74,7 @@ def _path() -> str:
 class Slurm:
     """Running SLURM installation; `close` stops it.
 
-    `footplate` runs a command as on a login node, which is also reachable with `ssh login`.
+    The method `footplate` runs a Footplate command as if on a login node; `ssh login` also reaches that node.
     """
 
     def __init__(self, folder: Path) -> None:

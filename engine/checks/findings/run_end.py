@@ -421,7 +421,10 @@ def _oversampling(run: _Run) -> _Changes:
 
 
 def _advice(changes: _Changes) -> str:
-    """Return a sentence about the changes after a space, such as “ Set label smoothing to 0.1.”; "" without any."""
+    """Return a sentence about the changes, or "" if there are none.
+
+    The sentence starts with a space, as in “ Set label smoothing to 0.1.”
+    """
     switches = [f"“{FIELDS[name].label}”" for name, value in changes.items() if value is True]
     if switches:
         return f" Turn on {listed(switches, most=_MAX_NAMES)}."

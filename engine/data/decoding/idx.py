@@ -30,7 +30,7 @@ _PLACES = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
 
 
 class IdxError(ValueError):
-    """Error: an idx file can't be used. The text gives the reason without the file name."""
+    """Raised when an idx file can't be used. The message gives the reason without the file name."""
 
 
 class IdxFiles(msgspec.Struct, frozen=True):

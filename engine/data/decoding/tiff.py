@@ -120,7 +120,7 @@ def facts_in(stream: IO[bytes]) -> Facts | None:
 
 
 def read_values(content: bytes, facts: Facts) -> tuple[Values, float | None]:
-    """Return all values [h, w, bands] of an image that has these facts, and the value for missing data."""
+    """Return all values [h, w, bands] of the image described by `facts`, and its no-data value, if any."""
     return read_tiff(BytesIO(content)) if is_tiff(content) else (read_deep(content, facts), None)
 
 

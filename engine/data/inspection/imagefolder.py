@@ -58,7 +58,7 @@ from engine.data.splits import (
 )
 
 SAMPLE = 512
-"""Approximate number of evenly spaced images that are decoded although they seem complete."""
+"""Approximate number of evenly spaced images that are decoded even though their first and last bytes are intact."""
 ODD_DECODED = 2048
 """Number of possibly incomplete images that are decoded. For more images, only the headers are read."""
 CHUNK = 1024

@@ -30,7 +30,7 @@ EXAMPLES = 2
 def write_onnx(
     path: Path, export: Exportable, inputs: Tensor, metadata: dict[str, str], options: OnnxOptions
 ) -> list[Path]:
-    """Export a model to ONNX and return the written files. `inputs` [n, ...] are examples.
+    """Export a model to ONNX and return the paths of the written files. `inputs` [n, ...] are example inputs.
 
     Raises CannotConvert and OSError.
     """

@@ -49,7 +49,10 @@ class StageModule(nn.Module):
 
 
 def _contiguous(gradient: Tensor) -> Tensor:
-    """Make `gradient` contiguous, because NCCL has sent wrong values between different strides (pytorch#62283)."""
+    """Make `gradient` contiguous.
+
+    NCCL has transferred wrong values between tensors with different strides (pytorch#62283).
+    """
     return gradient.contiguous()
 
 

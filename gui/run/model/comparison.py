@@ -33,8 +33,7 @@ class ComparisonPage(QWidget):
     """Comparison of an evaluation with another one that the user selects.
 
     Signals:
-        samples_requested(object, str): the user wants to see the samples with these paths (a frozenset), which the text
-            describes.
+        samples_requested(frozenset, str): the user wants to see the samples with these paths; the string describes them.
     """
 
     samples_requested = Signal(object, str)

@@ -39,7 +39,7 @@ _PAD = 8
 
 
 class PlainTable(QTableWidget):
-    """Short read-only table that is as high as its rows."""
+    """Short read-only table whose height fits its rows exactly."""
 
     def __init__(self, name: str, head: Sequence[str]) -> None:
         super().__init__(0, len(head))

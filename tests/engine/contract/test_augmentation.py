@@ -1,4 +1,4 @@
-"""Text form of augmentations, and problems in it."""
+"""Augmentations written as text: parsing, description, and problems with invalid texts."""
 
 from __future__ import annotations
 

@@ -325,5 +325,8 @@ def _rest(plain: str, word: str) -> str:
 
 
 def _split_of_words(words: str) -> str:
-    """Return the split given by one of several words in a name, or ""."""
+    """Return the split that a word in `words` denotes, or "" if there is none.
+
+    The last word may also be "tr" or "te".
+    """
     return split_in(words) or _SPLIT_SHORT.get(words.rpartition("_")[2], "")

@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Meaning of the values in lines with more than a box and a confidence.
+    """How to read label lines that hold more values than a box and a confidence.
 
     Attributes:
         keypoint_values: Number of values for all keypoints after the box, or 0 if the values are outlines.

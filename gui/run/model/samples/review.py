@@ -302,7 +302,7 @@ def supported_sorts(samples: SampleTable) -> list[Sort]:
 
 
 def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
-    """Return the rows of the samples that match `choice`, in its order."""
+    """Return the rows of the samples that match `choice`, in the order that it specifies."""
     matches = _mask(samples.true, samples.true_class, choice.true, len(samples))
     matches &= _mask(samples.predicted, samples.predicted_class, choice.predicted, len(samples))
     if choice.wrong and samples.correct is not None:

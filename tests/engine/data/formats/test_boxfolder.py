@@ -20,7 +20,7 @@ def found(folder: Path, *formats: str) -> RecognizedDataset:
 
 
 def rows(recognised: RecognizedDataset, split: object) -> Rows:
-    """Return class, edges and ignored flag of each box, by the image's name."""
+    """Return the class, edges and `ignored` flag of each box, by the image's name."""
     assert isinstance(split, BoxSplit)
     held: Rows = {}
     for place, path in enumerate(split.files):
