@@ -19,9 +19,9 @@ GROWTH = 4
 MAX_EXTRAPOLATION = 8
 """Largest extrapolation of a line through two sizes, as a multiple of their distance."""
 ROOM = 0.98
-"""Largest result relative to the smallest size that does not fit, or is predicted not to fit.
+"""Upper limit of the result, as a fraction of the smallest size that does not fit or is predicted not to fit.
 
-It leaves some memory free, since the memory of a run varies a little. The result is tested if trials are left.
+The limit leaves some memory free, since the memory use of a run varies a little. The result is tested if trials are left.
 """
 NEAR = 0.97
 """Ratio of the largest size that fits to the smallest that does not, above which the search ends.
@@ -33,7 +33,7 @@ AIM = (NEAR + ROOM) / 2
 STEP_BACK = 0.3
 """Smallest step back from a size that does not fit, as a fraction of the distance to the largest size that fits."""
 KNEE_GAIN = 0.05
-"""Largest gain in throughput, as a fraction, that sizes above the knee may have."""
+"""Sizes above the knee may increase the throughput at the knee by at most this fraction."""
 KNEE_GAP = 4
 """Largest ratio of the knee to the next smaller measured size, if trials are left."""
 

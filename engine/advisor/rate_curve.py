@@ -34,9 +34,9 @@ FIRST = 0.1
 """Fraction of the planned steps that count as the first ones. Their rates are too low to change anything."""
 MIN_POINTS = 5
 MIN_FALL = 0.02
-"""Smallest decrease of the loss, relative to the first losses, that is considered."""
+"""Decreases of the loss by less than this fraction of the first losses are ignored."""
 MIN_DEVIATIONS = 4.0
-"""Smallest decrease, in standard errors, that is not attributed to noise.
+"""Decreases of the loss by less than this many standard errors are attributed to noise.
 
 The minimum of a hundred constant points is about 2.5 standard errors below their mean.
 """

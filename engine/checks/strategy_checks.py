@@ -165,7 +165,7 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Ite
 
 
 IMAGES_NEEDED = 2
-"""Minimum number of images for a BatchNorm layer that gets one value per channel from each image."""
+"""Number of images that BatchNorm needs if it gets a single value per channel from each image."""
 
 
 def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:

@@ -39,7 +39,7 @@ _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class ChildFailed(Exception):  # noqa: N818  (named after the event)
-    """Error: a child process exited without an answer. The text is its last line on standard error."""
+    """Raised when a child process exited without an answer. The message is its last line on standard error."""
 
 
 def snapshot_lines(

@@ -68,7 +68,7 @@ def _write(run: RunFolder, options: argparse.Namespace) -> None:
 
 
 class NoTensorBoard(Exception):  # noqa: N818  (named after the cause)
-    """Error: event files can't be written. The text includes the remedy."""
+    """Raised when event files can't be written. The message includes the remedy."""
 
 
 def _write_tensorboard(run: RunFolder, folder: Path) -> Path:

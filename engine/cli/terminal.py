@@ -39,7 +39,7 @@ _MAX_TABLE_WIDTH = 10_000
 
 
 class CommandError(Exception):
-    """Error that ends a command, with its exit code. The reason has already been printed."""
+    """Raised to end a command with an exit code. The reason has already been printed."""
 
     def __init__(self, code: int = BAD_REQUEST) -> None:
         super().__init__(code)

@@ -45,7 +45,7 @@ _EXIT_CODES = {
 
 
 class Detached(Exception):  # noqa: N818  (no error)
-    """Error that ends waiting for a run because the user wants to detach."""
+    """Raised to stop waiting for a run because the user wants to detach."""
 
 
 class Watcher:
@@ -393,4 +393,4 @@ def _save(run: RunFolder, folder: str) -> tuple[int, str]:
 
 
 class _Refused(Exception):  # noqa: N818 - the folder's fault
-    """Error: the supervisor of a run refused a folder."""
+    """Raised when the supervisor of a run refused a folder. The message is its answer."""

@@ -95,7 +95,7 @@ ENCODE = msgspec.json.Encoder()
 
 
 class FrameError(ValueError):
-    """Error: the received data is not a frame of this protocol."""
+    """Raised when the received data is not a frame of this protocol."""
 
 
 class Frames:

@@ -302,7 +302,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class InvalidRecipe(msgspec.Struct, frozen=True):
-    """Error: a user's recipe file is invalid."""
+    """Recipe file of the user that is invalid."""
 
     id: str
     path: str

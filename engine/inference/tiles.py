@@ -20,9 +20,9 @@ from engine.tasks.base import Objective
 from engine.tasks.predictions import LineScores, Objects, ObjectScores, PixelScores, Scores
 
 SAME_IOU = 0.5
-"""Smallest IoU of two boxes that count as the same object: "box_nms_thresh" in torchvision's detectors."""
+"""Boxes with a greater IoU count as the same object ("box_nms_thresh" in torchvision's detectors)."""
 MIN_INSIDE = 0.5
-"""Minimum fraction of a clipped box that must be inside the box of a complete object to count as part of it."""
+"""A clipped box counts as part of a complete object if at least this fraction of it is inside that object's box."""
 MIN_WEIGHT = 1e-3
 """Weight of a tile's outermost pixels relative to its center, before normalization."""
 EDGE_PX = 1.5

@@ -45,7 +45,7 @@ from engine.training.dataloaders import preprocessing
 
 
 class CannotLoad(OrderError):  # noqa: N818
-    """Error: the model of a run can't be used."""
+    """Raised when the model of a run can't be used."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ DEFAULT_RATE = 25.0
 
 
 class NoVideo(Exception):  # noqa: N818 - it describes the source
-    """Error: a video or camera can't be read, or a video can't be written."""
+    """Raised when a video or camera can't be read, or a video can't be written."""
 
 
 def is_video(path: str) -> bool:

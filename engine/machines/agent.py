@@ -32,7 +32,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class AgentFailed(Exception):  # noqa: N818 - describes the event
-    """Error of the agent itself; its text is the reason."""
+    """Raised when the agent itself fails. The message is the reason."""
 
 
 class _Result(msgspec.Struct):

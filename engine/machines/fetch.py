@@ -28,7 +28,7 @@ _PATTERNS = ("checkpoints/*.pt", "*.log", "worker-*-traceback.txt")
 
 
 class NotFetched(Exception):  # noqa: N818 - describes the outcome
-    """Error for a file that was not copied; its text gives the reason to the user."""
+    """Raised when a file was not copied. The message gives the user the reason."""
 
 
 def list_files(name: str) -> int:

@@ -22,7 +22,7 @@ rm "$HOME/{parent}/{wheel}"
 
 
 class InstallFailed(Exception):  # noqa: N818 - describes the event
-    """Error for a failed installation; its text is the reason."""
+    """Raised when an installation fails. The message is the reason."""
 
 
 def install(host: Host, wheel: Path) -> None:

@@ -40,7 +40,7 @@ _TIMEOUT_S = 60.0
 
 
 class _CannotStart(Exception):  # noqa: N818 - describes the event
-    """Error for a run that can't start; its text consists of sentences with the reason."""
+    """Raised when a run can't start. The message explains why in complete sentences."""
 
 
 def supervise_slurm(folder: Path) -> int:

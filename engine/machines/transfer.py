@@ -35,7 +35,7 @@ NO_PROGRESS: Callable[[int, int], object] = lambda _copied, _total: None  # noqa
 
 
 class ConnectionLost(OSError):  # noqa: N818 - describes the state
-    """Error for a connection that the other end has closed."""
+    """Raised when the connection to the other machine is lost."""
 
 
 def is_inside(path: str) -> bool:

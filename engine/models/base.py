@@ -14,7 +14,7 @@ from engine.data.transforms.device_transforms import Statistics
 
 
 class TaskError(Exception):
-    """Error: a model can't be built as the job requests. It names the job field and a remedy."""
+    """Raised when a model can't be built as the job requests. The error names the job field and a remedy."""
 
     def __init__(self, field: str, message: str, remedy: str = "") -> None:
         super().__init__(f"{message} {remedy}".strip())

@@ -44,7 +44,7 @@ OnProgress = Callable[[int, int | None], object]
 
 
 class CannotFetch(Exception):  # noqa: N818
-    """Error: weights can't be fetched. It has a sentence about the cause, and a remedy."""
+    """Raised when weights can't be fetched. `message` describes the cause in a sentence, and `remedy` gives advice."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message} {remedy}")

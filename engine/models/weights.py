@@ -146,7 +146,7 @@ def from_file(path: str) -> State:
 
 
 class NoWeightsError(ValueError):
-    """Error: a file can be read, but does not contain tensors by name."""
+    """Raised when a file can be read, but does not contain tensors by name."""
 
 
 def _read(file: Path) -> State:

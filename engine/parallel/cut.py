@@ -18,9 +18,9 @@ from engine.parallel.balancing import SegmentCosts, divide
 
 
 class CannotCut(ValueError):  # noqa: N818 - describes the model
-    """Error for a model that can't be cut into stages; its text is the reason, as a clause.
+    """Raised when a model can't be cut into stages. The message is the reason, as a clause.
 
-    `field` is the job's field to blame, and `remedy` is a sentence with advice.
+    `field` is the job field that causes the problem, and `remedy` is a sentence with advice.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ _CarryOut = Callable[[Any, Callable[[Any], None]], object]
 
 
 class OrderError(Exception):
-    """Error for an order that can't be executed; `problems` has the reasons and remedies."""
+    """Raised when an order can't be executed. `problems` has the reasons and remedies."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(" ".join(map(str, problems)))

@@ -11,7 +11,7 @@ from engine.contract.worker import Heartbeat, ThreadState
 GAP_S = 2.0
 """Seconds between two checks above which the supervisor was delayed, so that silence is not the ranks' fault."""
 STEADY_S = 3.0
-"""Maximum interval between messages of a rank that responds."""
+"""Maximum number of seconds between two messages of a responsive rank."""
 PATIENCE = 10.0
 """Factor on the limits for ranks that read images, prepare or save, since a slow disk is not a failure.
 

@@ -35,11 +35,11 @@ ServerMessage = Welcome | Goodbye | AnyEvent
 
 
 class NotRunning(ConnectionError):  # noqa: N818 - describes the state
-    """Error for a run without a running supervisor; its text gives the reason to the user."""
+    """Raised when no supervisor of the run is running. The message gives the user the reason."""
 
 
 class NotAnswering(ConnectionError):  # noqa: N818
-    """Error for a supervisor that is suspended or refuses this client; its text gives the reason to the user."""
+    """Raised when a supervisor is suspended or refuses this client. The message gives the user the reason."""
 
 
 class RunConnection:

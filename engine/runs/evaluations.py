@@ -36,7 +36,7 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class DamagedEvaluation(ValueError):  # noqa: N818 - describes the file
-    """Error for a missing or invalid file of an evaluation; its text gives the details."""
+    """Raised when a file of an evaluation is missing or invalid. The message gives the details."""
 
 
 class KeptEvaluation(NamedTuple):
@@ -101,7 +101,7 @@ _MIN_DRAWS = 25
 
 
 class NotComparable(ValueError):  # noqa: N818 - describes the evaluations
-    """Error for evaluations that can't be compared; its text gives the reason and the remedy."""
+    """Raised when evaluations can't be compared. The message gives the reason and the remedy."""
 
 
 def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:

@@ -34,7 +34,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 class ExportRefused(Exception):  # noqa: N818 - describes the outcome
-    """Error for an export that was not written; its text gives the reason and the remedy."""
+    """Raised when an export was not written. The message gives the reason and the remedy."""
 
 
 def check_target(target: Path, *, replace: bool = False) -> None:

@@ -64,7 +64,7 @@ START_GRACE_S = 30.0
 
 
 class UnreadableJob(ValueError):  # noqa: N818 - describes the job
-    """Error for a run whose job can't be read; its text gives the reason."""
+    """Raised when the job of a run can't be read. The message gives the reason."""
 
 
 _END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22

@@ -36,7 +36,7 @@ _DELETED = " (deleted)"
 
 
 class CannotEnd(Exception):  # noqa: N818 - describes the outcome
-    """Error for a process that could not be stopped; its text gives the reason to the user."""
+    """Raised when a process could not be stopped. The message gives the user the reason."""
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class StrategyError(ValueError):
-    """Error for a job that can't run under the chosen strategy; its text gives the reason and a remedy."""
+    """Raised when a job can't run under the chosen strategy. The message gives the reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _SINGLE_VALUE = "Expected more than 1 value per channel"
 
 
 class DoesNotFit(Exception):  # noqa: N818 - reads as a condition
-    """Error for a batch that does not fit into memory even in parts of `images` images."""
+    """Raised when a batch does not fit into memory even in parts of `images` images."""
 
     def __init__(self, images: int) -> None:
         super().__init__(f"the passes of {counted(images, 'image')} do not fit into memory")

@@ -15,7 +15,7 @@ from engine.strategies.stopwatch import stopwatch
 RECORD_S = 2.0
 """Minimum seconds between recorded steps."""
 RECORD_SHARE = 0.02
-"""Minimum interval between recorded steps as a fraction of the time since the start, so that long runs record fewer."""
+"""Minimum interval between recorded steps, as a fraction of the time since the start. Long runs record fewer."""
 RECORD_COST = 0.01
 """Maximum fraction of the training time spent on recording steps. Expensive recordings are therefore made less often."""
 

@@ -41,7 +41,7 @@ _CHANGED = (
 
 
 class DamagedLog(ValueError):  # noqa: N818 - describes the file
-    """Error for a file that is not a run's log: too much data follows its last complete line."""
+    """Raised when a file is not a run's log, because too much data follows its last complete line."""
 
 
 class EventLog:

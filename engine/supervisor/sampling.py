@@ -15,7 +15,7 @@ INTERVAL_S = 1.0
 RESTART_S = 10.0
 """Seconds before a sampler that has exited is restarted."""
 FREED_SLACK_BYTES = 64 << 20
-"""Maximum increase of used memory, compared with before the run, for a GPU that counts as free."""
+"""A GPU counts as free if its used memory is at most this much larger than before the run."""
 
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 

@@ -10,7 +10,7 @@ _ZIP_START = b"PK\x03\x04"
 
 
 class PackedArchiveError(ValueError):
-    """Error for an archive whose members need more memory than the file has bytes, unlike those of torch.save."""
+    """Raised when the members of an archive need more memory than the file has bytes, unlike those of torch.save."""
 
 
 def refuse_packed(stream: IO[bytes]) -> None:

@@ -27,7 +27,7 @@ _JOIN_S = 5.0
 
 
 class OutputTooLong(OSError):  # noqa: N818 - describes the output
-    """Error for a command that has printed more than its limit."""
+    """Raised when a command has printed more than its limit."""
 
 
 def run_child(

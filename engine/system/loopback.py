@@ -25,7 +25,7 @@ _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 
 
 class ForeignPeerError(PermissionError):
-    """Error for a connection from another user of the machine."""
+    """Raised when a connection comes from another user of the machine."""
 
 
 class _Row(NamedTuple):

@@ -51,7 +51,7 @@ class LeftOut(NamedTuple):
 
 
 class Unusable(Exception):  # noqa: N818 - it describes the plug-in
-    """Error for an entry point whose object does not suit its group; its text gives the reason."""
+    """Raised when the object of an entry point does not suit its group. The message gives the reason."""
 
 
 @lru_cache(maxsize=1)

@@ -43,10 +43,10 @@ LAST_OPENED = LastOpened()
 
 
 class UnusableFile(ValueError):  # noqa: N818 - it describes the file
-    """Error for a file at `path` that must not be read.
+    """Raised when the file at `path` must not be read.
 
-    `words` is the reason, worded to follow the file's name ("is a FIFO, not a regular file"). The error's text starts
-    with "it" instead of the name.
+    `words` is the reason, worded to follow the file's name ("is a FIFO, not a regular file"). The message starts with "it"
+    instead of the name.
     """
 
     def __init__(self, path: str | os.PathLike[str], words: str, remedy: str = REPLACE) -> None:

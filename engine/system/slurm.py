@@ -17,7 +17,7 @@ _SRUN = ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none")
 
 
 class SlurmFailed(Exception):  # noqa: N818 - describes the event
-    """Error for a failed SLURM command; its text gives the reason in sentences."""
+    """Raised when a SLURM command fails. The message explains why in complete sentences."""
 
 
 def run_slurm(host: str, *command: str) -> str:

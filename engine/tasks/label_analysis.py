@@ -26,7 +26,7 @@ from engine.metrics.label_curves import (
 from engine.tasks.analysis import Analysis, Columns, Intervals, Measured, Values
 
 MAX_CELLS = 1 << 21
-"""Largest number of samples times classes for which curves are resampled.
+"""Maximum number of samples times classes for resampling curves.
 
 Above this limit, areas under the curves have no confidence intervals.
 """

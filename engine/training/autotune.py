@@ -36,7 +36,7 @@ ENOUGH_S = 0.25
 CLEAR = 3.0
 """Ratio of two candidates' times above which the slower one is rejected without further passes."""
 FASTER = 0.05
-"""Minimum speedup of a candidate as a fraction of the time; measurements vary that much."""
+"""A candidate must save at least this fraction of the time, because measurements vary that much."""
 COMPILING_S = 60.0
 """Estimated seconds for compiling and measuring: 20 to 35 s on a CPU; more on GPUs, where two modes are measured."""
 COMPILING_SAVES = 0.3

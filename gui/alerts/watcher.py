@@ -20,7 +20,7 @@ from gui.translation import tr
 CALM_S = 10.0
 """Seconds without a finding after which an alert ends. The delay prevents flickering."""
 GAP_S = 60.0
-"""Minimum gap between snapshots in seconds that restarts the duration of a condition.
+"""Gaps between snapshots of more than this many seconds restart the duration of a condition.
 
 Gaps occur during suspension, for example.
 """

@@ -23,11 +23,11 @@ _HEADROOM = 0.04
 """Fraction of the range that stays empty at the right, so that the axis doesn't move with every new point."""
 
 _MIN_ZOOM = 1e-4
-"""Minimum fraction of the data that can be zoomed into."""
+"""Minimum visible range after zooming in, as a fraction of the data's length."""
 
 
 _MIN_KNOWN_FRACTION = 0.1
-"""Minimum fraction of the span that is visible while there are few data."""
+"""Minimum visible range while there are few data, as a fraction of the selected time span."""
 
 
 class Drawable(Protocol):

@@ -29,7 +29,7 @@ BREATHE_EVERY = 500
 
 
 class ExportError(Exception):
-    """Error during an export; its text is a message for the user."""
+    """Raised when an export fails. The message is written for the user."""
 
 
 class Table(Protocol):

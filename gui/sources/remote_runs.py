@@ -26,7 +26,7 @@ _Line = TypeVar("_Line")
 
 
 class QueryFailed(OSError):  # noqa: N818  (a state of things more than an error)
-    """Error while querying another machine; its text is a message for the user."""
+    """Raised when querying another machine fails. The message is written for the user."""
 
 
 def runs_of(name: str) -> list[RunSummary]:

@@ -37,7 +37,7 @@ _MAX_NAME = 120
 
 
 class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an error)
-    """Error that a run can't be resumed or forked; its text is a message for the user."""
+    """Raised when a run can't be resumed or forked. The message is written for the user."""
 
 
 def to_resume(summary: RunSummary) -> Prefill:

@@ -30,7 +30,7 @@ from gui.sources.background import describe_error
 from gui.titles import run_title
 
 RECENT_S = 86_400.0
-"""Maximum age in seconds of ended executions that graphs mark."""
+"""Graphs mark executions that ended at most this many seconds ago."""
 
 
 @dataclass(frozen=True)

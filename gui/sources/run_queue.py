@@ -31,7 +31,7 @@ _POLL_S = 0.05
 
 
 class CannotReturn(Exception):  # noqa: N818  (a state of things more than an error)
-    """Error that a run can't be queued again; its text is a message for the user."""
+    """Raised when a run can't be queued again. The message is written for the user."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _resume(run: RunFolder, changes: dict[str, str]) -> None:
 
 
 _NAMED = 2
-"""Maximum number of preceding runs that are all named. If there are more, only the first is."""
+"""Up to this many preceding runs are all named. If there are more, only the first is named."""
 
 
 def run_name(run_id: str) -> str:

@@ -15,7 +15,7 @@ from gui.translation import tr
 
 
 class CannotTrash(Exception):  # noqa: N818  (a state of things more than an error)
-    """Error that a folder can't be moved to the trash or back; its text is a message for the user."""
+    """Raised when a folder can't be moved to the trash or back. The message is written for the user."""
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ MAKERS = {"garments": garments, "nuclei": nuclei}
 
 
 class TrainingError(Exception):
-    """Training failure; the text is the reason."""
+    """Raised when a training run fails. The message is the reason."""
 
 
 class Results:

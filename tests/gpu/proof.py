@@ -48,7 +48,7 @@ TEXT_LIMIT = 600
 
 
 class Skipped(Exception):  # noqa: N818 - said of a check
-    """Exception for a check that this machine can't run; its text is the reason."""
+    """Raised when this machine can't run a check. The message is the reason."""
 
 
 class Proof:

@@ -37,7 +37,7 @@ OPTIMISM = 0.8
 The prediction is based on a measured setup with the same strategy and devices.
 """
 VARY_WITHIN = 1.15
-"""Largest step time relative to that of the fastest setup for which variants of a setup are tried."""
+"""Variants of a setup are tried if its step time is at most this multiple of the fastest setup's."""
 SUPERLINEAR = 1.1
 """Speedup per device above which the measurement on one device is considered wrong and repeated."""
 TOO_LARGE = "By the estimate they need more memory than a device has."

@@ -27,7 +27,7 @@ INDEX, PIXELS, ABOUT = "index", "pixels", "about.json"
 
 
 class CacheRefused(Exception):  # noqa: N818 - not an error of the program
-    """Error: the disk cache can't be used. Its text is the reason, starting in lower case and without a period."""
+    """Raised when the disk cache can't be used. The message is the reason, in lower case and without a period."""
 
 
 class CacheInfo(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ from engine.data.transforms.device_transforms import Placement
 
 
 class UnreadableImage(Exception):  # noqa: N818 - it describes the image
-    """Error: an image can't be decoded. `path` is printable, and `reason` is written for users."""
+    """Raised when an image can't be decoded. `path` is printable, and `reason` is written for users."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -50,7 +50,7 @@ class UnreadableImage(Exception):  # noqa: N818 - it describes the image
 
 
 class DatasetError(Exception):
-    """Error: a dataset folder can't be used for training. `problems` explain why."""
+    """Raised when a dataset folder can't be used for training. `problems` explain why."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)

@@ -13,7 +13,7 @@ Size = tuple[int, int]
 
 
 class Unfit(ValueError):  # noqa: N818 - it describes the file
-    """Error: a file can't or must not be decoded. The text gives the reason."""
+    """Raised when a file can't or must not be decoded. The message gives the reason."""
 
 
 def require_size(subject: str, size: Size, expected: Size) -> None:

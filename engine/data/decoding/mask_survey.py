@@ -37,7 +37,7 @@ MANY = 50
 _ODD_PALETTES = 0.1
 """Fraction of masks with a different palette above which colors are used instead of palette indices."""
 _SMOOTH = 0.85
-"""Smallest fraction of equal neighboring pixels in an image that is considered a mask."""
+"""An image counts as a mask if at least this fraction of neighboring pixels is equal."""
 
 
 class MaskSample(NamedTuple):

@@ -16,7 +16,7 @@ from engine.data.splits import MaskCode
 _STRAY_MASKS = 0.5
 """Fraction of masks with values missing in a table, above which the table is considered wrong."""
 _FEW = 8
-"""Largest number of values missing in a table that are still considered stray values."""
+"""Up to this many values that are missing from a table are considered stray values."""
 
 
 def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:

@@ -13,7 +13,7 @@ from engine.data.splits import spread_evenly
 SAMPLED_MASKS = 20
 """Number of evenly spaced masks that are opened."""
 MANY = 8
-"""Smallest number of values that suggests numbered objects. Below it, a medical scan with classes looks the same."""
+"""Masks with at least this many values may show numbered objects. With fewer, a scan with classes looks the same."""
 MAX_PIXELS = 1 << 25
 """Number of pixels in the largest mask that is inspected.
 

@@ -26,7 +26,7 @@ _MAX_BITS = 40
 
 
 class OutlineError(ValueError):
-    """Error: an outline can't be used. The text gives the reason."""
+    """Raised when an outline can't be used. The message gives the reason."""
 
 
 class Window(NamedTuple):

@@ -19,9 +19,9 @@ _FEW = 12
 _SMALL = 33
 """Largest class number in Cityscapes. If no value is larger, 255 means "no class", even if most numbers don't occur."""
 _NEAR = 32
-"""Largest distance from black or white of a level that counts as black or white, in masks saved as JPEG or smoothed."""
+"""Levels this close to black or white count as black or white in masks that were smoothed or saved as JPEG."""
 _MIDDLE = 5
-"""Smallest number of levels between black and white that suggests smoothed masks."""
+"""Masks with at least this many levels between black and white were probably smoothed."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class GpuLost(Exception):  # noqa: N818 - describes the machine
-    """Error for a GPU that has fallen off the bus or needs a reset."""
+    """Raised when a GPU has fallen off the bus or needs a reset."""
 
 
 class Stopwatch:

@@ -22,11 +22,11 @@ from engine.gpus.nvml.xids import Xids
 LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
 """Seconds between readings in each lane: listing processes takes milliseconds, fans and error counters take 0.1 ms."""
 MAX_EARLY_S = 0.1
-"""Maximum number of seconds that a lane may be read early to share a reading with another lane."""
+"""Seconds by which a lane may be read early, so that it shares a reading with another lane."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine
-    """Error for an unusable NVML; `status` and `message` are shown to the user."""
+    """Raised when NVML is unusable; `status` and `message` are shown to the user."""
 
     def __init__(self, status: NvmlStatus, message: str) -> None:
         super().__init__(message)

@@ -19,7 +19,7 @@ _LINE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
 
 
 class CannotConvert(Exception):  # noqa: N818
-    """Error: a model can't be converted to one of the formats."""
+    """Raised when a model can't be converted to one of the formats."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))

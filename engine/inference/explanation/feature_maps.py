@@ -19,7 +19,7 @@ _ATTENTION = "att"
 
 
 class NoFeatureMap(Exception):  # noqa: N818 - it describes the model
-    """Error: a model has no layer with a feature map."""
+    """Raised when a model has no layer with a feature map."""
 
 
 class Layer(NamedTuple):

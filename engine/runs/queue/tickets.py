@@ -36,11 +36,11 @@ _NO_TICKET = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENXIO
 
 
 class CannotQueue(Exception):  # noqa: N818 - describes the state
-    """Error for a queue that can't be used; its text gives the reason and the remedy."""
+    """Raised when the queue can't be used. The message gives the reason and the remedy."""
 
 
 class QueueBusy(CannotQueue):
-    """Error for a queue that another process has locked for the entire timeout."""
+    """Raised when another process has locked the queue for the entire timeout."""
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -37,7 +37,7 @@ _SAMPLE = 8
 _THIN_WIDTH = 5
 """Largest width of thin lines in pixels."""
 _MAX_THICK_SHARE = 0.2
-"""Largest fraction of edge pixels that may remain after the borders of wide lines are removed."""
+"""Edges are thin lines if at most this fraction of their pixels remains after erosion by `_THIN_WIDTH // 2` pixels."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ from engine.tasks.points.decoding.fields import Points
 from engine.tasks.points.formats import PointSplit, heads
 
 DRAWN = 8
-"""Largest ratio of the points in a block to the points in a sample that is drawn from it.
+"""A block has at most this many times as many points as a sample that is drawn from it.
 
 A sample then covers the same area as a thinned block, as in PointCNN.
 """

@@ -33,9 +33,9 @@ _BLOCK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
-    """Error for a checkpoint that could not be written; the previous one is unchanged.
+    """Raised when a checkpoint could not be written; the previous one is unchanged.
 
-    The text of the error contains reason and remedy, `why` only the reason.
+    The message contains the reason and the remedy, `why` only the reason.
     """
 
     def __init__(self, why: str, remedy: str = "") -> None:
@@ -44,7 +44,7 @@ class CheckpointError(Exception):
 
 
 class DamagedCheckpoint(Exception):  # noqa: N818 - describes the file
-    """Error for a file that is not a checkpoint, or a truncated or modified one."""
+    """Raised when a file is not a checkpoint, or has been truncated or modified."""
 
 
 @dataclass(frozen=True, slots=True)

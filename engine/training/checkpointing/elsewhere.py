@@ -18,7 +18,7 @@ from engine.training.checkpointing.checkpoint_files import CheckpointError, copy
 
 
 class NotSavedElsewhere(Exception):  # noqa: N818 - describes the outcome
-    """Error for a state that could not be saved in another folder, which is unchanged; its text gives the reason."""
+    """Raised when a state could not be saved in another folder, which is unchanged. The message gives the reason."""
 
 
 def save_elsewhere(

@@ -27,7 +27,7 @@ _Done = Literal["nothing", "asked", "killed"]
 
 
 class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error)
-    """Error that a process can't be ended; its text is a message for the user."""
+    """Raised when a process can't be ended. The message is written for the user."""
 
 
 def disabled_reason(line: ProcessRow | None, foreign_pids: bool) -> str:

@@ -31,7 +31,7 @@ MIN_SIDE, MAX_SIDE = 14, 96
 _MIN_NUMBERED_SIDE = 20
 """Minimum side length in pixels of cells that contain numbers."""
 _NUMBERED_UP_TO = 20
-"""Maximum number of classes for which cells are large enough for numbers."""
+"""With up to this many classes, cells are made large enough for numbers."""
 _NUMBER_HEIGHT = 0.48
 """Maximum height of a number, as a fraction of the cell's side."""
 _MAX_NAME_WIDTH, _MAX_NAME_HEIGHT = 150, 110

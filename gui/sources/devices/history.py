@@ -18,7 +18,7 @@ BUDGET_BYTES = 64 << 20
 
 
 _GAP_STEPS = 3
-"""Minimum number of intervals without a saved reading that graphs show as a gap."""
+"""Graphs show a gap after more than this many intervals without a saved reading."""
 
 
 class DeviceHistory:

@@ -25,7 +25,7 @@ _LONGEST_PAUSE_MS = 30_000
 _GOODBYE_S = 1.0
 _ERROR_TAIL_BYTES = 1 << 12
 _LOG_BYTES = 1 << 20
-"""Minimum size of a log that a restart replaces.
+"""A restart replaces the log if it is larger than this.
 
 Smaller logs are appended to, so that they still contain the cause of the first failure.
 """

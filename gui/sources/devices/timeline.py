@@ -20,7 +20,7 @@ The operating system provides the memory only when it is used.
 """
 
 GAP_S = 10.0
-"""Minimum seconds without a reading that graphs show as a gap."""
+"""Graphs show a gap after more than this many seconds without a reading."""
 _GAP_STEPS = 5.0
 _GAP_ROWS = 64
 """Number of empty rows that represent a gap. A single row could disappear when rows are thinned."""

@@ -14,7 +14,7 @@ _ROUNDING = 0.01
 _MAX_BEYOND = 0.25
 """Fraction of boxes outside their images above which other units are considered."""
 _FEWEST = 4
-"""Smallest number of boxes that is enough to infer the meaning of their numbers."""
+"""Number of boxes needed to infer the meaning of their numbers."""
 
 _CENTERED = "a center, width and height"
 

@@ -53,7 +53,7 @@ _MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l
 _COMPARED = 1000
 """Number of images per class whose names are compared. The first ones are enough, since equal names sort equally."""
 _MIN_FOR_SINGLE = 8
-"""Smallest number of folders with a single image that suggests folders for images rather than classes."""
+"""At least this many folders with a single image each are probably folders for images, not for classes."""
 _INNER_FOLDERS = 60
 """Number of folders inside a class folder whose names are compared with those in other class folders."""
 _INNER_DEPTH = 3
@@ -63,7 +63,7 @@ _MIN_VIEWS = 3
 _THUMBNAIL = 16
 _MIN_ALIKE = 0.5
 _MIN_MARGIN = 0.25
-"""Smallest difference between the mean correlation of images with the same name and that of other images."""
+"""Images with the same name must correlate by at least this much more, on average, than other images."""
 
 
 def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:

@@ -58,13 +58,13 @@ CONFIDENCE = "confidence"
 """Name of a column in Open Images tables. The value 0 means that the label of the row is absent from the image."""
 _LABEL_WORDS = frozenset({"label", "labels", "class", "classes", "category", "tag", "tags", "id", "ids"})
 _FEW_NUMBERS = 10
-"""Largest number of distinct integers in an unknown column that are considered labels. More may be measured values."""
+"""Up to this many distinct integers in an unknown column are considered labels. More may be measured values."""
 _SAMPLED_LISTS = 200
 """Number of cells with lists that are examined."""
 _FEW_ROWS = 20
-"""Smallest number of rows for requiring that labels in an unknown column occur twice on average."""
+"""From this number of rows, labels in an unknown column must occur twice on average."""
 MAX_DISTINCT = 100_000
-"""Largest number of distinct cells that are counted in a column. A column with more cells does not contain labels."""
+"""Number of distinct cells that are counted in a column. A column with that many does not contain labels."""
 
 
 @dataclass

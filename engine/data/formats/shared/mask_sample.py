@@ -19,9 +19,9 @@ _FEW_VALUES = 64
 """Largest number of distinct values or colors in a label image."""
 _FREQUENT_VALUES = 16
 _MIN_SHARE = 0.75
-"""Smallest fraction of pixels that have one of the `_FREQUENT_VALUES` values, or the value of their left neighbor."""
+"""In masks, at least this fraction of pixels has a frequent value or the value of the left neighbor."""
 _MIN_FLAT = 0.7
-"""Smallest fraction of pixels in a label image that equal their left neighbor."""
+"""In label images, at least this fraction of pixels equals the left neighbor."""
 _MAX_PIXELS = 1 << 21
 """Number of pixels in a mask that are inspected."""
 

@@ -46,7 +46,7 @@ NOT_ANNOTATIONS = frozenset(
 )
 """Names of text files that contain lists or notes instead of annotations."""
 ROUNDING = 0.01
-"""Largest distance of outlines beyond the image that causes no warning, as a fraction of the image size."""
+"""Outlines may extend beyond the image by this fraction of its size without a warning."""
 
 
 class Source(NamedTuple):
