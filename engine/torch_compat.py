@@ -91,7 +91,7 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def undo_compiling(model: nn.Module) -> None:
-    """Undo torch.compile for `model`, and release the memory of its CUDA graphs."""
+    """Undo torch.compile for `model` and release the memory of its CUDA graphs."""
     model._compiled_call_impl = None  # torch has no method that undoes Module.compile
     torch.compiler.reset()
 

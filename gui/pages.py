@@ -59,7 +59,7 @@ class TabEntry:
     parts: tuple[str, ...] = ()
 
     def create(self, workspace: object) -> Any:
-        """Import the class of the page, and return a new page."""
+        """Import the class of the page and return a new page."""
         return _import(self.factory)(*(getattr(workspace, part) for part in self.parts))
 
 
@@ -113,7 +113,7 @@ class PageEntry:
     tip: str = ""
 
     def create(self) -> QWidget:
-        """Import the page's class, and create the page."""
+        """Import the page's class and create the page."""
         page: QWidget = _import(self.factory)()
         return page
 

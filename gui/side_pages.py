@@ -44,7 +44,7 @@ class SidePages(QObject):
         self.commands = [self._command(entry) for entry in workspace.entries.values() if entry.title]
 
     def show(self, name: str, argument: Any = None) -> None:
-        """Show the page `name` of the registry, and select the tab that it covers."""
+        """Show the page `name` of the registry and select the tab that it covers."""
         entry, page = self._workspace.entries[name], self._workspace.page(name)
         if self._stack.currentWidget() is not page:
             if self._stack.currentIndex() < len(self._context.actions.pages):

@@ -62,7 +62,7 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 def _step_seconds(
     prepared: worker.WorkerContext, reporter: Reporter, batches: Iterator[Batch | None], *, on_cpu: bool
 ) -> float:
-    """Run steps, and return the mean duration of the timed steps in seconds."""
+    """Run steps and return the mean duration of the timed steps in seconds."""
     strategy, optimizer_step = prepared.strategy, prepared.optimizer_step(1)
     warm_up, enough_s = (WARM_UP, ENOUGH_CPU_S) if on_cpu else (WARM_UP_GPU, ENOUGH_S)
     checkpoint: Any = None

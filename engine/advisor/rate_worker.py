@@ -68,7 +68,7 @@ class _RateSteps:
         self._batches = (batch for epoch in range(1, STEPS + TIMED + WARM_UP + 1) for batch in train.epoch(epoch))
 
     def step(self, rate: float) -> float:
-        """Run a step at `rate`, and return its loss summed over all ranks."""
+        """Run a step at `rate` and return its loss summed over all ranks."""
         for group, ratio in self._groups:
             group["lr"] = rate * ratio
         self._reporter.set_activity("data")

@@ -205,7 +205,7 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
-    """Add the values of `--option` to the options from the job file, and return the problems."""
+    """Add the values of `--option` to the options from the job file and return the problems."""
     known = {field.name: field for _, field in load_catalogue().options()}
     pairs = [text.partition("=") for text in given]
     new = {name: _option_value(known.get(name), text) for name, sign, text in pairs if sign}
@@ -251,7 +251,7 @@ def needs_gpus(values: dict[str, Any]) -> bool:
 def resolve_devices(
     values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = remote_snapshot
 ) -> list[Problem]:
-    """Replace CUDA indices in `values["devices"]` with UUIDs, and group the devices by machine.
+    """Replace CUDA indices in `values["devices"]` with UUIDs and group the devices by machine.
 
     Machines stay in the order in which they are first named. `remote` returns the devices of another machine, or raises
     OSError.

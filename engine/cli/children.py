@@ -100,7 +100,7 @@ def remote_snapshot(name: str) -> Snapshot:
 
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
-    """Inspect the dataset of a job, and list the given number of samples with their annotations. Raises ChildFailed."""
+    """Inspect the dataset of a job and list the given number of samples with their annotations. Raises ChildFailed."""
     arguments = (job.data.dataset, *inspector_options(job, load_catalogue(), samples))
     for message in _messages("engine.data", INSPECTION, *arguments):
         if isinstance(message, Done):

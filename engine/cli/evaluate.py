@@ -48,7 +48,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def _compare(saved: KeptEvaluation, options: argparse.Namespace) -> int:
-    """Evaluate the other run's model on the same samples, and print both."""
+    """Evaluate the other run's model on the same samples and print both."""
     options.run, options.checkpoint = options.against, "best"
     options.folder, options.split = saved.evaluation.dataset, saved.evaluation.split
     other = _evaluate(options)

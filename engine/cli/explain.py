@@ -38,7 +38,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Write heat maps for the images, and print their paths."""
+    """Write heat maps for the images and print their paths."""
     values = inference.model_values(options)
     out = options.out or Path(f"explained-{Path(values['run']).name}")
     order = ExplainOrder(

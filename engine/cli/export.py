@@ -35,7 +35,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def export(options: argparse.Namespace) -> int:
-    """Write the requested files, and print their paths."""
+    """Write the requested files and print their paths."""
     run = require_run(options.run)
     try:
         if options.tensorboard is not None:
@@ -72,7 +72,7 @@ class NoTensorBoard(Exception):  # noqa: N818  (named after the cause)
 
 
 def _write_tensorboard(run: RunFolder, folder: Path) -> Path:
-    """Write the run's metrics by step to the new folder FOLDER/RUN, and return its path. Raises NoTensorBoard.
+    """Write the run's metrics by step to the new folder FOLDER/RUN and return its path. Raises NoTensorBoard.
 
     The tags are train/…, validation/…, and device/… for each device.
     """

@@ -137,7 +137,7 @@ def _change(action: str, run_id: str) -> bool:
 
 
 def _remove(run: RunFolder) -> int:
-    """Stop a queued run, and wait until it has ended."""
+    """Stop a queued run and wait until it has ended."""
     if all(ticket.run_id != run.run_id for ticket in run_queue.waiting()):
         return _report_not_queued(run)
     with suppress(OSError), RunConnection(run, COMMANDS_ONLY) as connection:  # it may end at any moment

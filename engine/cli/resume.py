@@ -23,7 +23,7 @@ from engine.runs.resume import checkpoint_of, job_to_resume, last_execution, sav
 
 
 def resume(options: argparse.Namespace) -> int:
-    """Resume a run in its own folder, and return the exit code of the new execution."""
+    """Resume a run in its own folder and return the exit code of the new execution."""
     run = watching.require_run(options.run)
     job = require_valid(*_validate(run, options))
     last = run.last_event()

@@ -180,7 +180,7 @@ def _marks(found: Review) -> Iterator[Mark]:
 
 
 def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple[str, ...]:
-    """Train one run for each fold, and evaluate it on its held-out images. Returns the folders of the evaluations.
+    """Train one run for each fold and evaluate it on its held-out images. Returns the folders of the evaluations.
 
     Runs from an earlier, interrupted call are reused. Together, the evaluations contain every training image once.
     `values` are the fields of an `Order`. Raises CommandError.

@@ -71,7 +71,7 @@ def torchrun(options: argparse.Namespace) -> int:
 
 
 def submit(options: argparse.Namespace) -> int:
-    """Submit a new run to SLURM, and print its run id and its SLURM job id."""
+    """Submit a new run to SLURM and print its run id and its SLURM job id."""
     slurm = SlurmOptions(
         partition=options.partition,
         account=options.account,

@@ -54,7 +54,7 @@ def say(*lines: str, to: TextIO | None = None) -> None:
 
 
 def fail(message: str, code: int = BAD_REQUEST) -> int:
-    """Print an error message to standard error, and return the exit code."""
+    """Print an error message to standard error and return the exit code."""
     say(f"footplate: {message}", to=sys.stderr)
     return code
 
@@ -95,7 +95,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def require_valid(job: Job | None, problems: Iterable[Problem]) -> Job:
-    """Report the problems with a job, and return it. Raises CommandError if there are errors."""
+    """Report the problems with a job and return it. Raises CommandError if there are errors."""
     problems = list(problems)
     report(problems)
     if job is None or errors(problems):

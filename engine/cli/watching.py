@@ -74,7 +74,7 @@ class Watcher:
         self.freed: DevicesFree | None = None
 
     def interrupt(self) -> int:
-        """Record an interrupt, and return the number of interrupts. Signal handlers may call this."""
+        """Record an interrupt and return the number of interrupts. Signal handlers may call this."""
         self._interrupts += 1
         self._waker.send(b"!")
         return self._interrupts

@@ -417,7 +417,7 @@ class _Reader:
     def struct(
         self, content: Mapping[str, Any], kind: type[msgspec.Struct], where: str, but: tuple[str, ...] = ()
     ) -> Any:
-        """Return an object of `kind` with the valid fields in `content`, and collect problems with the others.
+        """Return an object of `kind` with the valid fields in `content` and collect problems with the others.
 
         `where` is the name of the table for messages, or "" for the top level of the file. `but` lists fields that a
         file can't set.

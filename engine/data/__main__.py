@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def _inspect_in_child(arguments: argparse.Namespace) -> int:
-    """Inspect the folder in a child process, and return its exit code.
+    """Inspect the folder in a child process and return its exit code.
 
     If a signal kills the child, the folder is inspected again with a single thread. If that child is killed, too, the
     last file that it opened is reported as the cause.

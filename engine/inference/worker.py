@@ -82,7 +82,7 @@ def serve(
     kind: type[AnyOrder],
     work: Callable[[AnyOrder, TrainedModel, Share], None],
 ) -> int:
-    """Call `work` for the order in the worker's folder, and return the exit code.
+    """Call `work` for the order in the worker's folder and return the exit code.
 
     See `engine.training.worker.reported`.
     """

@@ -55,7 +55,7 @@ def send_files(name: str) -> int:
 
 
 def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int], object]) -> Path:
-    """Copy a file of run `name` on `machine` into the run's local copy, and return its path.
+    """Copy a file of run `name` on `machine` into the run's local copy and return its path.
 
     `on_progress` is called with the number of copied bytes and the total. Raises NotFetched and OSError.
     """

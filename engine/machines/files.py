@@ -104,7 +104,7 @@ class FileTransfers:
                 transfer.on_done(error)
 
     def give_up(self) -> None:
-        """Close the connection, and report to the callbacks of all pending transfers that the machine is away."""
+        """Close the connection and report to the callbacks of all pending transfers that the machine is away."""
         self.close()
         pending, self._pending = self._pending, []
         for transfer in pending:

@@ -133,7 +133,7 @@ class _Peer:
 
 
 def unreachable(checked: Sequence[CheckedHost]) -> list[Problem]:
-    """Test the connections between all machines, and return a problem for each failure.
+    """Test the connections between all machines and return a problem for each failure.
 
     Each machine in turn acts as the first machine of a run, and all others connect to it. They sum numbers over gloo
     and, if all have GPUs, over NCCL.

@@ -63,7 +63,7 @@ _LOG_BYTES = 1 << 18
 
 
 def serve() -> int:
-    """Run this machine's part of one attempt, and return the exit code."""
+    """Run this machine's part of one attempt and return the exit code."""
     link = SupervisorLink()
     linux.name_process("footplate-node")
     faulthandler.enable(all_threads=False)

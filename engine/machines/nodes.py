@@ -201,7 +201,7 @@ class Nodes:
     # From the connection to the rendezvous
 
     def _connect(self, node: Node) -> None:
-        """Start the connection to a machine, and send it its order."""
+        """Start the connection to a machine and send it its order."""
         number = self.nodes.index(node)
         command = node.command()
         try:
@@ -321,7 +321,7 @@ class Nodes:
         node.link.send(Rendezvous(local_address=local, address=address, port=port, infiniband=infiniband))
 
     def _on_listening(self, listening: Listening) -> None:
-        """Send the address of the listening first machine to the others, and add all workers to the group."""
+        """Send the address of the listening first machine to the others and add all workers to the group."""
         assert self._group is not None
         if len(self.nodes) > 1:
             text = (

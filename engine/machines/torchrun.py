@@ -155,7 +155,7 @@ def _supervise(job: Job, process: TorchrunProcess) -> int:
 
 
 def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list[WorkerSpec]:
-    """Write the specs for the other ranks on this machine to files, and return the spec for this process."""
+    """Write the specs for the other ranks on this machine to files and return the spec for this process."""
     threads = max(1, usable_cores() // process.local_world_size)
     local, *others = (
         msgspec.structs.replace(

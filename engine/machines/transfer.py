@@ -140,7 +140,7 @@ class FileConnection(Channel):
         super().__init__(self.process.stdout.fileno(), self.process.stdin.fileno())
 
     def close(self) -> int:
-        """Close the connection, and return the command's exit code."""
+        """Close the connection and return the command's exit code."""
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             stream.close()

@@ -31,7 +31,7 @@ def disable_sync(metric: nn.Module) -> None:
 
 
 def states_of(metric: nn.Module) -> list[State]:
-    """Move a metric to the CPU, and return the state of each of its `metrics_in`."""
+    """Move a metric to the CPU and return the state of each of its `metrics_in`."""
     parts = metrics_in(metric.cpu())
     return [(module.update_count, {name: getattr(module, name) for name in module._reductions}) for module in parts]
 

@@ -97,7 +97,7 @@ def _write_error(weights: Weights, error: OSError) -> CannotFetch:
 
 
 def _from_hub(weights: Weights, on_progress: OnProgress) -> Path:
-    """Download weights from the Hugging Face Hub to its cache, and return the file. Raises CannotFetch."""
+    """Download weights from the Hugging Face Hub to its cache and return the file. Raises CannotFetch."""
     from huggingface_hub import errors, hf_hub_download
 
     page, ways = weights.page, ways_out(weights)
@@ -165,7 +165,7 @@ def _progress_bar(on_progress: OnProgress) -> Any:
 
 
 def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
-    """Download weights from a URL to torch's cache, and return the file. Raises CannotFetch."""
+    """Download weights from a URL to torch's cache and return the file. Raises CannotFetch."""
     path = cached_path(weights)
     path.parent.mkdir(parents=True, exist_ok=True)
     ways = ways_out(weights)

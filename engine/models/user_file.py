@@ -91,7 +91,7 @@ def _run(file: Path, source: bytes) -> types.ModuleType:
 
 
 def call_guarded(file: Path, when: str, function: Any, *args: Any) -> Any:
-    """Call a function from a user's file, and return its result.
+    """Call a function from a user's file and return its result.
 
     Raises TaskError with the failing line in the file. Errors that already explain a dataset or the file are not
     changed.

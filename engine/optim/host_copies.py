@@ -74,7 +74,7 @@ def _packed_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def pack(sizes: Sequence[int]) -> tuple[list[int], list[_Space]]:
-    """Assign tensors of these `sizes` in bytes to blocks, and return the blocks' sizes and the tensors' positions.
+    """Assign tensors of these `sizes` in bytes to blocks and return the blocks' sizes and the tensors' positions.
 
     From the largest on, each tensor goes into the first block with enough room. The size of a block is a power
     of two. A new block is at most as large as all remaining tensors, unless its first tensor needs more.

@@ -29,7 +29,7 @@ class AgreedScaler(GradScaler):
 
     @torch.no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divide the gradients by the scale, and check with the other ranks if all are finite."""
+        """Divide the gradients by the scale and check with the other ranks if all are finite."""
         scale = scale_of(self)
         inverse = scale.double().reciprocal().float()
         overflows = torch.zeros_like(scale)

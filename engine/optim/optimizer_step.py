@@ -159,7 +159,7 @@ class OptimizerStep:
         self.scale(loss).backward()
 
     def step(self, loss: Tensor | None = None) -> None:
-        """Update the parameters with their gradients, and advance the schedule.
+        """Update the parameters with their gradients and advance the schedule.
 
         `loss` is this rank's contribution to the step's loss, 0-dimensional; None if the rank does not know it.
         """

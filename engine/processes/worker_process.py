@@ -215,7 +215,7 @@ def worker_environment(spec: WorkerSpec) -> dict[str, str]:
 
 
 def run_worker(spec: WorkerSpec, worker: str, channel: socket.socket) -> int:
-    """Run the worker's function in this process, and log any exception that it has not reported."""
+    """Run the worker's function in this process and log any exception that it has not reported."""
     linux.name_process(f"footplate-w{spec.rank}")
     try:
         module, _, name = worker.partition(":")

@@ -49,7 +49,7 @@ def read_notes(folder: Path) -> RunNotes:
 
 
 def change_notes(folder: Path, **changes: Any) -> RunNotes:
-    """Change some notes atomically, and return all notes. Raises OSError."""
+    """Change some notes atomically and return all notes. Raises OSError."""
     if "name" in changes:
         changes["name"] = " ".join(str(changes["name"]).split())[:_MAX_NAME]
     notes = msgspec.structs.replace(read_notes(folder), **changes)

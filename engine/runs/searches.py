@@ -117,7 +117,7 @@ def create_search(search: Search) -> SearchFolder:
 
 
 def start_driver(folder: SearchFolder) -> int:
-    """Start the driver of a search in its own session, and return its pid. Raises OSError.
+    """Start the driver of a search in its own session and return its pid. Raises OSError.
 
     If another driver is running, the new one exits immediately.
     """

@@ -180,7 +180,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
-        """Evaluate the model on `batches`, and collect the results of all ranks in `measures` on every rank.
+        """Evaluate the model on `batches` and collect the results of all ranks in `measures` on every rank.
 
         `stop` is called before every batch, on all ranks. Returns False if `stop` ended the evaluation early.
         """

@@ -27,7 +27,7 @@ class Collectives:
         return self.start_all_reduce_max(flags)()
 
     def start_all_reduce_max(self, flags: Sequence[int]) -> Callable[[], list[int]]:
-        """Start `all_reduce_max`, and return a function that waits for the result.
+        """Start `all_reduce_max` and return a function that waits for the result.
 
         All ranks call both in the same order.
         """
@@ -132,7 +132,7 @@ class GroupCollectives(Collectives):
 
 
 def _with_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Apply `change` to each tensor in the nested dicts of `state`, and return the result."""
+    """Apply `change` to each tensor in the nested dicts of `state` and return the result."""
     if isinstance(state, dict):
         return {name: _with_tensors(value, change) for name, value in state.items()}
     return change(state) if isinstance(state, Tensor) else state

@@ -79,7 +79,7 @@ def run_in_parts(
 
 
 def release_memory() -> None:
-    """Free objects in reference cycles, and return PyTorch's cached GPU memory to the device."""
+    """Free objects in reference cycles and return PyTorch's cached GPU memory to the device."""
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -224,7 +224,7 @@ class EventLog:
         return self._fd
 
     def _index_line(self, number: int, offset: int) -> None:
-        """Count the line at `offset`, and add every `INDEX_EVERY`th line to the index.
+        """Count the line at `offset` and add every `INDEX_EVERY`th line to the index.
 
         Numbers in the index increase. An entry with a number that is not lower belongs to a damaged line, and is
         removed.

@@ -40,7 +40,7 @@ class _Row(NamedTuple):
 
 @contextmanager
 def same_user_only() -> Iterator[None]:
-    """Check the peers of all connections made in the block, and make its listening sockets reject others afterwards.
+    """Check the peers of all connections made in the block and make its listening sockets reject others afterwards.
 
     Raises:
         ForeignPeerError: A peer belongs to another user.

@@ -36,7 +36,7 @@ def make_forgiving() -> None:
 
 
 def redirect(log: Path) -> None:
-    """Append the output of a forked child to `log`, and close its input."""
+    """Append the output of a forked child to `log` and close its input."""
     null = os.open(os.devnull, os.O_RDWR)
     try:
         output = paths.open_private(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -32,7 +32,7 @@ class Agreement:
         self._sent = Requests()
 
     def exchange(self, requests: Requests, *, at_once: bool = False) -> Requests:
-        """Send this rank's requests, and return what the ranks agreed on in the previous call.
+        """Send this rank's requests and return what the ranks agreed on in the previous call.
 
         With `at_once`, or if the ranks agreed on a stop or a checkpoint, the requests of this call take effect, too. A
         request that was sent in the previous call is not sent again.

@@ -63,7 +63,7 @@ class ResilientStep:
             self._buffers = SavedBuffers(self._strategy.model)
 
     def stop_compiling(self, why: str) -> None:
-        """Run a compiled model eagerly from now on, and report the reason `why`."""
+        """Run a compiled model eagerly from now on and report the reason `why`."""
         if not is_compiled(self._strategy.model):
             return
         undo_compiling(self._strategy.model)

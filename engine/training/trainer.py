@@ -144,7 +144,7 @@ class Trainer:
         return self.train.steps, False
 
     def _end_step(self, epoch: int, learning_rate: float, *, is_last: bool) -> Requests:
-        """Agree with the other ranks on the next action, and call the callbacks at the end of a step."""
+        """Agree with the other ranks on the next action and call the callbacks at the end of a step."""
         report_now = self.step == self._first_step or self.every_step or is_last
         save_now = self.checkpointer.is_scheduled(self.step)
         agreed = self._agree(
@@ -161,7 +161,7 @@ class Trainer:
         return agreed
 
     def _validate(self, epoch: int) -> tuple[dict[str, float] | None, dict[str, Tensor] | None]:
-        """Validate the model, and return its metrics and the state of the averaged model.
+        """Validate the model and return its metrics and the state of the averaged model.
 
         The metrics are None if a stop interrupted the validation. The random states of the training are preserved, so
         that a resumed run continues with the same ones. With weight averaging, the averaged model is validated; its
@@ -220,7 +220,7 @@ class Trainer:
     def _agree(
         self, *, checkpoint: bool = False, report: bool = False, record: bool = False, at_once: bool = False
     ) -> Requests:
-        """Exchange requests with the other ranks, and return those that take effect now."""
+        """Exchange requests with the other ranks and return those that take effect now."""
         agreed = self.agreement.exchange(
             Requests(self.reporter.stop_requested, checkpoint, report, record), at_once=at_once
         )

@@ -257,7 +257,7 @@ def _wrap(
 
 
 def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
-    """Open the job's dataset, and check that all ranks have the same data."""
+    """Open the job's dataset and check that all ranks have the same data."""
     splits = task.splits(spec.job)
     if spec.world_size > 1:
         check_same_dataset(

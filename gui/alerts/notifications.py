@@ -72,7 +72,7 @@ class DesktopNotices(QObject):
         alerts.test_requested.connect(self.send_test)
 
     def send_test(self, answer: Callable[[str], None]) -> None:
-        """Send a notification immediately, and call `answer` with a message about the result."""
+        """Send a notification immediately and call `answer` with a message about the result."""
         self._send("Footplate", tr("This is what an alert looks like."), lambda why: answer(why or SENT))
 
     def _raised(self, alert: Alert) -> None:

@@ -114,7 +114,7 @@ class CutPage(QWidget):
             self._measure(job)
 
     def set_job(self, job: Job | None) -> None:
-        """Set the job in the form, and show whether it differs from the measured one."""
+        """Set the job in the form and show whether it differs from the measured one."""
         self._job = job
         is_stale = self.cut is not None and self._is_stale()
         self.notice.show_problems((STALE,) if is_stale else ())

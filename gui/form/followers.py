@@ -40,7 +40,7 @@ class FormatChoice(QObject):
         self._row.edited.connect(self._on_format_edited)
 
     def follow(self, report: DatasetReport | None) -> None:
-        """Offer the formats in `report`, and show the recognized one."""
+        """Offer the formats in `report` and show the recognized one."""
         if report is None:
             return
         self._titles |= dict(_formats_in(report))

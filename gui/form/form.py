@@ -389,7 +389,7 @@ class JobForm(JobSignals):
         self.consent.ask(model, sha256, agreed=agreed)
 
     def apply(self, choice: Choice) -> None:
-        """Set the fields of a choice, and focus the topmost of them."""
+        """Set the fields of a choice and focus the topmost of them."""
         for name, value in choice.values.items():
             self.set_field(name, value)
         names = sorted(choice.values, key=lambda name: ("", *SECTIONS).index(section_of(name)))

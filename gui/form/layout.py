@@ -106,7 +106,7 @@ class FormLayout(QWidget):
         self._flash(name)
 
     def show_problems(self, problems: Sequence[Problem]) -> None:
-        """Show problems next to their fields, and open the sections that contain errors."""
+        """Show problems next to their fields and open the sections that contain errors."""
         self._fields.show_problems(problems)
         self.devices_problems.show_problems(tuple(problem for problem in problems if problem.field == "devices"))
         for section in self.sections:

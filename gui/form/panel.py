@@ -156,7 +156,7 @@ class JobPanel(JobSignals):
         self.form.focus_field(prefill.focus)
 
     def end_prefill(self) -> None:
-        """Return to the user's form, and discard the prefilled form."""
+        """Return to the user's form and discard the prefilled form."""
         if self.form is self.own_form:
             return
         has_focus = self.isAncestorOf(self.window().focusWidget() or self.window())

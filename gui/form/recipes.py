@@ -99,7 +99,7 @@ class RecipeFollower(QObject):
         self._editor.delete.triggered.connect(self._ask_to_delete)
 
     def reset(self) -> None:
-        """Use the matching recipe, and forget all overrides."""
+        """Use the matching recipe and forget all overrides."""
         self._overridden.clear()
         self._stashed_overrides.clear()
         self._is_chosen = self._must_detect_overrides = False

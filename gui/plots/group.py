@@ -137,7 +137,7 @@ class PlotGroup(QObject):
             self._show_newest()
 
     def set_axis(self, axis: AxisKind) -> None:
-        """Change the quantity on the horizontal axis, and show all data."""
+        """Change the quantity on the horizontal axis and show all data."""
         self.axis = axis
         self.cursor = None
         self.cursor_changed.emit()

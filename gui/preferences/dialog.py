@@ -51,7 +51,7 @@ class PreferencesDialog(QDialog):
         self._focus_search()
 
     def choose(self, key: str) -> None:
-        """Scroll to a setting, and focus it."""
+        """Scroll to a setting and focus it."""
         self.search.clear()
         row = self.rows[key]
         self._scroll.ensureWidgetVisible(row, 0, 60)

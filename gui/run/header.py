@@ -123,7 +123,7 @@ class CurveOptions(QDialog):
         self.setLayout(self._column)
 
     def open_below(self) -> None:
-        """List the current plots, and open the popup below its button."""
+        """List the current plots and open the popup below its button."""
         if self._list is not None:
             self._column.removeWidget(self._list)
             self._list.deleteLater()

@@ -298,7 +298,7 @@ class RunPage(QWidget):
         choose(self, tr("Save the last state in"), "", folder=True, chosen=self.store.save_elsewhere)
 
     def export(self, run: RunFolder, path: Path) -> None:
-        """Export `run` to a zip file, and report the result."""
+        """Export `run` to a zip file and report the result."""
         self.message.emit(
             tr("Exporting {run_id}; collecting machine information takes a few seconds…").format(run_id=run.run_id),
             "info",

@@ -221,7 +221,7 @@ class Details(QWidget):
             self.fork_requested.emit(self._run.run_id, path)
 
     def _section(self, heading: str, lines: Lines) -> list[QTreeWidgetItem]:
-        """Append a heading with `lines` below it, and return the items of the lines."""
+        """Append a heading with `lines` below it and return the items of the lines."""
         top = QTreeWidgetItem(self.facts, [heading])
         top.setFirstColumnSpanned(True)
         font = top.font(0)

@@ -147,7 +147,7 @@ class RunsModel(RowModel[RunSummary]):
         return self._all.get(run_id)
 
     def merge(self, runs: Iterable[RunSummary]) -> None:
-        """Add new runs, and update changed ones."""
+        """Add new runs and update changed ones."""
         changed = {run.run_id: run for run in runs if self._all.get(run.run_id) != run}
         if changed:
             self._all |= changed

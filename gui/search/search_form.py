@@ -313,7 +313,7 @@ class SearchForm(QWidget):
             self._show(*result)
 
     def _show(self, search: Search | None, problems: list[Problem]) -> None:
-        """Show problems next to their fields, and start the search if this was requested."""
+        """Show problems next to their fields and start the search if this was requested."""
         self.search, self.problems = search, problems
         remaining = list(problems)
 

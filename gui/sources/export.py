@@ -104,7 +104,7 @@ def export_csv(
 
 
 def write_csv(path: Path, rows: Table) -> Path:
-    """Write `rows` to a CSV file atomically, and return `path`. Raises ExportError."""
+    """Write `rows` to a CSV file atomically and return `path`. Raises ExportError."""
     temporary = _temporary_file(path)
     try:
         with temporary.open("w", encoding="utf-8", newline="") as stream:
@@ -121,7 +121,7 @@ def write_csv(path: Path, rows: Table) -> Path:
 
 
 def export_png(path: Path, grabbed: QPixmap) -> Path:
-    """Write the image of a widget to a PNG file atomically, and return `path`. Raises ExportError."""
+    """Write the image of a widget to a PNG file atomically and return `path`. Raises ExportError."""
     image = QBuffer()
     image.open(QIODevice.OpenModeFlag.WriteOnly)
     if not grabbed.save(image, "PNG"):

@@ -132,7 +132,7 @@ class JsonLinesProcess(QObject):
         self._end(process)
 
     def close(self) -> None:
-        """End the process, and wait until all cancelled ones have exited."""
+        """End the process and wait until all cancelled ones have exited."""
         self.cancel()
         for process in list(self._cancelled):  # an exiting process removes itself from the list
             await_exit(process, GOODBYE_S)

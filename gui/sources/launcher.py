@@ -83,7 +83,7 @@ class Launcher(QObject):
             self._notifier.activated.connect(self._on_preloader_ready)
 
     def start(self, job: Job) -> None:
-        """Create a run for `job`, and start it."""
+        """Create a run for `job` and start it."""
         self._make(partial(create_run, resolved(job)))
 
     def resume(self, run: RunFolder, changes: Mapping[str, Any]) -> None:

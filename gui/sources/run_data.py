@@ -346,7 +346,7 @@ class RunData:
         return f"{localised(100 * value, 2)} %" if measure is not None and measure.percent else localised(value, 4)
 
     def _enter_phase(self, event: PhaseChanged) -> None:
-        """Store the phase, and add it to the log if it is new or has details. Phases recur in every epoch."""
+        """Store the phase and add it to the log if it is new or has details. Phases recur in every epoch."""
         self.phase, self.phase_detail, self.fetching = event.phase, event.detail, ()
         if event.detail:
             self._add_line(event, "info", f"{event.phase.capitalize()}: {event.detail}")

@@ -86,7 +86,7 @@ class RunCommands(QObject):
         self.requested: Asked = ""
 
     def open(self, run: RunFolder | None) -> None:
-        """Send later commands to `run`, and forget pending requests."""
+        """Send later commands to `run` and forget pending requests."""
         self._run, self.requested = run, ""
 
     def request(self, command: Asked) -> bool:

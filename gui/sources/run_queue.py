@@ -82,7 +82,7 @@ def _position(number: int, ticket: Ticket, names: dict[str, str]) -> QueuePositi
 
 
 def take_out(folder: str) -> None:
-    """Remove a run from the queue, and wait until its supervisor has exited. Raises OSError."""
+    """Remove a run from the queue and wait until its supervisor has exited. Raises OSError."""
     run = RunFolder(folder)
     deadline = time.monotonic() + PATIENCE_S
     with suppress(NotRunning), RunConnection(run, COMMANDS_ONLY) as connection:

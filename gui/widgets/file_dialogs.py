@@ -17,7 +17,7 @@ PATIENCE_S = 0.05
 
 
 def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callable[[str], None]) -> QFileDialog:
-    """Open a non-modal dialog, and call `chosen` with the selected path.
+    """Open a non-modal dialog and call `chosen` with the selected path.
 
     The dialog starts at `start`, or at the nearest parent folder that exists, or in the home folder if the disk doesn't
     respond quickly.
@@ -38,7 +38,7 @@ def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callab
 
 
 def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None]) -> QFileDialog:
-    """Open a non-modal dialog, and call `chosen` with the paths of the selected files."""
+    """Open a non-modal dialog and call `chosen` with the paths of the selected files."""
     dialog = QFileDialog(parent, title, str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)

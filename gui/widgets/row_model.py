@@ -187,7 +187,7 @@ class RowTable(QTableView):
         return sorted(index.row() for index in self.selectionModel().selectedRows())
 
     def select(self, rows: Sequence[int]) -> None:
-        """Select only these rows, and scroll to the last one."""
+        """Select only these rows and scroll to the last one."""
         flags = QItemSelectionModel.SelectionFlag
         self.clearSelection()
         for row in rows:

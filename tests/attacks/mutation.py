@@ -63,7 +63,7 @@ STRUCTURED = 0.75
 
 
 def damage(folder: Path, seed: int) -> Path:
-    """Damage a random file of a valid folder according to `seed`, and return its path."""
+    """Damage a random file of a valid folder according to `seed` and return its path."""
     drawn = random.Random(seed)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     structured = [path for path in files if path.suffix in SUFFIXES]
@@ -106,7 +106,7 @@ def _number(drawn: random.Random, content: bytearray) -> bytes:
 
 
 def _value(drawn: random.Random, content: bytearray) -> bytes:
-    """Replace a random word in `content`, and return the new content."""
+    """Replace a random word in `content` and return the new content."""
     pieces = bytes(content).split(b" ") if drawn.random() < 0.5 else bytes(content).split(b'"')
     mark = b" " if len(bytes(content).split(b" ")) == len(pieces) else b'"'
     pieces[drawn.randrange(len(pieces))] = drawn.choice(_VALUES)
@@ -141,6 +141,6 @@ class Honest:
             make(place / kind)
 
     def copy(self, kind: str, to: Path) -> str:
-        """Copy the valid folder `kind` to `to`, and return the format that must be detected."""
+        """Copy the valid folder `kind` to `to` and return the format that must be detected."""
         shutil.copytree(self._place / kind, to)
         return KINDS[kind][0]

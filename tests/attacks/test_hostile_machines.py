@@ -50,7 +50,7 @@ def encoded(*messages: Message) -> list[bytes]:
 
 
 def follow() -> tuple[FollowResult, str]:
-    """Follow a run on `HOST`, and return the result and the standard error."""
+    """Follow a run on `HOST` and return the result and the standard error."""
     with subprocess.Popen(
         [sys.executable, "-m", "engine.machines.follower", HOST, "run"],
         stdin=subprocess.PIPE,

@@ -71,7 +71,7 @@ def kill_all(attacked: Attacked) -> bool:
 
 
 def end_in_good_order(attacked: Attacked) -> bool:
-    """Terminate the supervisor with SIGTERM, and resume the run."""
+    """Terminate the supervisor with SIGTERM and resume the run."""
     try:
         os.kill(attacked.run.pid, signal.SIGTERM)
     except ProcessLookupError:

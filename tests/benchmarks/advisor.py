@@ -170,7 +170,7 @@ def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, f
 
 
 def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
-    """Measure every possible setup, and return the images per second of each.
+    """Measure every possible setup and return the images per second of each.
 
     Variants of a setup that is half as fast as the best one are skipped.
     """
@@ -194,7 +194,7 @@ def measure(jobs: list[Job], seconds: float) -> list[float]:
 
 
 def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
-    """Run the job with `footplate train`, and return the seconds from the supervisor's start to its end."""
+    """Run the job with `footplate train` and return the seconds from the supervisor's start to its end."""
     save_job(job, folder / "job.toml")
     trust = ["--trust-model-file"] if job.model_is_file else []
     result = subprocess.run(
@@ -210,7 +210,7 @@ def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
 
 
 def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
-    """Print the results for one job, and return the missed targets."""
+    """Print the results for one job and return the missed targets."""
     wrong = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "trials")

@@ -33,7 +33,7 @@ WAYS = ("none", "at once", "overlapped")
 
 
 def steps(way: str, agreement: Agreement, lengths: list[float]) -> float:
-    """Run steps in one of the ways, and return the milliseconds per step."""
+    """Run steps in one of the ways and return the milliseconds per step."""
     started = time.perf_counter()
     for length in lengths:
         time.sleep(length)

@@ -260,7 +260,7 @@ def main() -> int:
 
 
 def is_within_tolerance(footplate: Watcher, theirs: Watcher) -> bool:
-    """Print the differences, and return True if each median is within its tolerance."""
+    """Print the differences and return True if each median is within its tolerance."""
     print(f"\nFootplate against {theirs.name}: difference, median (greatest) of so many pairs")
     found = differences(footplate, theirs)
     for name, values in found.items():

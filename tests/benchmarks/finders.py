@@ -81,7 +81,7 @@ def suggested(job: Job) -> dict[str, Any]:
 
 
 def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -> float:
-    """Print a row, and return the metric with suggested rates as a fraction of the best metric."""
+    """Print a row and return the metric with suggested rates as a fraction of the best metric."""
 
     def cached(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         settings = {"row": name, "job": msgspec.to_builtins(job.values()), "commit": commit()} | cell

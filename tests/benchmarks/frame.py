@@ -79,7 +79,7 @@ def machines(*names: str) -> Iterator[Machines]:
 
 
 def print_rates(rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Print the images per second of each side, and return their medians."""
+    """Print the images per second of each side and return their medians."""
     medians = {side: statistics.median(values) for side, values in rates.items()}
     for side, values in rates.items():
         print(f"{side}: {medians[side]:.1f} images/s ({', '.join(f'{value:.1f}' for value in values)})")

@@ -128,7 +128,7 @@ class Overview:
         return float(self.history.x(self.keys[0])[-1])
 
     def frame(self) -> None:
-        """Update the graphs from the history, and paint them."""
+        """Update the graphs from the history and paint them."""
         self.group.set_extent(float(self.history.x(self.keys[0])[0]), self.last)
         for key, plot in zip(self.keys, self.plots, strict=True):
             gpu = self.history.gpu(key)

@@ -117,7 +117,7 @@ def main() -> int:
 
 
 def compare(name: str, chosen: Any, folder: str) -> list[float]:
-    """Print the rates of a model's sides, and return Footplate's ratios to the bare model."""
+    """Print the rates of a model's sides and return Footplate's ratios to the bare model."""
     known, size = MODELS[name], 288 if name.startswith("rfdetr") else chosen.size
     torch.manual_seed(0)
     model: Any = known.build(CLASSES + 1, 3)

@@ -139,7 +139,7 @@ def make_runs(count: int) -> None:
 
 
 def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
-    """Open a window, and return its times in seconds.
+    """Open a window and return its times in seconds.
 
     First rows, all rows, their CPU time, search, sort, refresh, palette, and the slowest key press in the palette.
     """

@@ -142,7 +142,7 @@ def counted(spec: WorkerSpec, channel: socket.socket, run: Callable[..., int], s
 
 
 def supervise(folder: str, worker: str) -> int:
-    """Run a supervisor in this process, and measure the CPU time of its loop and its sampler."""
+    """Run a supervisor in this process and measure the CPU time of its loop and its sampler."""
     run = RunFolder(folder)
     job = run.job()
     assert job is not None

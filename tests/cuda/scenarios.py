@@ -160,7 +160,7 @@ def straggler_on_another_machine(devices: list[str]) -> list[str]:
 
 
 def state_of_rank_1(devices: list[str], file: str) -> int:
-    """Save the random state of rank 1, and return the number of GPUs that it covers."""
+    """Save the random state of rank 1 and return the number of GPUs that it covers."""
     state = random_state(_rank(1, devices).gpus)
     torch.save(state, file)
     return len(state["cuda"])

@@ -165,7 +165,7 @@ class Reader:
         return found
 
     def _described(self, refs: list[Ref], above: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-        """Return the visible objects, and add each to the children of its parent in `above`."""
+        """Return the visible objects and add each to the children of its parent in `above`."""
         questions: tuple[tuple[str, str, str, tuple[Any, ...]], ...] = (
             (ACCESSIBLE, "GetState", "", ()),
             (ACCESSIBLE, "GetChildren", "", ()),

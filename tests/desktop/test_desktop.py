@@ -70,7 +70,7 @@ class Day:
 
 @pytest.fixture(scope="module")
 def day(x: Desktop) -> Iterator[Day]:
-    """Start Footplate for the first time, and train on the sample dataset using only the keyboard."""
+    """Start Footplate for the first time and train on the sample dataset using only the keyboard."""
     window = Window(x)
     window.wait_for("Train the sample", "push button")
     until(lambda: any(node.name.startswith("Disk: ") for node in window.nodes()), "what was found of the machine")

@@ -179,7 +179,7 @@ class Window:
         return until(present, f"the keyboard on anything but {other_than}", 30.0)
 
     def quit(self) -> None:
-        """Quit Footplate with its keyboard shortcut, and wait until the process has ended."""
+        """Quit Footplate with its keyboard shortcut and wait until the process has ended."""
         self.keys("ctrl+q")
         until(lambda: self.process.poll() is not None, "the end of the window's process")
         self.close()

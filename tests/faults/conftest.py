@@ -53,7 +53,7 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def allowed(tmp_path: Path) -> Allowed:
-    """Write a model file, and return the job fields that select it and permit its execution."""
+    """Write a model file and return the job fields that select it and permit its execution."""
 
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "other_net.py"

@@ -231,7 +231,7 @@ class RealRun:
         return self
 
     def start(self) -> RealRun:
-        """Start the supervisor in a forked process, and return without waiting."""
+        """Start the supervisor in a forked process and return without waiting."""
         folder = str(self.folder.path.absolute())
         environment = os.environ | {MARK: folder}
         order = Order(

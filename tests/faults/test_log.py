@@ -88,7 +88,7 @@ DAMAGES = [
 
 
 def damaged(run: RealRun, damage: Callable[[Lines], None]) -> Lines:
-    """Damage the log of a run, and return its original lines."""
+    """Damage the log of a run and return its original lines."""
     before = run.folder.events_file.read_bytes().splitlines(keepends=True)
     lines = list(before)
     damage(lines)
@@ -144,7 +144,7 @@ def test_damaged_log_is_readable_and_continued(
 
 
 def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
-    """Open an ended run in a window's session, and return the session after it has read the full log."""
+    """Open an ended run in a window's session and return the session after it has read the full log."""
     store = RunSession()
     with qtbot.waitSignal(store.changed, check_params_cb=lambda: not store.loading):
         store.open(run.folder)

@@ -63,7 +63,7 @@ class Window:
             socket.unlink()  # socket of the killed window, which the next start would remove
 
     def close(self) -> int:
-        """Interrupt the window's process with SIGINT, and return its exit code."""
+        """Interrupt the window's process with SIGINT and return its exit code."""
         self._process.send_signal(signal.SIGINT)
         code = self._process.wait(120)
         self._reader.join()

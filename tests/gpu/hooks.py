@@ -185,7 +185,7 @@ STEPS, MODE = "PROOF_STEPS", "PROOF_COMPILE_MODE"
 
 
 def count_launches(spec: WorkerSpec) -> None:
-    """Profile the steps listed in the environment, and record the launches of each (see `_launches`)."""
+    """Profile the steps listed in the environment and record the launches of each (see `_launches`)."""
     selected = {int(number) for number in os.environ[STEPS].split(",")}
     found: list[dict[str, int]] = []
     on_gpu = is_gpu(spec.devices[0])

@@ -33,7 +33,7 @@ def with_edges(folder: Path, counts: dict[str, int]) -> Path:
 
 
 def model_file(text: str, folder: Path) -> Fields:
-    """Write a model file, and return the job fields that select it."""
+    """Write a model file and return the job fields that select it."""
     file = folder / "model.py"
     file.write_text(text)
     return {"model": str(file), "model_file_sha256": agreed(file)}

@@ -52,7 +52,7 @@ class Report:
         self.write()
 
     def start_part(self, name: str, about: str) -> dict[str, Any]:
-        """Start the entry of a part, and return it."""
+        """Start the entry of a part and return it."""
         self.content["parts"] = [part for part in self.content["parts"] if part["name"] != name]
         self.content["parts"].append({"name": name, "about": about, "seconds": None, "results": []})
         self.write()

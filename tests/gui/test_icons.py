@@ -41,7 +41,7 @@ def scheme(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.fixture
 def repainted(styled: QApplication) -> Iterator[QApplication]:
-    """Yield the application, and restore the color scheme afterwards."""
+    """Yield the application and restore the color scheme afterwards."""
     yield styled
     theme._repaint(styled)
 

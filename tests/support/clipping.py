@@ -72,7 +72,7 @@ def _elided(label: ElidedLabel) -> Iterator[str]:
 
 
 def _popup(box: QComboBox) -> Iterator[str]:
-    """Open the list of a combo box, and yield a message if it is too narrow or too short."""
+    """Open the list of a combo box and yield a message if it is too narrow or too short."""
     view = box.view()
     box.showPopup()
     QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)

@@ -9,7 +9,7 @@ from engine.runs.consent import agree
 
 
 def agreed(path: Path) -> str:
-    """Permit Footplate to execute the model file at `path`, and return the file's SHA-256."""
+    """Permit Footplate to execute the model file at `path` and return the file's SHA-256."""
     sha256 = model_file_sha256(str(path))
     assert sha256 is not None
     agree(str(path), sha256)

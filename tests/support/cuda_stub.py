@@ -113,7 +113,7 @@ class CudaMachine:
         return [note for note in map(_note, lines) if kind in (None, note.kind)]
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = 120, **variables: str) -> Any:
-        """Run a module-level `function` in a new interpreter on this machine, and return its result.
+        """Run a module-level `function` in a new interpreter on this machine and return its result.
 
         The result is transferred as JSON. `variables` are added to the environment. Raises AssertionError with the
         standard error if the function fails.

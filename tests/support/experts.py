@@ -314,7 +314,7 @@ def fit(
     model: nn.Module, train: DataLoader[Any], criterion: nn.Module, optimizer: torch.optim.Optimizer, epochs: int, *,
     measure: Callable[[], float], after_update: Callable[[int], object] = lambda _: None,
 ) -> list[float]:  # fmt: skip
-    """Train with a plain loop, and return the result of `measure` after each epoch.
+    """Train with a plain loop and return the result of `measure` after each epoch.
 
     `after_update` is called with the number of updates.
     """

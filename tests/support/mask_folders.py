@@ -84,7 +84,7 @@ def shares_in(folder: Path) -> dict[str, float]:
 
 
 def code_of(recognised: RecognizedDataset) -> MaskCode:
-    """Return the recognized meaning of the mask values, and check that there is one."""
+    """Return the recognized meaning of the mask values and check that there is one."""
     assert recognised.code is not None, recognised.problems
     return recognised.code
 

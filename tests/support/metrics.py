@@ -14,7 +14,7 @@ from engine.tasks.base import Objective
 def metric_of_ranks(
     objective: Objective, outputs: Tensor, targets: Tensor, ranks: int, batches: int | Sequence[int] = 1
 ) -> Metric:
-    """Distribute batches to ranks in turn, and return the metric over the samples of all ranks.
+    """Distribute batches to ranks in turn and return the metric over the samples of all ranks.
 
     `batches` is the size of each batch, or a sequence of sizes.
     """

@@ -29,7 +29,7 @@ def detect(form: Format, folder: Path) -> list[Detection]:
 
 
 def detected(form: Format, folder: Path) -> Detection:
-    """Return the detection of a format in a folder, and check that it is the only one."""
+    """Return the detection of a format in a folder and check that it is the only one."""
     (detection,) = detect(form, folder)
     return detection
 
@@ -138,7 +138,7 @@ def true_sizes(truth: Truth) -> dict[str, tuple[int, int]]:
 
 
 def merged(content: Content, reader: Any) -> dict[str, Any]:
-    """Apply `reader` to each split, and merge the results into one dict."""
+    """Apply `reader` to each split and merge the results into one dict."""
     return {name: value for split in content.splits for name, value in reader(content, split).items()}
 
 

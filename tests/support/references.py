@@ -30,7 +30,7 @@ def marks(library: str) -> list[pytest.MarkDecorator]:
 
 
 def written(writer: str, variant: str, folder: Path) -> Path:
-    """Write the ground truth to a folder with a writer from `dataset_formats`, and return the folder."""
+    """Write the ground truth to a folder with a writer from `dataset_formats` and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     import_module(f"tests.support.dataset_formats.{writer}").write(TRUTH, folder, variant)
     return folder

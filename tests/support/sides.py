@@ -205,7 +205,7 @@ def in_turn(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], obj
 
 
 def apart(side: Callable[..., Any], *arguments: Any) -> Any:
-    """Run `side` in a separate process, and return its result.
+    """Run `side` in a separate process and return its result.
 
     If it fails, print the reason and raise SystemExit.
     """

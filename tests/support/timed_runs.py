@@ -124,7 +124,7 @@ class WatchedRun:
 
 
 def side_by_side(forkers: tuple[Forker, Forker], job: Job, folder: Path, *, warm: int, steps: int) -> float:
-    """Run two independent runs at the same time, and return the sum of their images per second."""
+    """Run two independent runs at the same time and return the sum of their images per second."""
     rates: list[float] = []
 
     def run(forker: Forker, place: Path) -> None:

@@ -28,7 +28,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def unpack_mnist(source: Path, folder: Path) -> str:
-    """Unpack the MNIST files in `source` for torchvision, and return the folder for `mnist_loader`."""
+    """Unpack the MNIST files in `source` for torchvision and return the folder for `mnist_loader`."""
     raw = folder / "MNIST/raw"
     raw.mkdir(parents=True)
     for packed in source.glob("*.gz"):

@@ -236,7 +236,7 @@ class WorkerGroup:
         return [metrics.loss for metrics in self.of(StepMetrics)]
 
     def completed(self, seconds: float = 120.0) -> WorkerGroup:
-        """Read all messages of a run, and check that it succeeded."""
+        """Read all messages of a run and check that it succeeded."""
         codes = self.finish(seconds)
         assert not any(codes), f"{codes} {self.of(Failed)}\n{self.logs()}"
         return self

@@ -230,7 +230,7 @@ class _Advisor:
                 state.queued[:0] = singles
 
     def _calibrate(self, alone: Contender) -> None:
-        """Calibrate the memory estimates with the trial on one device, and apply them to the queue."""
+        """Calibrate the memory estimates with the trial on one device and apply them to the queue."""
         state = self.state
         job = alone.setup.job
         if state.footprint is None or alone.memory is None:

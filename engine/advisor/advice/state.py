@@ -50,7 +50,7 @@ class AdviceState:
         self.left_out.append((kind, setup.name, reason))
 
     def stop(self) -> None:
-        """Stop the work early, and reset the contender that was being tried."""
+        """Stop the work early and reset the contender that was being tried."""
         self.ended_by = "stopped"
         for each in [each for each in self.tried if each.state in ("waiting", "trying")]:
             if each.steps:

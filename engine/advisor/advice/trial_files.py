@@ -109,7 +109,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_order(folder: Path, order: TrialOrder) -> None:
-    """Write the order for the next trial, and delete the results of the previous one."""
+    """Write the order for the next trial and delete the results of the previous one."""
     for file in folder.glob("found-*"):
         file.unlink()
     (folder / _ORDER).write_bytes(msgspec.msgpack.encode(order))

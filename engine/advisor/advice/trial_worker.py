@@ -81,7 +81,7 @@ class _Trial:
     def time_steps(
         self, batches: Iterator[Batch | None], *, warm_up: int, min_steps: int, seconds: float
     ) -> list[float]:
-        """Run steps on all ranks like the trainer, and return the duration in seconds of those after the `warm_up`.
+        """Run steps on all ranks like the trainer and return the duration in seconds of those after the `warm_up`.
 
         Ends after `min_steps` steps and `seconds`, or after a step slower than the order allows. If that happens during
         the warm-up, [] is returned.
@@ -111,7 +111,7 @@ class _Trial:
 
 
 def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
-    """Measure what the order requests, and write the results."""
+    """Measure what the order requests and write the results."""
     order = read_order(spec.run_folder)
     on_cpu = CPU in spec.devices
     memory = MainMemory(spec.devices.count(CPU), SPARE_MEMORY) if on_cpu else None
@@ -290,7 +290,7 @@ def _time_saving(trial: _Trial) -> float:
 
 
 def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> list[float]:
-    """Train for at most `seconds`, and return the durations from the end of each step to the end of the next.
+    """Train for at most `seconds` and return the durations from the end of each step to the end of the next.
 
     The first duration includes the start of the loader.
     """

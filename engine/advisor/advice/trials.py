@@ -45,7 +45,7 @@ def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | F
 
 
 def try_setup(contender: Contender, order: TrialOrder, folder: Path, timeout_s: float) -> None:
-    """Run a trial of at most `timeout_s` seconds, and add its result to `contender`."""
+    """Run a trial of at most `timeout_s` seconds and add its result to `contender`."""
     started, contender.state = time.monotonic(), "trying"
     outcome = _run_trial(_trial_job(contender.setup.job), order, folder, timeout_s)
     contender.wall_s = time.monotonic() - started

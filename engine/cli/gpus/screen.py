@@ -61,7 +61,7 @@ def _redraw(to: Console, content: RenderableType) -> None:
 
 @contextmanager
 def _hidden_keys() -> Iterator[None]:
-    """Hide typed keys inside the block, and discard them at its end."""
+    """Hide typed keys inside the block and discard them at its end."""
     if os.name == "nt" or not sys.stdin.isatty():
         yield
         return

@@ -123,7 +123,7 @@ def limit_bytes() -> int:
 
 
 def set_limit(limit: int) -> None:
-    """Save a new size limit in bytes, and evict unused sets until the cache is smaller than the limit."""
+    """Save a new size limit in bytes and evict unused sets until the cache is smaller than the limit."""
     with folder_lock():
         limit_file().write_text(f"{limit}\n")
         make_room(0)

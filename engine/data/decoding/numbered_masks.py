@@ -63,7 +63,7 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
 
 
 def _count_pieces(plane: Values, values: Values) -> int:
-    """Count the connected components of each value in a mask, and return their total number."""
+    """Count the connected components of each value in a mask and return their total number."""
     from scipy.ndimage import find_objects, label
 
     order = np.searchsorted(values, plane) + 1

@@ -79,7 +79,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: list[Problem]) -> Iterator[ShapedImage]:
-    """Yield the images from a file, and append faults to `problems`."""
+    """Yield the images from a file and append faults to `problems`."""
     full = tree.path(path)
     try:
         with refuse_unusable(full):

@@ -363,7 +363,7 @@ def _class_column(table: Table, columns: Columns) -> int | None:
 
 
 def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequence[BoxedImage]) -> tuple[str, ...]:
-    """Renumber the classes of all boxes in their final order, and return the class names in that order."""
+    """Renumber the classes of all boxes in their final order and return the class names in that order."""
     titles = {name: name for name in names}
     if names and all(name.isascii() and name.isdigit() for name in names):
         order = sorted(names, key=int)

@@ -329,7 +329,7 @@ def _is_box(box: Any) -> bool:
 
 
 def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: list[str]) -> list[Shape]:
-    """Return the boxes in a cell, and append unusable ones to `faults`."""
+    """Return the boxes in a cell and append unusable ones to `faults`."""
     found = []
     for box, label in _pairs(objects) or ():
         name = _name(label, names)

@@ -91,7 +91,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _frames(
     tree: Tree, video: str, rows: dict[int, list[Row]], labels: dict[int, int], problems: list[Problem]
 ) -> list[BoxedImage]:
-    """Return the frames of a video, and append faults to `problems`."""
+    """Return the frames of a video and append faults to `problems`."""
     folder = os.path.join(video, "img1")
     marked: list[BoxedImage] = []
     numbers: set[int] = set()

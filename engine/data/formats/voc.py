@@ -309,7 +309,7 @@ def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float
 
 
 def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
-    """Rename the classes according to ArcGIS's definition file, and return the names in its order.
+    """Rename the classes according to ArcGIS's definition file and return the names in its order.
 
     Returns () if there is no definition file that lists all classes.
     """

@@ -57,7 +57,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: list[Problem]) -> Iterator[ShapedImage]:
-    """Yield the images in a list, and append faults to `problems`."""
+    """Yield the images in a list and append faults to `problems`."""
     missing: list[str] = []
     faults: list[str] = []
     above = os.path.dirname(os.path.dirname(path))
@@ -77,7 +77,7 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
 
 
 def _read_list(path: str, faults: list[str]) -> Iterator[tuple[str, list[Shape]]]:
-    """Yield the images in a list with their boxes, and append faults to `faults`."""
+    """Yield the images in a list with their boxes and append faults to `faults`."""
     text = read_text(path, MAX_TABLE_BYTES)
     name = ""
     shapes: list[Shape] = []

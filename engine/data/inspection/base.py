@@ -107,7 +107,7 @@ class FileChecker:
         return usable
 
     def check_each(self, files: Sequence[str], check: Callable[[int], Result], threads: int) -> dict[int, Result]:
-        """Call `check` with the index of each file, and return the results for usable files by index.
+        """Call `check` with the index of each file and return the results for usable files by index.
 
         `check` must raise an exception for an unusable file.
         """
@@ -183,7 +183,7 @@ def spread_by_class(labels: np.ndarray, indices: np.ndarray) -> list[int]:
 
 
 def thumbnail(image: Image.Image) -> bytes:
-    """Shrink an image in place, and return it as PNG."""
+    """Shrink an image in place and return it as PNG."""
     image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
     stream = BytesIO()
     image.save(stream, "PNG")

@@ -131,7 +131,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         return sample
 
     def _find_replacement(self, index: int, epoch: int, loaded: dict[int, Sample | None]) -> int:
-        """Return the index of the next readable sample in the split, and add the sample to `loaded`."""
+        """Return the index of the next readable sample in the split and add the sample to `loaded`."""
         count = len(self.samples)
         for candidate in ((index + step) % count for step in range(1, count)):
             if loaded.get(candidate) is None:

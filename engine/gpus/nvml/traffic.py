@@ -108,7 +108,7 @@ class NvLinks:
         self._rates = Rates()
 
     def replace(self, links: tuple[NvLink, ...]) -> list[Field]:
-        """Set the links, and return the counter fields to read for them."""
+        """Set the links and return the counter fields to read for them."""
         self._links = links
         return [(number, link.link) for link in links if link.active for number in _fields(link)]
 

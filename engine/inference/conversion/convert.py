@@ -51,7 +51,7 @@ REPORTED_LOSS = 0.01
 
 
 def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
-    """Convert a model according to `order`, and return the file that contains the `Converted`.
+    """Convert a model according to `order` and return the file that contains the `Converted`.
 
     If CannotLoad is raised, no files are left behind.
     """
@@ -87,7 +87,7 @@ def _problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
 
 
 def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
-    """Move the output to `target`, and return the file that describes it.
+    """Move the output to `target` and return the file that describes it.
 
     For a zip file, the description is saved in the run folder.
     """
@@ -338,7 +338,7 @@ _STORED = (".onnx", ".data", ".safetensors", ".png", ".npy")
 
 @contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """Create a folder next to `target`, and delete it at the end unless `move_folder` has moved it. Raises OSError."""
+    """Create a folder next to `target` and delete it at the end unless `move_folder` has moved it. Raises OSError."""
     paths.make_folder(target.parent)
     temporary = _temporary_path(target)
     temporary.mkdir(mode=0o700)
@@ -376,7 +376,7 @@ def write_zip(written: Path, target: Path) -> None:
 
 
 def written_file(path: Path, what: str) -> WrittenFile:
-    """Restrict access to a written file to its owner, and return its description. Raises OSError."""
+    """Restrict access to a written file to its owner and return its description. Raises OSError."""
     path.chmod(0o600)
     digest = hashlib.sha256()
     with open_file(path) as stream:

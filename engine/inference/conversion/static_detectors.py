@@ -183,7 +183,7 @@ class _RCNN(_Static):
         return self._select(_concatenate_levels(level_boxes), rpn.nms_thresh, rpn.post_nms_top_n())
 
     def _pool(self, pooler: Any, named: dict[str, Tensor], boxes: Tensor) -> Tensor:
-        """Apply every level of `MultiScaleRoIAlign` to all boxes, and select the right level for each box."""
+        """Apply every level of `MultiScaleRoIAlign` to all boxes and select the right level for each box."""
         number = torch.arange(boxes.shape[0], device=boxes.device, dtype=boxes.dtype)[:, None, None]
         regions = torch.cat([number.expand(-1, boxes.shape[1], 1), boxes], 2).flatten(0, 1)
         levels = [named[name] for name in pooler.featmap_names if name in named]

@@ -45,7 +45,7 @@ WORK = "engine.inference.evaluation.measure:run"
 
 
 def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
-    """Evaluate a model according to `order`, and return the path of the `Evaluation`. Raises CannotLoad."""
+    """Evaluate a model according to `order` and return the path of the `Evaluation`. Raises CannotLoad."""
     run = RunFolder(order.run)
     training = read_training(run)
     checkpoint = checkpoint_path(run, order.checkpoint)
@@ -84,7 +84,7 @@ def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
 
 @contextmanager
 def _work_folder(run: RunFolder) -> Iterator[Path]:
-    """Create a folder next to the run's evaluations, and delete it at the end unless it was moved.
+    """Create a folder next to the run's evaluations and delete it at the end unless it was moved.
 
     Raises CannotLoad.
     """

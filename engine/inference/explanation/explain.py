@@ -50,7 +50,7 @@ WORKER = "engine.inference.explanation.explain:worker"
 
 
 def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
-    """Explain a model's predictions according to `order`, and return the path of an `Explanation`.
+    """Explain a model's predictions according to `order` and return the path of an `Explanation`.
 
     Raises CannotLoad.
     """
@@ -75,7 +75,7 @@ def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
 
 
 def worker(spec: WorkerSpec, channel: object) -> int:
-    """Run the worker on the device, and return its exit code."""
+    """Run the worker on the device and return its exit code."""
     return serve(spec, channel, ExplainOrder, explain_images)  # type: ignore[arg-type]
 
 
@@ -158,7 +158,7 @@ class _Writer:
         self._model = model
 
     def write(self, number: int, path: str, example: _Example, explained: Sequence[Explained]) -> ExplainedImage:
-        """Write the heat maps for one image, and describe them with paths relative to the folder."""
+        """Write the heat maps for one image and describe them with paths relative to the folder."""
         stem = f"{number:04d}-{Path(printable(path)).stem[:40]}"
         side = example.inputs.shape[-1]
         maps, drawn = [], [example.image]

@@ -83,7 +83,7 @@ class Journal:
         self._stream.close()
 
     def add(self, *entries: Entry) -> None:
-        """Append entries, and return after the operating system has received them. Raises OSError."""
+        """Append entries and return after the operating system has received them. Raises OSError."""
         lines = memoryview(b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries))
         with self._lock:
             while lines:

@@ -48,7 +48,7 @@ MIN_TILE = 16
 
 
 def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
-    """Predict according to `order`, and return the path of the `Predicted`. Raises CannotLoad.
+    """Predict according to `order` and return the path of the `Predicted`. Raises CannotLoad.
 
     Unfinished work on an equal order is resumed. Finished work is not repeated.
     """
@@ -128,7 +128,7 @@ def _describe(
 
 
 def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, on_progress: OnProgress) -> Done:
-    """Run the workers on unfinished samples, and return all completed samples."""
+    """Run the workers on unfinished samples and return all completed samples."""
     count = _count(sources, run.job)
     done = Done(folder.folder, count)
     todo = np.flatnonzero(~done.samples)
@@ -203,7 +203,7 @@ def _video_problems(order: PredictOrder, sources: Sources) -> list[Problem]:
 
 
 def _open_folder(out: Path, state: State) -> PlanFolder:
-    """Open the work folder in `out`, and create it if it doesn't exist.
+    """Open the work folder in `out` and create it if it doesn't exist.
 
     Raises CannotLoad if it contains other files or results, and OSError.
     """

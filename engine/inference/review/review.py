@@ -34,7 +34,7 @@ MAX_PAIRS = 10_000
 
 
 def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
-    """Review evaluations according to `order`, and return the path of a `Review`. Raises CannotLoad."""
+    """Review evaluations according to `order` and return the path of a `Review`. Raises CannotLoad."""
     run = RunFolder(order.run)
     on_progress(Progress(fraction=0.0, what="Reading the evaluation"))
     of = collect(run, order.evaluations)

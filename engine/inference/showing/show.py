@@ -35,7 +35,7 @@ _BATCH_SIZE = 4
 
 
 def show(order: ShowOrder, on_progress: OnProgress) -> Path:
-    """Draw the requested samples, and return the path of a `Shown`. Raises CannotLoad."""
+    """Draw the requested samples and return the path of a `Shown`. Raises CannotLoad."""
     checkpoint_path(RunFolder(order.run), order.checkpoint)
     saved, samples = _read_evaluation(order)
     lacking = [number for number in order.samples if not 0 <= number < len(samples.paths)]
@@ -51,7 +51,7 @@ def show(order: ShowOrder, on_progress: OnProgress) -> Path:
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run the worker on the device, and return its exit code."""
+    """Run the worker on the device and return its exit code."""
     return serve(spec, channel, ShowOrder, _draw)
 
 

@@ -96,7 +96,7 @@ def image_seeds(inputs: Tensor) -> list[int]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw random numbers on `device` from `seed`, and restore the generators afterwards."""
+    """Draw random numbers on `device` from `seed` and restore the generators afterwards."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

@@ -68,7 +68,7 @@ class MicrobatchFeeder:
         return self._receive() if self._rank == self._last else Microbatches()
 
     def _begin(self, batch: Batch) -> Microbatches:
-        """Pad `batch`, and send its counts and targets to the rank of the last stage."""
+        """Pad `batch` and send its counts and targets to the rank of the last stage."""
         count = len(batch.targets)
         targets = batch.targets
         if count < self._size:

@@ -36,7 +36,7 @@ class PlainState:
         return {name: held[name] for name in self._names}
 
     def load(self, stages: Iterable[nn.Module], state: dict[str, Tensor]) -> None:
-        """Load `state` of the plain model into some `stages`, and store tensors that no stage uses."""
+        """Load `state` of the plain model into some `stages` and store tensors that no stage uses."""
         for stage in stages:
             stage.load_state_dict({name: state.get(name, tensor) for name, tensor in stage.state_dict().items()})
         self._unused = copy_to_host({name: state[name] for name in self._unused})

@@ -150,7 +150,7 @@ class ScheduleProfiler(StepProfiler):
             self._passes[-1] = task, start, self._now()
 
     def noted(self) -> list[tuple[Pass, float, float]]:
-        """Wait for the device, and return the recorded passes with start and end in seconds of the host's clock."""
+        """Wait for the device and return the recorded passes with start and end in seconds of the host's clock."""
         return [(task, self._seconds(start), self._seconds(end)) for task, start, end in self._passes]
 
     def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:

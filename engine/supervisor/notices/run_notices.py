@@ -93,7 +93,7 @@ class Notices:
         """Running processes that send a notification."""
 
     def on_event(self, event: AnyEvent) -> None:
-        """Record progress, and send a notification if the event requires one."""
+        """Record progress and send a notification if the event requires one."""
         if isinstance(event, _PROGRESS):
             self._progress_at, self._watchdog_warning, self._is_stall_reported = self._clock(), "", False
         match event:

@@ -64,7 +64,7 @@ def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | No
 
 
 def _run(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHandler) -> NoticeSent:
-    """Run the user's command, and store its outcome in `result`."""
+    """Run the user's command and store its outcome in `result`."""
     began = time.monotonic()
     # Use a file, because a background process may keep a pipe open.
     with tempfile.TemporaryFile() as output:

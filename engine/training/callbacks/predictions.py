@@ -43,7 +43,7 @@ def _spread(length: int, count: int) -> list[int]:
 def _load_readable(
     load: Callable[[int], _T], indices: Sequence[int], all_reduce_max: Callable[[Sequence[int]], list[int]]
 ) -> tuple[list[int], list[_T]]:
-    """Load the samples at `indices`, and return the indices and values of those that all ranks could read.
+    """Load the samples at `indices` and return the indices and values of those that all ranks could read.
 
     Unreadable samples are ignored here, because the validation reports them.
     """

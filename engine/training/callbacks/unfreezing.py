@@ -39,7 +39,7 @@ class Unfreezing(Callback):
 
 
 def mark_frozen(model: nn.Module) -> frozenset[str]:
-    """Enable the gradients of frozen parameters of `model`, and return the names of these parameters.
+    """Enable the gradients of frozen parameters of `model` and return the names of these parameters.
 
     Every strategy then prepares them for their later training. Until then, the optimizer drops their gradients
     (`OptimizerStep.release`), so that neither decay nor momentum changes them.
@@ -61,7 +61,7 @@ def disable_gradients(model: nn.Module, frozen: Collection[str]) -> None:
 
 
 def unfreeze(model: nn.Module) -> None:
-    """Enable the gradients of all parameters, and undo `model_surgery.freeze_norms`."""
+    """Enable the gradients of all parameters and undo `model_surgery.freeze_norms`."""
     for parameter in model.parameters():
         parameter.requires_grad_()
     for module in model.modules():

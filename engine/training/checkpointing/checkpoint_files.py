@@ -102,7 +102,7 @@ def copy_checkpoint(source: Path, target: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> tuple[Any, str]:
-    """Load the checkpoint at `path` on the CPU, and return it with its SHA-256. Raises OSError and DamagedCheckpoint.
+    """Load the checkpoint at `path` on the CPU and return it with its SHA-256. Raises OSError and DamagedCheckpoint.
 
     On Linux, tensors are mapped from the file: processes on one machine share its pages, and read only the parts that
     they use. If the file is replaced, it occupies disk space until its last tensor is freed.
@@ -151,7 +151,7 @@ class _HashingStream:
 
 
 def _save(content: Any, stream: BinaryIO) -> str:
-    """Write `content` followed by its checksum, and return the checksum."""
+    """Write `content` followed by its checksum and return the checksum."""
     digesting = _HashingStream(stream)
     torch.save(content, digesting)  # type: ignore[arg-type]  # only needs `write` and `flush`
     sha256 = digesting.sha256.hexdigest()

@@ -203,7 +203,7 @@ class CheckpointWriter:
         return written
 
     def _write_elsewhere(self, folder: Path) -> RunFolder | None:
-        """Save the unwritten snapshot in `folder`, and report the outcome."""
+        """Save the unwritten snapshot in `folder` and report the outcome."""
         assert self.unwritten is not None
         snapshot, best = self.unwritten, self.unwritten.best
         content: dict[str, Any] | None = None

@@ -231,7 +231,7 @@ class Checkpointer:
         self.best, self.best_epoch = best.measures, best.progress.epoch
 
     def retry_final_save(self, *, stopped: bool, is_cancelled: Callable[[], bool]) -> str:
-        """Wait for the last checkpoint of a run, and retry for a while if the disk refuses it.
+        """Wait for the last checkpoint of a run and retry for a while if the disk refuses it.
 
         Meanwhile, the user may name another folder for it. On rank 0, returns "" if the final state is in the run
         folder, else an explanation.

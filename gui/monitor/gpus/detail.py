@@ -155,7 +155,7 @@ class GpuDetail(QWidget):
         self._show_tables(each, all_gpus)
 
     def group_words(self) -> dict[str, str]:
-        """Describe each group for screen readers, and return the descriptions by the group's title."""
+        """Describe each group for screen readers and return the descriptions by the group's title."""
         cards = ((title, self._cards.get(title)) for title in GROUPS)
         return {title: card.figures.words() for title, card in cards if card is not None and not card.isHidden()}
 

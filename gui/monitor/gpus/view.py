@@ -88,7 +88,7 @@ class GpusView(QStackedWidget):
         self.detail.back.setFocus()
 
     def close_detail(self) -> None:
-        """Return to the overview, and focus the GPU whose details were visible."""
+        """Return to the overview and focus the GPU whose details were visible."""
         was, self._opened = self._opened, ""
         if was:
             self._show()

@@ -127,7 +127,7 @@ class EndingBar(QuestionBar):
         self.no.setFocus()
 
     def dismiss(self) -> None:
-        """Hide the bar, and stop watching the process."""
+        """Hide the bar and stop watching the process."""
         self._poll_timer.stop()
         self._line = None
         self.hide()

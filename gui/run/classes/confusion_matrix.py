@@ -91,7 +91,7 @@ class ConfusionMatrix(QWidget):
         self.recolor()
 
     def choose(self, row: int, column: int) -> None:
-        """Select a cell, and emit `cell_chosen`."""
+        """Select a cell and emit `cell_chosen`."""
         if not (0 <= row < len(self._counts) and 0 <= column < len(self._counts)) or self.cell == (row, column):
             return
         self.cell = row, column

@@ -66,7 +66,7 @@ class PlotRows(QWidget):
         self._arrange()
 
     def choose(self, order: list[str], chosen: set[str]) -> None:
-        """Show the plots `chosen` in `order`, and save the choice."""
+        """Show the plots `chosen` in `order` and save the choice."""
         self.order, self.chosen = order, chosen
         self._settings.set(_SETTING, " ".join(name if name in chosen else f"-{name}" for name in order))
         self._arrange()

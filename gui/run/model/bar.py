@@ -75,7 +75,7 @@ class EvaluationBar(QWidget):
         self.list.edited.connect(self._on_chosen)
 
     def show_list(self, evaluations: Sequence[KeptEvaluation], chosen: str = "") -> None:
-        """List `evaluations`, and select the one in the folder `chosen`.
+        """List `evaluations` and select the one in the folder `chosen`.
 
         If it isn't listed, the selection doesn't change; without a selection, the first one is selected.
         """

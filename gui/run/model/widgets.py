@@ -132,7 +132,7 @@ class ThresholdRow(QWidget):
         return self._value
 
     def set(self, value: float) -> None:
-        """Set the threshold, and emit `changed`."""
+        """Set the threshold and emit `changed`."""
         self._value = value
         with QSignalBlocker(self.slider), QSignalBlocker(self.number):
             self.slider.setValue(round(value * _STEPS))

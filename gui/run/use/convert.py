@@ -214,7 +214,7 @@ class ConvertResult(QWidget):
         self.more.on_trigger(self.more_requested.emit)
 
     def show_file(self, path: str) -> None:
-        """Read the result in `path` on a worker thread, and show it."""
+        """Read the result in `path` on a worker thread and show it."""
         in_background(partial(_read, Path(path)), self, self._show_result, self._show_error)
 
     def _show_result(self, converted: Converted) -> None:

@@ -98,7 +98,7 @@ class LivePrediction(QFrame):
                 self._predict()
 
     def close_image(self) -> None:
-        """End the live prediction, and hide the card."""
+        """End the live prediction and hide the card."""
         self.child.cancel()
         self._run, self._image = None, ""
         self._newest = self._ordered = self._predicted = None

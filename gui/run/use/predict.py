@@ -261,7 +261,7 @@ class PredictResult(QWidget):
         self.list.currentRowChanged.connect(self._on_row_chosen)
 
     def show_file(self, path: str) -> None:
-        """Read the summary in `path` on a worker thread, and show it."""
+        """Read the summary in `path` on a worker thread and show it."""
         in_background(partial(read_predicted, Path(path)), self, self._show_result, self._show_error)
 
     def _show_result(self, predicted: Predicted) -> None:

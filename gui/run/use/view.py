@@ -89,7 +89,7 @@ class UseView(QWidget):
             self.add_files(paths)
 
     def add_files(self, paths: Sequence[str]) -> None:
-        """Add files to the prediction form, and show the form."""
+        """Add files to the prediction form and show the form."""
         self.tabs.setCurrentIndex(PREDICT)
         if not self.predict.is_working:
             self.predict.setCurrentIndex(FORM)

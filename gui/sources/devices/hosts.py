@@ -75,7 +75,7 @@ class Hosts(QObject):
         )
 
     def add(self, name: str) -> None:
-        """Monitor another host, and add it to the saved list. Raises ValueError if its name has a `problem`."""
+        """Monitor another host and add it to the saved list. Raises ValueError if its name has a `problem`."""
         problem = self.problem(name)
         if problem:
             raise ValueError(problem)
@@ -117,7 +117,7 @@ class Hosts(QObject):
             sampler.start()
 
     def stop(self) -> None:
-        """Stop all samplers, and wait until they have exited."""
+        """Stop all samplers and wait until they have exited."""
         self._started = False
         for sampler in self._samplers.values():
             sampler.stop()
@@ -141,7 +141,7 @@ class Hosts(QObject):
         sampler.error_changed.connect(partial(self._on_error_changed, name))
 
     def take_snapshot(self, name: str, snapshot: Snapshot) -> None:
-        """Add a host's snapshot to the history, and emit `snapshot`."""
+        """Add a host's snapshot to the history and emit `snapshot`."""
         self.latest[name] = snapshot
         self.history.add(snapshot, name)
         if name == _THIS_MACHINE and self._restores_history and snapshot.nvml.status != "not_answering":

@@ -94,7 +94,7 @@ class SamplerProcess(QObject):
         self._silence.timeout.connect(self._on_silence)
 
     def set_interval(self, interval_s: float) -> None:
-        """Set the sampling interval for this machine, and restart its sampler."""
+        """Set the sampling interval for this machine and restart its sampler."""
         at = self._arguments.index("--interval") + 1
         if self._arguments[at] != f"{interval_s:g}":
             self._arguments[at] = f"{interval_s:g}"

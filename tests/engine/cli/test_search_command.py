@@ -45,7 +45,7 @@ def space(tmp_path: Path) -> Path:
 
 
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
-    """Run a command in this process, and return its output."""
+    """Run a command in this process and return its output."""
     code = main(arguments)
     return Answer(code, *capsys.readouterr())
 

@@ -47,7 +47,7 @@ class Bed(Machines):
         return next(run for run in self.runs() if run.run_id not in before)
 
     def begin(self, devices: str, *flags: str) -> RunFolder:
-        """Start a long run, and wait until it has saved some checkpoints."""
+        """Start a long run and wait until it has saved some checkpoints."""
         done = self.footplate(
             "train", str(self.images), *QUICK, "--devices", devices, "--epochs", "9000", "--detach", *flags
         )

@@ -52,7 +52,7 @@ class Pair:
         return self.transfers
 
     def finish(self, start: Callable[[Callable[[str], None]], None]) -> str:
-        """Run a transfer to its end, and return its error message."""
+        """Run a transfer to its end and return its error message."""
         assert self.transfers is not None
         errors: list[str] = []
         start(errors.append)

@@ -36,7 +36,7 @@ RESNET18_FILE = "resnet18-f37072fd.pth"
 
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use an empty cache for torchvision's weights, and disable downloads."""
+    """Use an empty cache for torchvision's weights and disable downloads."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -293,7 +293,7 @@ def test_frozen_statistics_stay_frozen() -> None:
 
 
 def agreed(path: Path, text: str, **given: object) -> Job:
-    """Write a model file, and return a job that uses it with the user's permission."""
+    """Write a model file and return a job that uses it with the user's permission."""
     path.write_text(text)
     return Job.from_fields(model=str(path), model_file_sha256=consent.agreed(path), image_size=16, **given)  # type: ignore[arg-type]
 

@@ -220,7 +220,7 @@ def test_gradients_accumulate_until_the_step() -> None:
 
 
 def _clipped(limit: float) -> nn.Module:
-    """Train three steps with clipped gradients in plain torch, and return the model."""
+    """Train three steps with clipped gradients in plain torch and return the model."""
     model = _model()
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, fused=True)
     for _ in range(3):

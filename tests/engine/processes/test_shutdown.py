@@ -63,7 +63,7 @@ def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stop(*workers: StubbornWorker) -> Group:
-    """Stop a group of these workers, and wait until it has ended."""
+    """Stop a group of these workers and wait until it has ended."""
     events: list[AnyEvent] = []
     with selectors.DefaultSelector() as selector:
         group = Group(events.append, selector, len(workers), LIMITS)

@@ -12,7 +12,7 @@ CHANGED = NoticeSettings(ended=False, restarted=True, least_minutes=0.5, command
 
 
 def written(text: str) -> tuple[NoticeSettings, str]:
-    """Write a settings file, and return the settings and the problems that are read from it."""
+    """Write a settings file and return the settings and the problems that are read from it."""
     path = settings_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

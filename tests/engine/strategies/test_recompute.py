@@ -36,7 +36,7 @@ def _build(name: str) -> nn.Module:
 
 
 def _train(model: nn.Module, side: int, parts: int = 2) -> list[Tensor]:
-    """Train two steps of two parts each, and return the losses.
+    """Train two steps of two parts each and return the losses.
 
     All forward passes of a step come before its backward passes, as in a pipeline.
     """

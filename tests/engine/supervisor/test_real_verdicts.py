@@ -20,7 +20,7 @@ FindVerdict = Callable[..., Verdict | None]
 
 @pytest.fixture
 def verdict_of(forker: Forker, tmp_path: Path) -> FindVerdict:
-    """Train a small network on the sample dataset, and return the verdict."""
+    """Train a small network on the sample dataset and return the verdict."""
 
     def train(**fields: Any) -> Verdict | None:
         job = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, **fields)

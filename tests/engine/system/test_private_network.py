@@ -30,7 +30,7 @@ def network() -> Iterator[PrivateNetwork]:
 
 
 def in_network(network: PrivateNetwork, act: Callable[[], bytes]) -> bytes:
-    """Call a function in a forked process inside the network, and return its result."""
+    """Call a function in a forked process inside the network and return its result."""
     reader, writer = socket.socketpair()
     with reader, writer:
         pid = os.fork()

@@ -60,7 +60,7 @@ print(json.dumps({
 
 
 def _run(tree: Path, script: str, *arguments: str) -> str:
-    """Run a script with the packages in `tree`, and return its output."""
+    """Run a script with the packages in `tree` and return its output."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "QT_QPA_PLATFORM": "offscreen"}
     command = [sys.executable, "-c", script, *arguments]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)

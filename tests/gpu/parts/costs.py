@@ -170,7 +170,7 @@ def _bare_step(proof: Proof) -> tuple[Any, int]:
 
 
 def _rate(proof: Proof, step: Any, batch: int, seconds: float) -> float:
-    """Repeat `step` for `seconds`, and return the images per second."""
+    """Repeat `step` for `seconds` and return the images per second."""
     steps, started = 0, time.perf_counter()
     while time.perf_counter() < started + seconds:
         for _ in range(1 if proof.rehearsing else 10):

@@ -114,7 +114,7 @@ def _worker(run: RunFolder, rank: int) -> psutil.Process:
 
 
 def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
-    """Follow the run to its end, and report when the GPU became free according to the run and according to NVML."""
+    """Follow the run to its end and report when the GPU became free according to the run and according to NVML."""
     free: list[DevicesFree] = []
     at = follower.until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
     follower.until(lambda event: isinstance(event, RunFinished))

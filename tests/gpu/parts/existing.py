@@ -30,7 +30,7 @@ OPTIONS = (
 
 
 def run_tests(proof: Proof, *, files: tuple[str, ...], seconds: float) -> None:
-    """Run test files in one process, and report the outcome of each test."""
+    """Run test files in one process and report the outcome of each test."""
     if find_spec("pytest") is None:
         raise Skipped("pytest is not installed")
     written = proof.folder / "tests.xml"

@@ -91,7 +91,7 @@ def _start(proof: Proof, ranks: int, **fields: Any) -> WorkerGroup:
 
 
 def compare_losses(proof: Proof, *, name: str) -> None:
-    """Compare the losses with those of CPU workers, and resume from the last checkpoint for another epoch.
+    """Compare the losses with those of CPU workers and resume from the last checkpoint for another epoch.
 
     SyncBatchNorm runs on GPUs only, so its reference is a single CPU worker with the full batch.
     """
@@ -158,7 +158,7 @@ def _start_long(proof: Proof, **fields: Any) -> tuple[WorkerGroup, list[psutil.P
 
 
 def _kill(proof: Proof, workers: Sequence[psutil.Process], fault: str) -> None:
-    """Kill the workers, and measure the seconds until they have exited."""
+    """Kill the workers and measure the seconds until they have exited."""
     killed_at = time.monotonic()
     for worker in workers:
         with suppress(psutil.NoSuchProcess):
@@ -168,7 +168,7 @@ def _kill(proof: Proof, workers: Sequence[psutil.Process], fault: str) -> None:
 
 
 def smoke(proof: Proof) -> None:
-    """Train with DDP on two ranks for a few steps, and log NCCL's choices."""
+    """Train with DDP on two ranks for a few steps and log NCCL's choices."""
     proof.needs_card("NCCL runs on GPUs only")
     group = _start(proof, 2, **_fields(proof) | {"strategy": "ddp"})
     if any(group.finish(60)):

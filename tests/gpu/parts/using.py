@@ -33,7 +33,7 @@ def footplate(*arguments: str) -> Any:
 
 
 def trained(proof: Proof, model: str = "mnist_cnn") -> tuple[str, Path]:
-    """Train a small run on the GPU, and return its id and dataset."""
+    """Train a small run on the GPU and return its id and dataset."""
     data = by_class(proof.folder / "data", {"train": 60, "val": 30})
     answer = footplate(
         "train", str(data), "--no-pretrained", "--model", model, "--image-size", "32", "--epochs", "2", "--batch-size", "12",

@@ -16,7 +16,7 @@ WATCHED = 20
 
 
 def waits(proof: Proof, *, task: str) -> None:
-    """Train past the watched steps, and report the lines of code that waited for the device."""
+    """Train past the watched steps and report the lines of code that waited for the device."""
     missing = [package for package in NEEDS.get(task, ()) if find_spec(package) is None]
     if missing:
         raise Skipped(f"{' and '.join(missing)} not installed")

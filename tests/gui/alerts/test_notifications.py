@@ -159,7 +159,7 @@ def channel(address: str, qapp: QApplication) -> FreedesktopChannel:
 
 
 def send(channel: FreedesktopChannel, qtbot: QtBot, title: str, text: str = "") -> str:
-    """Send a notification, and return its result."""
+    """Send a notification and return its result."""
     results: list[str] = []
     channel.send(title, text, results.append)
     assert results == []  # it is reported later

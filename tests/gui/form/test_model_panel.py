@@ -23,7 +23,7 @@ NAME, FAMILY, PARAMETERS, WEIGHTS, ACCURACY, ESTIMATE = range(6)
 
 @pytest.fixture
 def panel(form: JobForm) -> ModelPanel:
-    """Open the model list of the form, and return it."""
+    """Open the model list of the form and return it."""
     form.fields.model.open_panel()
     return form.fields.model.panel
 

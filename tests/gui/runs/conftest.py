@@ -47,7 +47,7 @@ def column(page: RunsPage, title: str) -> list[str]:
 
 
 def select(page: RunsPage, *runs: RunFolder) -> None:
-    """Select only these runs, and focus the table."""
+    """Select only these runs and focus the table."""
     page.table.setFocus()
     model = page.table.selectionModel()
     model.clear()

@@ -30,7 +30,7 @@ def intervals(qtbot: QtBot) -> Iterator[RunIntervals]:
 
 
 def read(intervals: RunIntervals, qtbot: QtBot) -> list[str]:
-    """Read the executions of all runs, and return the names of the runs."""
+    """Read the executions of all runs and return the names of the runs."""
     with qtbot.waitSignal(intervals.changed):
         intervals.parent().refresh()
     return [interval.name for interval in intervals.intervals]

@@ -56,7 +56,7 @@ def a_run(
 
 
 def append(run: RunFolder, *events: AnyEvent) -> None:
-    """Append events to the log of `run`, and number them."""
+    """Append events to the log of `run` and number them."""
     last = run.last_event()
     write(run.events_file, events, last.n + 1 if last is not None else 1)
 

@@ -36,7 +36,7 @@ def status(window: MainWindow) -> str:
 
 
 def press_train(window: MainWindow, qtbot: QtBot, epochs: int, model: str = "mnist_cnn") -> RunFolder:
-    """Press the Train button, and return the run that starts."""
+    """Press the Train button and return the run that starts."""
     window.form.set_field("model", model)
     window.form.set_field("epochs", epochs)
     ready(window, qtbot)

@@ -83,7 +83,7 @@ def of_truth(
 
 
 def counts_of_values(values: npt.NDArray[np.integer]) -> list[int]:
-    """Count the pixels of each value in a mask, and return the sorted counts."""
+    """Count the pixels of each value in a mask and return the sorted counts."""
     return sorted(np.unique(values, return_counts=True)[1].tolist())
 
 

@@ -88,7 +88,7 @@ class ImageSplits(Generic[ImageT]):
         self._annotated: set[str] = set()
 
     def add(self, split: str, images: Sequence[ImageT], *, is_annotated: bool = True) -> bool:
-        """Add the images from a file to a split, and return True if any of them is new.
+        """Add the images from a file to a split and return True if any of them is new.
 
         If a folder has only one split, its images are stored under "", and validation images are drawn from them.
 

@@ -159,7 +159,7 @@ def share_found(file: TableFile, lookup: ImageLookup) -> float:
 
 
 def _group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile]) -> Group | None:
-    """Read tables with the same columns completely, and append unreadable tables to `broken`."""
+    """Read tables with the same columns completely and append unreadable tables to `broken`."""
     full = []
     profiles: list[Profile] = []
     for file, _ in files:

@@ -67,7 +67,7 @@ def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[bool]:
-    """Wait for a lock, and yield True while it is held. Yields False on a file system that doesn't support locks."""
+    """Wait for a lock and yield True while it is held. Yields False on a file system that doesn't support locks."""
     with ExitStack() as held:
         try:
             held.enter_context(locked(lock, _PATIENCE_S))

@@ -41,7 +41,7 @@ class ProgressLine(QWidget):
             widget.show()
 
     def end(self, *problems: Problem) -> None:
-        """Hide the progress, and show the `problems` that stopped the work."""
+        """Hide the progress and show the `problems` that stopped the work."""
         self.progress.hide()
         self.activity.hide()
         self.problems.show_problems(problems)

@@ -15,7 +15,7 @@ BOX = "0 0.5 0.5 0.25 0.5"
 
 
 def names(root: Path) -> dict[str, list[str]]:
-    """Return the image paths of each split, and check that every image has the box `BOX`."""
+    """Return the image paths of each split and check that every image has the box `BOX`."""
     content = content_of(FORMAT, root)
     for images in content.splits.values():
         assert all(len(image.boxes) == 1 for image in images)

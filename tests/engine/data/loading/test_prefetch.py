@@ -64,7 +64,7 @@ def free(slots: Slots[list[int]]) -> int:
 
 
 def take(prefetcher: Prefetcher[list[int]], slots: Slots[list[int]]) -> list[int]:
-    """Return the next batch number, and release its slot."""
+    """Return the next batch number and release its slot."""
     staged = prefetcher.get()
     assert staged is not None
     number = list(staged.slot)

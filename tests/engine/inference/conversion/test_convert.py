@@ -53,7 +53,7 @@ def session(file: Path) -> onnxruntime.InferenceSession:
 
 
 def predicted(folder: Path, sample: str) -> str:
-    """Run the folder's example script in an interpreter without Footplate, and return its output."""
+    """Run the folder's example script in an interpreter without Footplate and return its output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-P", str(folder / "predict.py"), str(folder / sample)]
     done = subprocess.run(
@@ -65,7 +65,7 @@ def predicted(folder: Path, sample: str) -> str:
 
 
 def loaded_by_card(folder: Path) -> Any:
-    """Run the code in the model card, and return the model that it loads."""
+    """Run the code in the model card and return the model that it loads."""
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:

@@ -39,7 +39,7 @@ COLOURS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
 
 
 def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanation:
-    """Explain the images with the last checkpoint of the run, and write the results to `out`."""
+    """Explain the images with the last checkpoint of the run and write the results to `out`."""
     out.mkdir(exist_ok=True)
     order = ExplainOrder(run=str(of.run.path), checkpoint="last", paths=tuple(map(str, images)), out=str(out), **values)
     worker_end, supervisor_end = socket.socketpair()

@@ -37,7 +37,7 @@ COUNT = EACH * len(CLASSES)
 
 
 def make_dataset(folder: Path) -> Path:
-    """Write images of one color to val/CLASS/N.png, and return `folder`."""
+    """Write images of one color to val/CLASS/N.png and return `folder`."""
     for number, name in enumerate(CLASSES):
         (folder / "val" / name).mkdir(parents=True)
         for index in range(EACH):
