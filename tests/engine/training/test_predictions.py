@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import Tensor
 
 from engine.contract.events import Predicted, Validation, Warned
 from engine.data.decoding.masks import NO_CLASS
+from engine.metrics.base import Metric
+from engine.tasks.base import Visualization
+from engine.tasks.classification.task import ClassificationMetric
+from engine.training.callbacks.predictions import Predictions
 from tests.engine.training.task_jobs import task_job
 from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
@@ -86,3 +93,31 @@ def test_predictions_end_on_full_disk(start: Start, discs: Path, tmp_path: Path)
     assert "no longer saved" in warning.message
     assert not group.of(Predicted)
     assert len(group.of(Validation)) == 2
+
+
+class _BoxesInTwoBatches:
+    """Strategy that evaluates two batches, whose targets are padded to 3 and 5 boxes."""
+
+    def __init__(self) -> None:
+        def show(image: Any, boxes: Tensor) -> Visualization:
+            return Visualization(image, f"{len(boxes)} boxes")
+
+        self.objective = SimpleNamespace(legend=(), show_truth=show, show_prediction=show)
+        self.collectives = SimpleNamespace(gather_objects=lambda part: [part])
+
+    def evaluate(self, _batches: object, metric: Metric, _stop: object) -> None:
+        for boxes in (3, 5):
+            metric.update(torch.zeros(2, 7, 6), torch.zeros(2, boxes, 5))
+
+
+def test_predictions_keep_batches_with_unequal_box_counts(tmp_path: Path) -> None:
+    image = np.zeros((8, 8, 3), np.uint8)
+    samples = SimpleNamespace(visible_input=lambda position: image, path=lambda position: f"{position}.png")
+    picked = SimpleNamespace(samples=samples, positions=range(4), split_loader=SimpleNamespace(epoch=lambda _: ()))
+    sent: list[Predicted | Warned] = []
+    callback = Predictions(tmp_path, _BoxesInTwoBatches(), lambda: picked, sent.append)  # type: ignore[arg-type]
+    callback.on_validation_end(1, 10, ClassificationMetric(2), {})
+    (predicted,) = sent
+    assert isinstance(predicted, Predicted)
+    assert [sample.name for sample in predicted.samples] == ["0.png", "1.png", "2.png", "3.png"]
+    assert [sample.truth_words for sample in predicted.samples] == ["3 boxes"] * 2 + ["5 boxes"] * 2

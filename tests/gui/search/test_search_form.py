@@ -70,6 +70,20 @@ def test_search_form_creates_search(form: SearchForm, qtbot: QtBot) -> None:
     assert "2 trials at once" in form.devices.text()
 
 
+@pytest.mark.parametrize(
+    ("trials", "confirm", "announced"),
+    [(3, 1, "3 more runs"), (20, 2, "8 more runs"), (1, 1, "1 more run "), (3, 0, "")],
+)
+def test_search_form_announces_confirming_runs(
+    form: SearchForm, qtbot: QtBot, trials: int, confirm: int, announced: str
+) -> None:
+    form.rows["trials"].set_value(trials)
+    form.rows["confirm"].set_value(confirm)
+    about = validated(form, qtbot).about.text()
+    assert announced in about
+    assert ("more run" in about) == bool(confirm)
+
+
 def test_search_form_shows_problems_at_their_fields(form: SearchForm, qtbot: QtBot) -> None:
     form.dimensions["learning_rate"].low.set_value("9")
     form.vary("optimizer", ["sgd"])
