@@ -319,11 +319,27 @@ class RunFolder:
             return 0.0
         first, start = beginning
         once = isinstance(last, RunFinished) and last.execution == 1
-        tail = b"" if once else _tail(self.events_file, _TAIL_BYTES)
+        tail = b"" if once else self._tail_of_execution(last)
         latest = _last_of(tail, RunStarted) or first
         if latest.execution > 1:
             start = _left_queue(latest, tail[tail.rfind(_tag(RunStarted)) :].splitlines()[1:])
         return latest.worked_s + max(0.0, (last.time if now is None else now) - start)
+
+    def _tail_of_execution(self, last: AnyEvent) -> bytes:
+        """Return the end of the log. For a resumed run, it contains the start of the last execution."""
+        supervisor, count = self.supervisor(), _TAIL_BYTES
+        is_resumed = (
+            max(
+                last.execution if isinstance(last, RunFinished) else 1,
+                supervisor.execution if supervisor is not None else 1,
+            )
+            > 1
+        )
+        tail = _tail(self.events_file, count)
+        while is_resumed and len(tail) == count and _tag(RunStarted) not in tail:
+            count *= 8
+            tail = _tail(self.events_file, count)
+        return tail
 
     def _beginning(self) -> tuple[RunStarted, float] | None:
         """Return the first event, and the time at which the first execution left the queue; None without events."""

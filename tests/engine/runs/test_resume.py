@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.events import ENCODE, PhaseChanged, RunFinished, RunStarted, Waiting
+from engine.contract.events import ENCODE, AnyEvent, LogLine, PhaseChanged, RunFinished, RunStarted, Waiting
 from engine.contract.job import FIELDS, Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from engine.runs.resume import CHANGEABLE, checkpoint_of, job_to_resume, last_execution, save_next_job
@@ -110,6 +110,26 @@ def test_worked_s_excludes_time_between_executions() -> None:
     summary = run.summary()
     assert summary is not None
     assert (summary.started, summary.seconds) == (1000.0, 90.0)
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_worked_s_excludes_the_queue_before_a_long_log(has_ended: bool) -> None:
+    run = create_run(Job())
+    facts = {"run_id": run.run_id, "job": Job(), "devices": (), "world_size": 1, "environment": {}, "supervisor_pid": 1}
+    lines = [LogLine(n=n, time=9030.0, text="x" * 60_000) for n in range(5, 80)]  # more than the end that is read first
+    messages: list[AnyEvent] = [
+        RunStarted(n=1, time=1000.0, **facts),  # type: ignore[arg-type]
+        RunFinished(n=2, time=1060.0, outcome="paused"),
+        RunStarted(n=3, time=9000.0, execution=2, worked_s=60.0, **facts),  # type: ignore[arg-type]
+        Waiting(n=4, time=9001.0, position=1),
+        *lines,
+    ]
+    if has_ended:
+        messages.append(RunFinished(n=80, time=9040.0, outcome="completed", execution=2))
+    else:
+        run.write_supervisor(SupervisorFile(pid=1, start_time=0.0, endpoint="unix:/nowhere", execution=2))
+    run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in messages))
+    assert run.worked_s() == 60.0 + 10.0 * has_ended
 
 
 def test_running_run_cannot_be_resumed() -> None:
