@@ -49,8 +49,9 @@ class RunControl(QObject):
         self._launcher.started.connect(self._on_started)
         self._launcher.failed.connect(self._on_start_failed)
         self._session.changed.connect(self.show_status)
-        workspace.run_list.complete.connect(self._on_runs_read)
+        # Reopen the run first, so that the status bar never shows an idle window in between.
         workspace.run_list.complete.connect(self._show_first_run, Qt.ConnectionType.SingleShotConnection)
+        workspace.run_list.complete.connect(self._on_runs_read)
         workspace.run_list.failed.connect(self._on_runs_unreadable)
         workspace.monitor.stop_run.connect(self._stop_run)
         workspace.runs.resume_requested.connect(self._resume)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
+from engine.contract.problems import Problem
 from engine.runs.folder import create_run
+from gui.form.field_row import FieldRow
 from gui.main_window import MainWindow
 from gui.pages import MONITOR, RUNS
 from gui.sources.launcher import Launcher
 from gui.sources.run_session import RunSession
 from gui.sources.run_status import RunStatus
 from gui.sources.settings import Settings
-from tests.gui.sources.written_runs import job
+from gui.status_bar import StatusBar
+from tests.gui.sources.written_runs import a_run, job, supervise_here
 from tests.support.widgets import OpenWindow
 
 
@@ -74,12 +79,30 @@ def test_title_shows_the_progress_of_the_run(open_window: OpenWindow, monkeypatc
     assert window.windowTitle() == "Footplate"
 
 
-def test_restored_devices_are_known_from_the_start(styled: QApplication, qtbot: QtBot) -> None:
+def test_reopened_window_never_shows_idle_or_device_problems(
+    styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = Settings()
     settings.remember_job(job(strategy="ddp", devices=("cpu", "cpu")))
+    supervise_here(a_run(20, None))
+    texts: list[str] = []
+    show_idle, show_problems = StatusBar.show_idle, FieldRow.show_problems
+
+    def record_idle(bar: StatusBar, text: str) -> None:
+        texts.append(text)
+        show_idle(bar, text)
+
+    def record_problems(row: FieldRow, problems: Sequence[Problem]) -> None:
+        texts.extend(str(problem) for problem in problems if problem.field in ("strategy", "devices"))
+        show_problems(row, problems)
+
+    monkeypatch.setattr(StatusBar, "show_idle", record_idle)
+    monkeypatch.setattr(FieldRow, "show_problems", record_problems)
     window = MainWindow(settings)
     qtbot.addWidget(window)
     window.form.validate()
     assert window.form.devices == ("cpu", "cpu")
-    assert not [problem for problem in window.form.problems if problem.field == "strategy"]
-    assert "Idle" not in window.status.status.text()
+    window.show()
+    qtbot.waitUntil(lambda: window.status.status.text().startswith("Running"))
+    window.form.validate()
+    assert set(texts) <= {"Starting…"}
