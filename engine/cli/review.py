@@ -118,7 +118,13 @@ def _worst_lines(found: Review) -> Iterator[str]:
 
 def _label_lines(found: Review) -> Iterator[str]:
     yield ""
-    yield f"Probably wrong labels: {len(found.label_issues):,}; estimated total: {found.expected_errors:,}."
+    if found.is_model_weak:
+        yield (
+            f"Labels worth checking: {len(found.label_issues):,}. "
+            "The model is too weak to tell wrong labels from its own mistakes."
+        )
+    else:
+        yield f"Probably wrong labels: {len(found.label_issues):,}; estimated total: {found.expected_errors:,}."
     issues = [
         (
             each.sample.path,
@@ -160,7 +166,7 @@ def _marks(found: Review) -> Iterator[Mark]:
         marked.add(sample.file)
         yield Mark(
             file=sample.file,
-            reason="probably a wrong label",
+            reason="a label worth checking" if found.is_model_weak else "probably a wrong label",
             label=issue.given or ", ".join(sample.true or ()),
             prediction=issue.suggested,
             new_label=issue.suggested if issue.given else "",

@@ -14,6 +14,9 @@ from engine.contract.inference.messages import Order
 
 Split = Literal["train", "val", "test"]
 
+MAX_ERROR_FRACTION = 0.1
+"""Maximum expected fraction of wrong labels. If more are expected, the model is too weak to find wrong labels."""
+
 
 class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
     """Request to review the samples in `evaluations`, the paths of their folders.
@@ -92,10 +95,11 @@ class Review(Saved, frozen=True, kw_only=True):
     Attributes:
         id: Name of its file.
         date: UTC, as in 2026-11-24T13:33:49Z.
-        held_out: True if no sample was used to train the model that predicted it, which `label_issues` requires.
+        checked_samples: Number of held-out samples, whose labels were checked.
+        held_out: True if no sample was used to train the model that predicted it.
         origin: Sentence about the samples and the models that predicted them.
         worst: Samples by descending loss, or by ascending correctness for tasks without losses.
-        label_issues: Labels that are probably wrong, most likely first. Empty unless `held_out` is True.
+        label_issues: Labels of held-out samples that are probably wrong, most likely first.
         expected_errors: Estimated number of wrong labels.
         duplicates: Pairs of duplicates: first those across splits, then those with different labels.
         missing: Sentences about omitted parts, with reasons.
@@ -109,6 +113,7 @@ class Review(Saved, frozen=True, kw_only=True):
     evaluations: tuple[str, ...]
     classes: tuple[str, ...]
     samples: int
+    checked_samples: int
     held_out: bool
     origin: str
     worst: tuple[ReviewedSample, ...] = ()
@@ -116,6 +121,11 @@ class Review(Saved, frozen=True, kw_only=True):
     expected_errors: int = 0
     duplicates: tuple[DuplicatePair, ...] = ()
     missing: tuple[str, ...] = ()
+
+    @property
+    def is_model_weak(self) -> bool:
+        """Return True if `label_issues` are more likely to be mistakes of the model than wrong labels."""
+        return self.expected_errors > MAX_ERROR_FRACTION * self.checked_samples
 
 
 class Mark(Saved, frozen=True, kw_only=True):

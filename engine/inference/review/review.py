@@ -51,6 +51,7 @@ def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
         evaluations=tuple(str(each.folder) for each in of.evaluations),
         classes=evaluation.classes,
         samples=len(of.samples),
+        checked_samples=int(of.held_out.sum()),
         held_out=bool(of.held_out.all()),
         origin=_origin(of),
         worst=tuple(_worst(of.samples, order)),

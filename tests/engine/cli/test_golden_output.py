@@ -142,7 +142,8 @@ ONE, OTHER = (
 )
 REVIEW = Review(
     id="1", date="2026-11-24T11:00:00Z", run="a-run", task="classification", dataset="/data/trees", evaluations=(),
-    classes=("ash", "birch", "cedar"), samples=12, held_out=True, origin="Predictions for validation.", worst=(ONE, OTHER),
+    classes=("ash", "birch", "cedar"), samples=40, checked_samples=40, held_out=True, origin="Predictions for validation.",
+    worst=(ONE, OTHER),
     label_issues=(
         LabelIssue(sample=ONE, given="ash", suggested="cedar", probability=0.1, suggested_probability=0.83),
         LabelIssue(sample=OTHER, given="", suggested="birch", probability=0.2, suggested_probability=0.67),

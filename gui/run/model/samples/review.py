@@ -32,8 +32,6 @@ from gui.widgets.labels import caption, field_label
 from gui.widgets.layouts import hbox, vbox
 
 ALL, LABELS, DUPLICATES = "all", "labels", "duplicates"
-_WEAK = 0.1
-"""Fraction of suspicious labels above which it is more likely that the model is wrong."""
 
 
 class Suspects(NamedTuple):
@@ -162,7 +160,7 @@ class ReviewBar(QWidget):
                 probable = f"{100 * issue.probability:.0f} % → {100 * issue.suggested_probability:.0f} %"
                 captions[row] = first, probable
         text = tr("{labels} worth checking").format(labels=counted(len(captions), "label"))
-        if review.expected_errors > _WEAK * review.samples:
+        if review.is_model_weak:
             text += tr("; the model is too weak to tell wrong labels from its own mistakes")
         else:
             text += tr("; about {count} wrong in total").format(count=localised(review.expected_errors))

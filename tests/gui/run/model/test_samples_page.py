@@ -125,8 +125,11 @@ def test_marks_are_restored_filtered_and_exported(
     ]
 
 
-def make_review(opened: OpenedEvaluation) -> Review:
-    """Return a review that lists a wrong label, and an image that is duplicated in another split."""
+def make_review(opened: OpenedEvaluation, checked_samples: int) -> Review:
+    """Return a review that lists a wrong label, and an image that is duplicated in another split.
+
+    It expects 2 wrong labels among `checked_samples`.
+    """
     one, other = (ReviewedSample(path=f"val/{name}.png", split="val") for name in ("birch/1", "cedar/0"))
     train = ReviewedSample(path="train/ash/7.png", split="train")
     return Review(
@@ -138,6 +141,7 @@ def make_review(opened: OpenedEvaluation) -> Review:
         evaluations=(str(opened.kept.folder.absolute()),),
         classes=CLASSES,
         samples=COUNT,
+        checked_samples=checked_samples,
         held_out=True,
         origin="Predictions for validation.",
         label_issues=(
@@ -148,17 +152,21 @@ def make_review(opened: OpenedEvaluation) -> Review:
     )
 
 
-def test_review_shows_wrong_labels_and_duplicates(view: ModelView, page: SamplesPage, qtbot: QtBot) -> None:
+@pytest.mark.parametrize(("checked_samples", "remark"), [(20, "about 2 wrong in total"), (19, "too weak")])
+def test_review_shows_wrong_labels_and_duplicates(
+    view: ModelView, page: SamplesPage, qtbot: QtBot, checked_samples: int, remark: str
+) -> None:
     opened = view.result.opened
     assert not page.review.shown.isVisible()
     file = opened.kept.folder.parents[1] / "reviews" / "1.json"
     file.parent.mkdir()
-    file.write_bytes(msgspec.json.encode(make_review(opened)))
+    file.write_bytes(msgspec.json.encode(make_review(opened, checked_samples)))
     page.review.child.done.emit(str(file))
     qtbot.waitUntil(lambda: page.wall.shown.rows == [5])
     index = page.wall.shown.index(0)
     assert page.wall.shown.data(index) == "1.png: birch → cedar, 10 % → 80 %"
     assert page.summary.text().startswith("1 label worth checking")
+    assert remark in page.summary.text()
     qtbot.keyClick(page.wall, Qt.Key.Key_Space)
     assert page.wall.shown.rows == [5]
     page.review.shown.set_value("duplicates")
