@@ -362,7 +362,12 @@ def _nothing_found(tree: Tree, requested: AnnotationKind) -> Problem:
     counts = tree.suffixes()
     if not counts and not tree.folders():
         return dataset_error(f"{printable(tree.root)} is empty.", requested.layout)
-    files = [f"{count:,} {ending or 'other'} file{'s' * (count > 1)}" for ending, count in counts.most_common(3)]
+    files = [
+        printable(tree.files("", ending)[0])
+        if count == 1 and ending
+        else f"{count:,} {ending or 'other'} file{'s' * (count > 1)}"
+        for ending, count in counts.most_common(3)
+    ]
     folders = len(tree.folders())
     holds = _list([*files, "1 folder" if folders == 1 else f"{folders:,} folders" if folders else "no folders"])
     return dataset_error(f"{printable(tree.root)} does not hold {requested.title}; it has {holds}.", requested.layout)

@@ -62,6 +62,8 @@ def assemble(
     if kind == "masks" and code is None:
         meaning = _mask_values(divided, folder, content.table_folders, problems)
         classes, code = meaning.classes, meaning.code
+        if unusable := _unusable_classes(classes):
+            return RecognizedDataset(format.id, problems=(*problems, *unusable), kind=kind, title=format.title)
     if kind == "labels":
         problems += _missing_labels(divided, classes)
     train, val, test = divided

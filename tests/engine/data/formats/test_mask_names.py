@@ -65,6 +65,12 @@ def test_few_odd_palettes_leave_the_indices(tmp_path: Path) -> None:
     assert "#0000ff" in report.unreadable[0].reason
 
 
+def test_very_long_class_name_of_masks_is_refused(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, [striped(0, 1, 2)] * 4)
+    (folder / "classes.txt").write_text("sky\nroad\n" + "c" * 256)
+    assert "256 characters" in errors_in(folder)
+
+
 def test_table_that_lacks_values_of_most_masks_is_refused(tmp_path: Path) -> None:
     by_value = make_folder(tmp_path / "value", [striped(0, 1, 1, 2)] * 4)
     (by_value / "_classes.csv").write_text("Pixel Value, Class\n0, sky\n1, road\n")
