@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.contract.devices import is_gpu
 from engine.contract.events import Failed
 from engine.processes.nccl_errors import is_nccl_error, known_error, last_error
 from engine.system.files import read_end
@@ -44,6 +45,19 @@ def death(rank: int, exit_code: int, log: Path) -> Failed:
         return Failed(cause=cause, rank=rank, kind="fault" if known.can_pass else "error")
     end = f" Last lines of {log.name}: {tail}" if tail else f" {log.name} is empty."
     return Failed(cause=f"Rank {rank} {exit_text}.{end}", rank=rank, kind="fault")
+
+
+def describe_stuck(ranks: Collection[int], devices: Iterable[str]) -> Failed:
+    """Describe workers that have survived SIGKILL in a run on `devices`, with a cause that fits these."""
+    text = f"Rank {', '.join(map(str, sorted(ranks)))} can't be killed"
+    if any(map(is_gpu, devices)):
+        cause = f"{text}: it hangs in a call of the GPU's driver. Restart the machine."
+    else:
+        cause = (
+            f"{text}: its machine is overloaded, or a disk or network folder doesn't respond. Check them, then train "
+            "again."
+        )
+    return Failed(cause=cause, rank=min(ranks))
 
 
 def log_tail(log: Path) -> str:

@@ -35,7 +35,7 @@ from engine.contract.job import AUTO_STRATEGY, Job
 from engine.contract.protocol import Adjust, CheckpointNow, Command, Pause, SaveElsewhere, Stop
 from engine.contract.worker import WorkerSpec
 from engine.processes import imports
-from engine.processes.failures import CERTAIN
+from engine.processes.failures import CERTAIN, describe_stuck
 from engine.processes.group import SETTLE_S, Group
 from engine.processes.signals import PAUSING, Signals
 from engine.processes.watchdog import LIMITS, Limits
@@ -358,10 +358,8 @@ class Supervisor:
         self._record(decision)
 
     def _on_stuck_workers(self) -> None:
-        """End the run as failed if a worker survives SIGKILL, because its GPU is then unusable."""
-        ranks = ", ".join(map(str, sorted(self._group.stuck)))
-        cause = f"Rank {ranks} can't be killed: it hangs in a call of the GPU's driver. Restart the machine."
-        self._failure = Failed(cause=cause, rank=min(self._group.stuck))
+        """End the run as failed if a worker survives SIGKILL, because its device may be unusable."""
+        self._failure = describe_stuck(self._group.stuck, self._restart_policy.job.parallel.devices)
         self._record(self._failure)
         self._move(Trigger.FAILED_FOR_GOOD)
 

@@ -25,6 +25,13 @@ def test_root_cause_is_not_a_lost_peer() -> None:
     assert failures.root_cause(reported[:1]).event is LOST_PEER
 
 
+@pytest.mark.parametrize(("device", "blames_gpu"), [("cpu", False), ("node1:cpu", False), ("node1:GPU-1", True)])
+def test_stuck_worker_blames_gpu_only_on_gpus(device: str, *, blames_gpu: bool) -> None:
+    failed = failures.describe_stuck({2, 1}, (device,))
+    assert failed.rank == 1
+    assert ("GPU" in failed.cause) == blames_gpu
+
+
 def test_weight_of_death_distinguishes_abort_from_other_signals(tmp_path: Path) -> None:
     log = tmp_path / "worker-0.log"
     log.write_text("NCCL watchdog: another rank is gone\n")
