@@ -23,7 +23,7 @@ class JobInForm:
     Attributes:
         job: Job with absolute paths; None if it is invalid.
         edited: Job as it is in the form; None if it is invalid.
-        problems: All problems of the job.
+        problems: All problems with the job.
         device_names: Titles of all known devices, by the keys that jobs use.
         report: Report on the dataset folder.
         action: Text of the button that starts the job.
@@ -90,11 +90,9 @@ Follow = Callable[[Any, JobInForm], object]
 class PageEntry:
     """Page that covers the page of a tab until it emits `closed`.
 
-    The window handles these signals if the page has them: `used` with values by field, `refused` with problems of
-    fields,
+    The window handles these signals if the page has them: `used` with values by field, `refused` with problems by field,
     `wanted` for another call of `show`, `message`, `run_chosen`, `compare_requested`, `train_requested` and
-    `job_opened`. The
-    page's method `close_work` ends its background work.
+    `job_opened`. The page's method `close_work` ends its background work.
 
     Attributes:
         name: Id with which others request the page.

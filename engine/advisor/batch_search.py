@@ -24,7 +24,7 @@ ROOM = 0.98
 The limit leaves some memory free, since the memory use of a run varies a little. The result is tested if trials are left.
 """
 NEAR = 0.97
-"""Ratio of the largest size that fits to the smallest that does not, above which the search ends.
+"""The search ends if the largest size that fits is above this fraction of the smallest size that does not fit.
 
 Multiplied by `ROOM` it is 0.95. If a size fits although it was predicted not to, the result is that much below it.
 """

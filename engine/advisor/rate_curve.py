@@ -22,7 +22,7 @@ RUNNING = 0.98
 fastai uses this average for `valley`.
 """
 DIVERGED = 4.0
-"""Ratio of the running average to its best value above which the search ends."""
+"""The search ends if the running average of the loss rises above this multiple of its best value."""
 WIDTH = 0.25
 """Standard deviation, in decades of the rate, of the Gaussian that smooths the curve.
 

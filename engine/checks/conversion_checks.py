@@ -19,7 +19,7 @@ _ONE_SIZE = ("Hourglass",)
 
 
 def convertible(job: Job, catalogue: Catalogue) -> dict[Target, list[Problem]]:
-    """Return the problems of converting to each format with default options.
+    """Return the problems with a conversion to each format with default options.
 
     A conversion to a format without errors is worth trying.
     """
@@ -27,7 +27,7 @@ def convertible(job: Job, catalogue: Catalogue) -> dict[Target, list[Problem]]:
 
 
 def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogue: Catalogue) -> list[Problem]:
-    """Return the problems of a conversion; warnings describe limitations of the resulting file."""
+    """Return the problems with a conversion; warnings describe limitations of the resulting file."""
     if target == "safetensors":
         return _safetensors_problems(job, catalogue)
     missing = [name for name in PACKAGES if find_spec(name) is None]

@@ -15,7 +15,7 @@ from engine.system.format import listed
 def gpu_problems(
     job: Job, machine: Snapshot | None, torch: TorchBuild | None, environment: Mapping[str, str]
 ) -> list[Problem]:
-    """Return the problems of training `job` on its GPUs.
+    """Return the problems with training `job` on its GPUs.
 
     `torch` is the installed build, and `environment` that of the run. Without `machine`, only the job is checked. Facts
     that NVML does not report cause no problem.

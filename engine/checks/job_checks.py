@@ -46,7 +46,7 @@ def problems(
     *,
     chosen: Collection[str] | None = None,
 ) -> list[Problem]:
-    """Return all problems of `job`, errors and warnings.
+    """Return all problems with `job`, errors and warnings.
 
     Args:
         job: Job to check.
@@ -143,7 +143,7 @@ def _no_file(path: str, disk: Disk) -> str:
 
 
 def dataset_problems(job: Job, report: DatasetReport | None = None, disk: Disk = REAL_DISK) -> list[Problem]:
-    """Return the problems of the job's dataset folder, including those from its `report`."""
+    """Return the problems with the job's dataset folder, including those from its `report`."""
     if not job.data.dataset:
         return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder with the images.")]
     kind = disk.kind(job.data.dataset)
@@ -213,7 +213,7 @@ def _model_file(job: Job, disk: Disk) -> list[Problem]:
 
 
 def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk: Disk) -> list[Problem]:
-    """Return the problems of the job's model; `model` is None if the catalogue doesn't list it."""
+    """Return the problems with the job's model; `model` is None if the catalogue doesn't list it."""
     if model is not None:
         return [*_model(job, model, disk), *(_encoder(job, model, catalogue) if model.encoder else [])]
     if not job.model.name.startswith(TIMM):

@@ -33,7 +33,7 @@ _TITLES = {
 
 
 def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
-    """Return the problems of the machines among the job's devices."""
+    """Return the problems with the machines of the job's devices."""
     if not has_remote_devices(job.parallel.devices):
         return []
     names = list(dict.fromkeys(map(host_of, job.parallel.devices)))
@@ -157,7 +157,7 @@ def _files(root: Path) -> Iterator[tuple[str, int]]:
 def differences(
     facts: NodeFacts, title: str, local_inputs: Mapping[str, DatasetDigest], reference: NodeFacts, reference_title: str
 ) -> list[Problem]:
-    """Return the problems of training on a machine with `facts` and the name `title`.
+    """Return the problems with training on a machine with `facts` and the name `title`.
 
     `local_inputs` has the digests on this machine, and `reference` the facts of another machine for comparison.
     """

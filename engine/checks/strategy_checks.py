@@ -13,7 +13,7 @@ from engine.system.format import counted
 
 
 def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
-    """Return the problems of combining `strategy` with the rest of the job; `model` is None for a model file."""
+    """Return the problems with combining `strategy` with the rest of the job; `model` is None for a model file."""
     found = _number_of_devices(job, strategy)
     found += _replicas(job, strategy)
     found += _batch(job, strategy)
@@ -239,7 +239,7 @@ _SCHEDULES = {
 
 
 def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    """Return the problems of dividing the batch.
+    """Return the problems with dividing the batch.
 
     Stages have static shapes, so all microbatches must have equal size.
     """
@@ -304,7 +304,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
 
 
 def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
-    """Return the problems of cutting the model into stages; for a model file, its split points are unknown here."""
+    """Return the problems with cutting the model into stages; the split points of a model file are unknown here."""
     if model is None:
         return []
     if model.uncuttable:

@@ -115,7 +115,7 @@ be kept.
 def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torch: TorchBuild) -> Iterator[Obstacle]:
     """Yield the obstacles to using `gpus` with `torch`.
 
-    `gpus` has pairs of a GPU and its compute capability, or None if that is unknown.
+    Each entry of `gpus` is a GPU with its compute capability, which is None if unknown.
     """
     every = tuple(gpu for gpu, _ in gpus)
     known = [capability for _, capability in gpus if capability is not None]

@@ -1,4 +1,4 @@
-"""``footplate inspect``: show the format, evidence, classes, samples and problems of a dataset folder."""
+"""``footplate inspect``: show the format, evidence, classes, and samples of a dataset folder, and problems with it."""
 
 from __future__ import annotations
 

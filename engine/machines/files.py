@@ -49,7 +49,7 @@ def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, P
 class _Transfer:
     """Queued transfer: a file to fetch or, if `source` is set, a file to send.
 
-    `saved` is the event of a fetched last.pt. `sha256` returns the digest of a sent file, or "" if it is unknown.
+    `saved` is the event that announced a fetched last.pt. `sha256` returns the digest of a sent file, or "" if it is unknown.
     """
 
     path: str
@@ -84,7 +84,7 @@ class FileTransfers:
     def fetch(self, path: str, on_done: OnDone, saved: CheckpointSaved | None = None) -> None:
         """Queue a file for fetching, even if an earlier transfer of it is in progress, since it may have changed.
 
-        `saved` is the event of a last.pt.
+        `saved` is the event that announced a last.pt.
         """
         if is_inside(path):
             self._submit(_Transfer(path=path, on_done=on_done, saved=saved))

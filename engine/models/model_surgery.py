@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 LARGE = 1.5
-"""Ratio of the standard deviation of a head's weights to torch's default above which the head is reinitialized."""
+"""A head is reinitialized if the standard deviation of its weights is above this multiple of torch's default."""
 
 
 def find_head(model: nn.Module, classes: int) -> str | None:

@@ -342,7 +342,7 @@ class RunFolder:
         return tail
 
     def _beginning(self) -> tuple[RunStarted, float] | None:
-        """Return the first event, and the time at which the first execution left the queue; None without events."""
+        """Return the first event and the time at which the first execution left the queue, or None if there are no events."""
         try:
             with open_file(self.events_file) as stream:
                 lines = complete_lines(stream)
@@ -398,7 +398,7 @@ _Kind = TypeVar("_Kind", bound=Event)
 
 
 def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
-    """Return the last event of a type at the end of a log, found by its tag at the start of a line."""
+    """Return the last event of type `kind` in `tail`, the end of a log. Its line starts with the tag of the type."""
     start = tail.rfind(_tag(kind))
     end = tail.find(b"\n", start)
     event = _decoded(tail[start:end]) if 0 <= start < end else None
@@ -406,7 +406,7 @@ def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
 
 
 def _tag(kind: type[Event]) -> bytes:
-    """Return the bytes with which encoded events of a type start."""
+    """Return the bytes at the start of each encoded event of type `kind`."""
     return b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
 
 

@@ -34,7 +34,7 @@ Passes beyond the minimum only run within `ENOUGH_S`.
 """
 ENOUGH_S = 0.25
 CLEAR = 3.0
-"""Ratio of two candidates' times above which the slower one is rejected without further passes."""
+"""A candidate that takes more than this many times as long as the other is rejected without further passes."""
 FASTER = 0.05
 """A candidate must save at least this fraction of the time, because measurements vary that much."""
 COMPILING_S = 60.0

@@ -26,7 +26,7 @@ class SplitLoader:
 
     @property
     def threads(self) -> int | None:
-        """Number of threads that read samples; None without a loader."""
+        """Number of threads that read samples, or None if there is no loader."""
         return None if self.loader is None else self.loader.threads
 
     @property

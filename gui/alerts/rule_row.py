@@ -25,7 +25,7 @@ _MINUTES_FROM_S = 300.0
 """Rules with a default duration of at least this many seconds are edited in minutes."""
 _EDITOR_WIDTH = 240
 _SUMMARY_BELOW = 480
-"""Width of a row in pixels, at a text size of 100 %, below which its summary is below its name."""
+"""In rows narrower than this, in pixels at a text size of 100 %, the summary is below the name."""
 
 
 class RuleRow(QWidget):

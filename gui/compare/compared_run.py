@@ -22,7 +22,7 @@ from gui.titles import run_title
 Over = Literal["step", "epoch", "time"]
 
 GAP_S = 10.0
-"""Seconds between two samples above which the run counts as paused. Samples are one second apart."""
+"""If more seconds pass between two samples, the run was paused. Samples are usually one second apart."""
 
 _JOULES_PER_WH = 3600.0
 
@@ -64,7 +64,7 @@ class ComparedRun:
         )
 
     def best(self, measure: str) -> tuple[float, int] | None:
-        """Return the best value of a metric, and its epoch; None without validations."""
+        """Return the best value of a metric and its epoch, or None if there are no validations."""
         column = self.data.validations.measures.get(measure)
         if column is None or not np.isfinite(column.values).any():
             return None

@@ -97,7 +97,7 @@ class CutPage(QWidget):
 
         Args:
             job: Job in the form; None if it is invalid.
-            problems: All problems of the job. Only those of fields that affect the cut are relevant.
+            problems: All problems with the job. Only those of fields that affect the cut are relevant.
             names: Titles of devices by id.
         """
         self._names = dict(names)

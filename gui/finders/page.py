@@ -103,7 +103,7 @@ class FinderPage(QWidget):
 
         Args:
             job: Job in the form; None if it is invalid.
-            problems: All problems of the job.
+            problems: All problems with the job.
         """
         self.set_job(job)
         wrong = [problem for problem in errors(problems) if problem.field not in self.varied]

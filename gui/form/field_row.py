@@ -153,7 +153,7 @@ class CollapsibleSection(QWidget):
     ) -> None:
         """Create a section with `rows`, and `others` below them.
 
-        It opens if there are problems of the severities in `revealed`.
+        It opens if there are problems whose severity is in `revealed`.
         """
         super().__init__()
         self._revealed, self._problems = revealed, list[Problem]()

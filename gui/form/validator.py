@@ -43,7 +43,7 @@ class JobValidator:
     def validate(self, values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
         """Return the job (None if a value is invalid) and all problems.
 
-        Invalid values don't hide the problems of other fields.
+        Invalid values don't hide the problems with other fields.
         """
         job, problems = job_from_values(values)
         unreadable = {problem.field for problem in problems}
@@ -70,7 +70,7 @@ class JobValidator:
         return self.trusted_sha256 or (file.sha256 or "" if file is not None and file.agreed else "")
 
     def _check(self, job: Job, values: dict[str, Any]) -> list[Problem]:
-        """Collect all problems of a job: its values, GPUs, hosts, active alerts and resuming."""
+        """Collect all problems with a job: its values, GPUs and hosts, active alerts, and resuming it."""
         environment, prefill, report = self._environment, self._prefill, self._inspection.report
         machine, torch, catalogue = environment.machine, environment.torch, environment.catalogue
         if prefill is not None:

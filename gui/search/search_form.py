@@ -296,7 +296,7 @@ class SearchForm(QWidget):
         self._timer.start()
 
     def _next_validation(self) -> Callable[[], _Validated] | None:
-        """Return a function that validates the current values on a worker thread; None without a valid job."""
+        """Return a function that validates the current values on a worker thread, or None if the job is invalid."""
         job = self._existing.job if self._existing is not None else self._job
         self._describe_trials(job)
         if job is None:

@@ -13,7 +13,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 _THINNED_FROM = 3
-"""Number of points per bucket below which a curve is drawn in full."""
+"""Curves with fewer points per bucket are drawn in full."""
 
 
 class Column:

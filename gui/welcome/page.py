@@ -32,7 +32,7 @@ _WIDTH = 720
 _TWO_COLUMNS_FROM = 1000
 _CHOICE_GAP = 14
 _STACKED_BELOW = 520
-"""Width of a column below which the text about a button is placed below it."""
+"""If a column is narrower than this, the text about a button is placed below the button."""
 _BUTTON_HEIGHT = 38
 _SAMPLE = tr("A part of Fashion-MNIST, ten classes of small images.")
 _OPEN = tr("Your own folder in any supported format. You can also drop it on the window.")

@@ -69,7 +69,7 @@ pytestmark = [
 ]
 
 MAX_S = 0.1
-"""Maximum seconds for which hostile names may block the GUI thread longer than ordinary names."""
+"""Hostile names may block the GUI thread by at most this many seconds more than ordinary names."""
 MAX_LOADED_S = 1.0
 """Limit for the short test, which runs while other tests use the CPU."""
 MAX_PATH_BYTES = 4096

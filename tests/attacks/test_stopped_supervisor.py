@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 MAX_S = 0.9
-"""Maximum seconds for which the GUI thread may block. Waiting for the supervisor's answer would take longer."""
+"""The GUI thread may block for at most this many seconds. Waiting for the supervisor's answer would take longer."""
 ANSWER_S = 1.0
 
 Suspend = Callable[..., None]

@@ -39,7 +39,7 @@ The prediction is based on a measured setup with the same strategy and devices.
 VARY_WITHIN = 1.15
 """Variants of a setup are tried if its step time is at most this multiple of the fastest setup's."""
 SUPERLINEAR = 1.1
-"""Speedup per device above which the measurement on one device is considered wrong and repeated."""
+"""If the speedup per device is above this, the measurement on one device is considered wrong and repeated."""
 TOO_LARGE = "By the estimate they need more memory than a device has."
 
 _Send = Callable[[AdviceProgress], object]

@@ -18,10 +18,10 @@ OPTIMIZER_STATES = {
 }  # fmt: skip
 """Number of values that an optimizer stores for each parameter, not including optional momentum."""
 ESTIMATE_MARGIN = 1.25
-"""Ratio of an estimate to a device's memory above which a setup is excluded. Estimates may be 20 % off."""
+"""A setup is excluded if its estimate is above this multiple of a device's memory. Estimates may be 20 % off."""
 MIN_SCALE, MAX_SCALE = 0.5, 2.5
 MIN_ACTIVATIONS = 0.1
-"""Fraction of a worker's memory below which activations are too small for calibrating their estimate."""
+"""Activations are used for calibration if they take at least this fraction of a worker's memory."""
 STAGE_IMBALANCE = 1.15
 """Load of the fullest pipeline stage relative to a perfectly even split."""
 REPLICATED_ACTIVATIONS = 0.35

@@ -34,7 +34,7 @@ def baseline(rows: Iterable[TrialRow], job_settings: Mapping[str, Any] | None) -
 
 
 def missing(numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, seed: int) -> list[tuple[int, int]]:
-    """Return the repeats that have not started, as pairs of trial number and seed.
+    """Return the repeats that have not started, as (trial number, seed) pairs.
 
     All trials are repeated with the first seed, then all with the second, so that the comparison is fair at any time.
     `seed` is the seed of the search's job.

@@ -221,7 +221,7 @@ class Driver:
         return all(handle.ended for handle in self._base) and not self._may_start() and not self._cause
 
     def _missing_repeats(self) -> list[tuple[int, int]]:
-        """Return the repeats that have not started, as pairs of trial number and seed."""
+        """Return the repeats that have not started, as (trial number, seed) pairs."""
         search, repeats = self._search, [handle.row for handle in self._repeats]
         return confirming.missing(self._candidates or (), repeats, search.confirm, search.job.training.seed)
 

@@ -149,7 +149,7 @@ class TrialHandle:
         self.pruning_epoch = 0
         """Last epoch at which early stopping was decided."""
         self.is_cleared = False
-        """True if its checkpoints have been deleted since it ended."""
+        """True if the trial's checkpoints have been deleted since the trial ended."""
         self._log = TrialLog(run, search.goals, job.training.epochs if job is not None else 0)
         self._poll_at = self._send_at = 0.0
         self._last_sent: Command | None = None
@@ -227,7 +227,7 @@ class TrialHandle:
         self.poll()
 
     def clear(self) -> None:
-        """Delete its checkpoints, after its supervisor has exited."""
+        """Delete the trial's checkpoints if its supervisor has exited."""
         supervisor = self.run.supervisor()
         if supervisor is not None and supervisor.alive():
             return

@@ -39,7 +39,7 @@ LEARNED_ABOVE_CHANCE = 0.25
 MAX_CHANCE_MARGIN = 0.15
 """Maximum of two standard errors for a meaningful comparison with chance."""
 WEAK_FRACTION = 0.5
-"""Fraction of the median class's recall below which a class is weak, and of its count below which it is rare."""
+"""A class is weak if its recall, and rare if its count, is below this fraction of the classes' median."""
 MIN_MEDIAN_RECALL = 0.3
 """From this median recall of all classes, a model works in general, and single classes can be called weak."""
 USUAL_RATES = {"sgd": 0.01, "lamb": 0.005, "adagrad": 0.01}

@@ -14,7 +14,7 @@ from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning
 from engine.data.splits import MaskCode
 
 _STRAY_MASKS = 0.5
-"""Fraction of masks with values missing in a table, above which the table is considered wrong."""
+"""A table is considered wrong if it lacks values of more than this fraction of masks."""
 _FEW = 8
 """Up to this many values that are missing from a table are considered stray values."""
 

@@ -11,7 +11,7 @@ from PIL import Image
 from engine.data.decoding.idx import Bytes
 
 NEARLY_WHITE = 230
-"""Average level of the visible pixels above which the background is black."""
+"""The background is black if the average level of the visible pixels is at least this high, else white."""
 WHITE, BLACK = 255, 0
 
 

@@ -20,7 +20,7 @@ _ENDINGS = (".png", ".tif", ".tiff", ".jpg", ".bmp")
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect pairs of images from two dates that share a mask."""
+    """Detect pairs of images of the same place on two dates that share a mask."""
     for base in tree.walk(depth=2):
         for times in _TIMES:
             folders = tree.named(times, base)

@@ -66,7 +66,7 @@ CHUNK = 1024
 HEADERS_TIMED = 128
 """Number of files whose first and last bytes are checked in one task."""
 CACHED_S = 50e-6
-"""Time in seconds per file above which reading must be waiting for a disk or network.
+"""If reading takes more seconds per file than this, it must be waiting for a disk or network.
 
 Files in the system's cache take a fifth of this time.
 """

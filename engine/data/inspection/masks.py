@@ -67,7 +67,7 @@ For the other masks, only the sizes are read.
 MAX_VALUES_LISTED = 256
 """Largest number of rows in the table of mask values."""
 RARE = 0.001
-"""Fraction of pixels below which a class is reported, since cross entropy learns such a class late or never."""
+"""Classes with a smaller fraction of the pixels are reported, since cross entropy learns them late or never."""
 _REMEDY_FOR_NUMBERS = (
     "To find objects one by one, choose the task Instance segmentation. To learn only where they are, give all of "
     "them the same value."

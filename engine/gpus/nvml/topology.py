@@ -103,7 +103,7 @@ def _pair(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) ->
 
 
 def _nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> int:
-    """Return the number of direct links, or without any, the number of links that both have to the same switch."""
+    """Return the number of direct links or, if there are none, of the links that both have to the same switch."""
     direct = links[one.index].direct_to(other)
     if direct:
         return direct

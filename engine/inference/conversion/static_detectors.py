@@ -120,7 +120,7 @@ class _Static(nn.Module):
         return decoded.reshape(deltas.shape).clamp(0, self.size)
 
     def _select(self, candidates: _Boxes, threshold: float, max_detections: int) -> _Boxes:
-        """Return the `max_detections` best boxes after non-maximum suppression within each class.
+        """Return up to `max_detections` boxes with the highest scores, after non-maximum suppression within each class.
 
         To separate the classes, their boxes are moved to different places first.
         """

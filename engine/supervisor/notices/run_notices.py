@@ -233,7 +233,7 @@ class Notices:
             self._report_problem(f"A notification could not be sent: {error}.")
 
     def _collect_results(self) -> None:
-        """Report problems of sending processes that have exited."""
+        """Report notifications that could not be sent, according to the sending processes that have exited."""
         for process in [process for process in self.senders if process.poll() is not None]:
             self.senders.remove(process)
             assert process.stdout is not None

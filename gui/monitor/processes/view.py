@@ -109,7 +109,7 @@ class ProcessesView(QWidget):
         self._show_buttons()
 
     def selected(self) -> ProcessRow | None:
-        """Return the selected row; None unless exactly one is selected."""
+        """Return the selected row if exactly one is selected, else None."""
         chosen = self.tree.selectionModel().selectedRows()
         return self.rows.line(chosen[0]) if len(chosen) == 1 else None
 

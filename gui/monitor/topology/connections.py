@@ -45,7 +45,7 @@ SHORT: dict[PciPath, str] = {
 
 
 class Site(NamedTuple):
-    """GPUs of a host in card order, and the known connections between them, by pairs of NVML indices."""
+    """GPUs of a host in card order, and the known connections between two of them, by their NVML indices."""
 
     gpus: tuple[Gpu, ...]
     pairs: dict[frozenset[int], GpuPair]

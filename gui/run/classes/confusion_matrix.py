@@ -109,7 +109,10 @@ class ConfusionMatrix(QWidget):
         return f"Of {localised(total)} {true}, {localised(count)} ({localised(100 * count / total, 1)} %) {outcome}."
 
     def describe_mistake(self) -> str:
-        """Describe the most common mistake, as in "Most common mistake: rose taken for tulip (12 of 40)"; "" without errors."""
+        """Describe the most common mistake, as in "Most common mistake: rose taken for tulip (12 of 40)".
+
+        Returns "" if there are no mistakes.
+        """
         cell = self.most_confused()
         if cell is None:
             return ""
@@ -122,7 +125,7 @@ class ConfusionMatrix(QWidget):
         )
 
     def most_confused(self) -> tuple[int, int] | None:
-        """Return the incorrect cell with the largest fraction; None without errors."""
+        """Return the incorrect cell with the largest fraction, or None if there are no mistakes."""
         wrong = self._shares.copy()
         np.fill_diagonal(wrong, 0.0)
         if not wrong.size or wrong.max() == 0:

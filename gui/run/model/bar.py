@@ -278,7 +278,7 @@ class EvaluateForm(QWidget):
         self.cancel.setVisible(has_results)
 
     def order(self) -> EvaluateOrder | None:
-        """Return the order; None without a run or device."""
+        """Return the order, or None if there is no run or no device is selected."""
         if self._run is None or not self.devices.value():
             return None
         value = self.split.value()

@@ -26,7 +26,7 @@ KINDS = {
 LANE, CROWDED_LANE, GAP = 20, 13, 5
 """Heights in pixels of a stage's lane, of a lane among many, and of the gap between ranks."""
 CROWD = 8
-"""Number of lanes above which they are lower."""
+"""If there are more than this many lanes, each lane is drawn with less height."""
 LABEL_PAD, AXIS_HEIGHT, LEGEND_HEIGHT, NUMBER_PAD = 10, 20, 22, 4
 
 

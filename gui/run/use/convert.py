@@ -100,7 +100,7 @@ class ConvertForm(QWidget):
         self._validate()
 
     def order(self) -> ConvertOrder | None:
-        """Return the order; None without a run or format."""
+        """Return the order, or None if there is no run or no format is selected."""
         chosen = tuple(target for target, box in self.targets.items() if box.isChecked())
         if self._run is None or not chosen:
             return None
@@ -126,7 +126,7 @@ class ConvertForm(QWidget):
         return parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(chosen)}{suffix}"
 
     def _validate(self) -> None:
-        """Show the problems of the order."""
+        """Show the problems with the order."""
         order = self.order()
         found: list[Problem] = []
         if order is not None and self._job is not None:

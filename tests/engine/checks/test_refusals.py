@@ -38,7 +38,7 @@ def stubbed(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
 
 
 def problem_text(found: Snapshot, job: Job) -> str:
-    """Return all problems of `job` on the machine as one text."""
+    """Return all problems with running `job` on the machine as one text."""
     return " ".join(map(str, gpu_problems(job, found, installed_torch(), os.environ)))
 
 

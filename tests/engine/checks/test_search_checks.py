@@ -16,7 +16,7 @@ from tests.support.searches import SPACE, small_job, small_search
 
 
 def search_problems(job: Job | None = None, **values: Any) -> dict[str, str]:
-    """Return the problems of a search by field."""
+    """Return the problems with a search, by field."""
     given = {"name": "a", "space": SPACE} | values
     search, problems = validate_search(given, job or small_job(), load_catalogue())
     assert (search is None) == bool(problems)

@@ -31,7 +31,7 @@ def _newest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def problems(found: Snapshot, torch: TorchBuild | None = CU132) -> list[Problem]:
-    """Return the problems of a job on all GPUs of the machine."""
+    """Return the problems with a job that uses all GPUs of the machine."""
     return gpu_problems(Job.from_fields(devices=tuple(gpu.uuid for gpu in found.gpus)), found, torch, {})
 
 

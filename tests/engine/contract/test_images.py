@@ -1,4 +1,4 @@
-"""Image sizes over the epochs of a run, and problems of progressive resizing."""
+"""Image sizes over the epochs of a run, and problems with progressive resizing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values and file of a job, and problems of invalid values."""
+"""Values and file of a job, and problems with invalid values."""
 
 from __future__ import annotations
 

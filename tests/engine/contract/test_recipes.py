@@ -1,4 +1,4 @@
-"""Values of recipes, and problems of recipe files."""
+"""Values of recipes, and problems with recipe files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch script and devices for a run under SLURM, and problems of its options."""
+"""Batch script and devices for a run under SLURM, and problems with its options."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.gui.form.test_form import fill, problem_at
 
 ROOT = Path(__file__).parents[3]
 LONGEST_STALL_S = 2.0
-"""Maximum seconds for which the window may block. The disk never responds."""
+"""The window may block for at most this many seconds. The disk never responds."""
 
 
 @pytest.mark.skipif(

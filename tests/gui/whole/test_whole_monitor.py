@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 LONGEST_STALL_S = 0.5
-"""Maximum seconds that the window may block, not counting the time without a free core."""
+"""Maximum number of seconds during which the window may block, not counting the time without a free core."""
 
 
 @pytest.fixture

@@ -40,9 +40,9 @@ LABELLED = "label"
 """Word in the file names of preferred tables."""
 _SPLIT_WORDS = frozenset({"partition", "partitions", "split", "splits", "fold", "folds"})
 _UNNAMED_PER_NAMED = 3
-"""Ratio of images in the folder to images in a table above which the table may be incomplete."""
+"""A table may be incomplete if the folder contains more than this many times as many images as the table."""
 _SEVERAL_LABELS = 0.2
-"""Fraction of images with different labels in several rows above which each row adds one label to its image."""
+"""If more than this fraction of images has rows with different labels, each row adds a label to its image."""
 
 
 @dataclass(frozen=True)

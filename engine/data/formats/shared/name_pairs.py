@@ -98,12 +98,12 @@ class Pairs:
 
 
 def mask_splits(splits: Mapping[str, Pairs]) -> dict[str, MaskSplit]:
-    """Convert pairs of images and masks to splits."""
+    """Convert (image, mask) pairs to splits."""
     return {name: MaskSplit(pairs.images, pairs.files) for name, pairs in splits.items()}
 
 
 def instance_splits(splits: Mapping[str, Pairs], source: Callable[[str], Source]) -> dict[str, InstanceSplit]:
-    """Convert pairs of images and masks to splits.
+    """Convert (image, mask) pairs to splits.
 
     `source` creates the source of instances from the path of a mask.
     """

@@ -240,7 +240,7 @@ class _Search:
 def _siblings(
     images: Sequence[_Place], others: Sequence[_Place], strange: Sequence[str]
 ) -> Iterator[tuple[_Place, _Place]]:
-    """Yield pairs of a folder with an unknown name and an image folder whose paths differ in a single name."""
+    """Yield each folder of `others` together with an image folder if their paths differ in a single name."""
     patterns: dict[tuple[Key, Key], _Place] = {}
     for place in images:
         for before, after in _contexts(place):

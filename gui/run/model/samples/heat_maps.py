@@ -37,7 +37,7 @@ class HeatMaps(QWidget):
     """Controls for the heat maps of the current sample.
 
     Signals:
-        changed(): `maps` has changed. Its entries are pairs of a title and an image, or the reason why there is none.
+        changed(): `maps` has changed. Each entry is a title with an image, or with the reason why there is none.
     """
 
     changed = Signal()

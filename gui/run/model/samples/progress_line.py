@@ -1,4 +1,4 @@
-"""Line with the progress and problems of background work."""
+"""Line that shows the progress of background work, and problems with it."""
 
 from __future__ import annotations
 
