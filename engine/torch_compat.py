@@ -115,7 +115,7 @@ def keep_compiled_in(folder: str) -> None:
 
 
 def device_events(profile: torch.profiler.profile, device_type: Any) -> Iterator[tuple[str, float, float]]:
-    """Yield name, start and end of the operations that a stopped `profile` has recorded on devices of a type.
+    """Yield the name, start and end of each operation that a stopped `profile` has recorded on devices of a type.
 
     Times are in seconds since the start of the profile. `profile.events()` would take over ten times as long, because
     it builds an object with statistics for each event.

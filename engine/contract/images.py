@@ -58,7 +58,7 @@ are drawn in gray.
 CLOUD_TILT_DEG = 40.0
 """Tilt of the axis of the least scatter in images of point clouds, from the direction of view."""
 CLOUD_GRAY = (245, 200, 70)
-"""Gray levels of the background of such images, and of their farthest and nearest points without a color."""
+"""Gray levels in images of point clouds: background, farthest and nearest points that have no color."""
 
 STEP = 32
 """Step between image sizes in progressive training, in pixels. It is the stride of most encoders."""

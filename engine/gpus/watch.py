@@ -173,7 +173,7 @@ class NvmlWatch:
 
 
 def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Merge the GPUs `listed` now with those `known` before; missing ones become lost rows in their old position.
+    """Merge the GPUs listed now with those known before. Missing GPUs become lost rows in their old position.
 
     If a MIG instance is missing although its GPU is listed, it was removed, not lost. If a new reader reports a GPU as
     lost, the GPU's earlier row, if any, is kept.

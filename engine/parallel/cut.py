@@ -47,7 +47,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Memory for the state of the parameters, and for the activations of all microbatches in flight."""
     over_memory: bool
     sent_bytes: int
-    """Size of the activations for the next stage per microbatch, and of the returned gradients; 0 at the end."""
+    """Size per microbatch of the activations sent to the next stage, and of the gradients it returns; 0 for the last one."""
 
 
 class _Ledger:

@@ -149,7 +149,7 @@ class Objective(ABC):
         return output_targets(outputs[0], classes, requested)
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
-        """Return those of the model's outputs that an exported file contains."""
+        """Select the model outputs that an exported file contains."""
         return outputs
 
 

@@ -104,7 +104,7 @@ class DesktopNotices(QObject):
 
 
 def in_words(alerts: list[Alert]) -> tuple[str, str]:
-    """Return title and text of a notification about `alerts`. The text has a line for each of the first alerts."""
+    """Return the title and the text of a notification about `alerts`. The text has a line for each of the first alerts."""
     if len(alerts) == 1:
         return f"{alerts[0].title}: {alerts[0].what}", alerts[0].text
     lines = [alert.sentence for alert in alerts[:LINES]]

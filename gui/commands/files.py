@@ -172,5 +172,5 @@ def titles_of(folders: Sequence[str]) -> dict[str, str]:
 
 
 def run_line(run: RunSummary) -> str:
-    """Return title and state of a run, for menus."""
+    """Return a menu text with the title and the state of a run."""
     return f"{run_title(run)} · {run.state}"

@@ -53,7 +53,7 @@ def capitalized(text: str) -> str:
 
 
 def describe(report: DatasetReport) -> str:
-    """Describe format, splits, sizes and unreadable files in a few lines."""
+    """Describe the format, splits, image sizes and unreadable files of a dataset in a few lines."""
     splits = ", ".join(
         f"{s.name} {localised(s.images)}{' (drawn from train)' if s.is_drawn else ''}" for s in report.splits
     )
@@ -72,7 +72,7 @@ def recognized_by(report: DatasetReport) -> str:
 
 
 def _format_and_kind(report: DatasetReport) -> str:
-    """Describe format and kind, as in "COCO JSON: images with boxes, color".
+    """Describe the format of a dataset and the kind of its annotations, as in "COCO JSON: images with boxes, color".
 
     The kind is left out if the title contains it.
     """

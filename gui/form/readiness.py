@@ -140,7 +140,7 @@ class Readiness:
             self._bar.show_estimate(estimate_text(estimate, devices, total), estimate_tip(estimate))
 
     def method(self) -> str:
-        """Summarize task, recipe, learning rate and strategy for the title of the section."""
+        """Summarize the task, recipe, learning rate and strategy for the title of the section."""
         rate = self._fields.rows["learning_rate"].value()
         parts = (
             self._fields.title_of_value("task"),

@@ -95,7 +95,7 @@ class RunHero(QWidget):
         self.progress.setValue(round(1000 * (status.fraction or 0)))
 
     def _show_time(self, data: RunData, status: RunStatus) -> None:
-        """Show remaining time and speed of an active run, or the duration of one that has ended."""
+        """Show the remaining time and the speed of an active run, or the duration of one that has ended."""
         time, note = "", ""
         if status.active and status.label != "Waiting":
             share = f"{100 * status.fraction:.0f} %" if status.fraction is not None else ""
@@ -133,7 +133,7 @@ def _set(label: QLabel, text: str) -> None:
 
 
 def run_heading(job: Job, data: RunData) -> str:
-    """Describe model, dataset and devices of a run, as in "ResNet-18 · flowers · Single device on CPU"."""
+    """Describe the model, dataset and devices of a run, as in "ResNet-18 · flowers · Single device on CPU"."""
     parts = [
         job.name,
         model_title(job.model.name),

@@ -203,7 +203,7 @@ class _CloseButton(QAbstractButton):
 
 
 def _update(tab: RunTab, summary: RunSummary, *, with_state: bool) -> None:
-    """Update title, state and progress of a tab from the run list; only the title unless `with_state`."""
+    """Update the title of a tab from the run list and, if `with_state` is True, its state and progress."""
     tab.title = run_title(summary)
     if not with_state:
         return

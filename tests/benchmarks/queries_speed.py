@@ -155,7 +155,7 @@ def predict_bare(plain: Any, images: Tensor, task: str) -> Any:
 
 
 def measure(title: str, sides: dict[str, Callable[[], object]], chosen: Any) -> float:
-    """Time the sides in turn, print their rates, and return the ratio of Footplate's to the bare one's."""
+    """Time the sides in turn, print their rates, and return Footplate's rate as a fraction of the bare model's."""
     rates: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(chosen.rounds):
         for side in reversed(sides) if number % 2 else sides:

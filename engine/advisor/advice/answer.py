@@ -31,7 +31,7 @@ _FORMAT = 2
 
 
 def versions() -> dict[str, str]:
-    """Return the software versions and the host. A cached answer is only valid for the same ones."""
+    """Return the software versions and the host. A cached answer is only valid while they are the same."""
     facts = describe(None)
     return {name: facts[name] for name in sorted(facts) if name not in ("cpu", "cores")}
 

@@ -81,7 +81,7 @@ _OTHERS = (
     *(ade20k.FORMAT, arcgis_masks.FORMAT, change_detection.FORMAT, cityscapes.FORMAT, dsb2018.FORMAT, loveda.FORMAT),
     *(mapillary.FORMAT, mvtec.FORMAT, pets.FORMAT, voc_masks.FORMAT),
 )
-"""More specific formats that such a folder belongs to instead, if one of them is certain."""
+"""More specific formats, which take precedence if one of them is certain."""
 
 
 class _Source(NamedTuple):

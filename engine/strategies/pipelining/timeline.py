@@ -56,7 +56,7 @@ def _one_f_one_b(stage: int, warmup: int, microbatches: int) -> Iterator[Pass]:
 
 
 def simulated(order: Order) -> list[list[tuple[float, float]]]:
-    """Compute start and end of each pass in `order`, if all stages cost the same and transfers cost nothing.
+    """Compute the start and end of each pass in `order` if all stages cost the same and transfers cost nothing.
 
     The unit is the time that a device needs for a microbatch's forward passes through all its stages. Each rank
     executes its passes in order. A pass waits for its prerequisites: a forward pass for that of the previous stage, a

@@ -50,7 +50,7 @@ class CustomTask(ABC):
     """
 
     def datasets(self) -> tuple[SampleSet, SampleSet] | None:
-        """Return training and validation samples from the folder `self.job.data.dataset`.
+        """Return the training and validation samples from the folder `self.job.data.dataset`.
 
         By default, this returns None, and Footplate reads the folder. Every worker calls this and must get the same
         samples.

@@ -186,7 +186,7 @@ class Predictions(Callback):
     def _drawn(
         self, share: RankSamples, step: int, outputs: list[Tensor], targets: list[Tensor]
     ) -> list[PredictedSample]:
-        """Draw truth and prediction of each sample of this rank, and save both as images."""
+        """Draw the ground truth and the prediction for each sample of this rank, and save both as images."""
         objective = self._strategy.objective
         drawn = []
         for position, output, target in zip(share.positions, outputs, targets, strict=True):

@@ -301,7 +301,7 @@ def likely_first(paths: Sequence[str]) -> list[str]:
 
 
 def find_words(path: str, words: Iterable[bytes]) -> set[bytes]:
-    """Return those of the `words` that occur in a UTF-8 or UTF-16 file. Raises UnusableFile or OSError."""
+    """Return the entries of `words` that occur in a UTF-8 or UTF-16 file. Raises UnusableFile or OSError."""
     missing = set(words)
     found: set[bytes] = set()
     overlap = max(map(len, missing), default=1)

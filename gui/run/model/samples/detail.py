@@ -140,7 +140,7 @@ class SampleDetail(QWidget):
             pane.setVisible(bool(title))
 
     def _show_drawing(self, drawing: Drawing | None) -> None:
-        """Show ground truth and prediction, or the plain image without a drawing."""
+        """Show the ground truth and the prediction in `drawing` or, if it is None, the plain image."""
         is_drawn = drawing is not None
         has_focus = any(each.pane.hasFocus() for each in (self.image, self.truth, self.prediction))
         for pane in (self.truth, self.prediction):
