@@ -34,7 +34,7 @@ from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 Message = TypeVar("Message")
 _MAX_STDERR_BYTES = 1 << 16
 _ANSWER_S = 60.0
-"""Seconds that another machine has to list its devices."""
+"""Seconds to wait until another machine lists its devices."""
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 

@@ -41,7 +41,7 @@ STEADY = 5
 
 
 class Progress:
-    """Display of a run's events as lines on `out`, and of its progress on `err`."""
+    """Display that writes a run's events to `out` as lines, and its progress to `err`."""
 
     def __init__(self, run: RunFolder, out: TextIO, err: TextIO) -> None:
         self._run = run

@@ -234,7 +234,7 @@ def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
 
 
 def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Choose the samples for validation: the given fraction of each class, but at least one of two samples.
+    """Choose the samples for validation: the given fraction of each class, but at least one sample if there are two.
 
     Samples are ordered by a hash of the seed and their key, so that the choice is the same on every computer and hardly
     changes when images are added. With a fraction of 0, none are chosen.

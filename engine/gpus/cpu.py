@@ -14,7 +14,7 @@ TEMPERATURE_INTERVAL_S = 5.0
 """Seconds between temperature readings, since they read dozens of files on large machines and change slowly."""
 
 MIN_LOAD_INTERVAL_S = 0.1
-"""Minimum interval for measuring load in seconds, since the kernel counts processor time in ticks of 10 ms."""
+"""Minimum interval in seconds for measuring load, since the kernel counts processor time in ticks of 10 ms."""
 
 SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal")
 """Linux drivers for processor temperature sensors, most common first."""

@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 PROC_PID_INIT_INO = 0xEFFFFFFC  # include/linux/proc_ns.h: the host's pid namespace
 MIN_LOAD_INTERVAL_S = 0.5
-"""Minimum interval for measuring load in seconds, since the kernel counts processor time in ticks of 10 ms."""
+"""Minimum interval in seconds for measuring load, since the kernel counts processor time in ticks of 10 ms."""
 FORGET_AFTER_S = 60.0
 MAX_COMMAND_LENGTH = 300
 

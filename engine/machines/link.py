@@ -44,7 +44,7 @@ START_S = 60.0
 MAX_LOG_BYTES = 64 << 20
 """Maximum number of bytes that a machine may add to a log through standard error."""
 SHUTDOWN_S = 5.0
-"""Seconds for a machine to stop everything that it has started."""
+"""Seconds to wait for a machine to stop everything that it has started."""
 
 
 def remote_command(host: Host, *arguments: str) -> list[str]:

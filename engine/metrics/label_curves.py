@@ -85,7 +85,10 @@ def precision_recall(counts: Counts, positives: float | None = None) -> Curve:
 
 
 def roc(counts: Counts) -> Curve:
-    """Return the ROC curve: the true over the false positive rate, starting at (0, 0) with an infinite threshold."""
+    """Return the ROC curve: the true positive rate as a function of the false positive rate.
+
+    The curve starts at (0, 0) with an infinite threshold.
+    """
     return Curve(
         np.append(0, counts.wrong / counts.wrong[-1]),
         np.append(0, counts.right / counts.right[-1]),

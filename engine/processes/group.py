@@ -28,7 +28,7 @@ from engine.system.private_network import PrivateNetwork
 SETTLE_S = 0.5
 """Seconds to wait for the cause after a failure that may be a consequence."""
 LINGER_S = 10.0
-"""Seconds for workers to exit after their last message."""
+"""Seconds to wait for workers to exit after their last message."""
 PRIVATE = "The ranks are connected by a private network, which other users of this machine can't reach."
 SHARED = "The ranks are connected by the machine's own loopback interface, since {reason}."
 UVM_DEVICE = "/dev/nvidia-uvm"

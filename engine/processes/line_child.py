@@ -16,7 +16,7 @@ from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
 
 STOP_S = 2.0
-"""Seconds for the child to exit after SIGTERM."""
+"""Seconds to wait for the child to exit after SIGTERM."""
 KILL_S = 2.0
 """Seconds to wait after SIGKILL, since a process that is stuck in a driver call survives it."""
 _CHUNK_BYTES = 1 << 16

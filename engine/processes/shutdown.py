@@ -11,9 +11,9 @@ from engine.contract.protocol import Pause, Stop
 from engine.processes.worker_process import Worker
 
 STOP_S = 120.0
-"""Seconds for a worker to finish its step and save its state after the user has stopped the run."""
+"""Seconds to wait for a worker to finish its step and save its state after the user has stopped the run."""
 FAILED_S = 2.0
-"""Seconds for an orderly exit after another rank has failed. Ranks that wait in a collective can't react."""
+"""Seconds allowed for an orderly exit after another rank has failed. Ranks that wait in a collective can't react."""
 TERM_S = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 KILL_S = 30.0

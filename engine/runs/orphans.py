@@ -24,7 +24,7 @@ import psutil
 from engine.runs.folder import RunFolder, process_alive, process_start
 
 PATIENCE_S = 5.0
-"""Seconds for a worker to exit after SIGTERM, and again after SIGKILL."""
+"""Seconds to wait for a worker to exit after SIGTERM, and again after SIGKILL."""
 SETTLE_S = 0.3
 """Seconds until a second search, since workers whose supervisor was just killed exit soon."""
 

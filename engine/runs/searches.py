@@ -36,7 +36,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
 _START_S = 30.0
-"""Seconds for a new driver to write its file."""
+"""Seconds to wait for a new driver to write its file."""
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 

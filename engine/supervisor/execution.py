@@ -19,7 +19,7 @@ from engine.supervisor.supervisor import DRAIN_S, Distribute, Supervisor
 from engine.system import stdio
 
 EXIT_S = 2 * DRAIN_S
-"""Seconds for the supervisor of the previous execution to exit after its last event."""
+"""Seconds to wait for the supervisor of the previous execution to exit after its last event."""
 _POLL_S = 0.05
 _REFUSED = 2
 

@@ -44,11 +44,11 @@ MAX_CONTROLS = 16
 MAX_UNAUTHENTICATED = 256
 """Maximum number of connections without a hello; the oldest one is disconnected to make room for another."""
 HELLO_S = 10.0
-"""Seconds for a client to send its hello."""
+"""Seconds to wait for a client to send its hello."""
 NO_FILE_S = 1.0
 """Seconds until connections are accepted again after the system has run out of file descriptors."""
 GOODBYE_S = 2.0
-"""Seconds for a disconnected client to read the reason."""
+"""Seconds to wait for a disconnected client to read the reason."""
 THIN_BYTES = 256 << 10
 """A client with more than this many unsent bytes gets no more droppable events."""
 

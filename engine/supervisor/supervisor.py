@@ -55,9 +55,9 @@ from engine.system import linux, paths
 SNAPSHOT_S = 3.0
 """Seconds that a run waits for the names of its GPUs at its start."""
 FREE_S = 10.0
-"""Seconds for GPUs to release their memory."""
+"""Seconds to wait for GPUs to release their memory."""
 DRAIN_S = 3.0
-"""Seconds for clients to read the last events."""
+"""Seconds to wait for clients to read the last events."""
 LISTEN_RETRY_S = 1.0
 """Seconds between attempts to open a new socket after the old one was removed."""
 FOLLOWING_S = 3.0

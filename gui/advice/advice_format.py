@@ -31,7 +31,7 @@ MEMORY_BY = {
     "none": "",
 }
 _NAMES = 8
-"""Maximum number of candidates that are named for a reason."""
+"""Maximum number of candidates named for each reason."""
 
 
 def number(value: float) -> str:

@@ -104,7 +104,7 @@ class SubmitBar(QWidget):
         self.estimate.setVisible(bool(text))
 
     def show_ready(self, disabled_reason: str, problems: tuple[Problem, ...]) -> None:
-        """Enable the buttons, or disable them for a reason, and list `problems` above them."""
+        """Show `problems` above the buttons, and enable the buttons unless there is a `disabled_reason`."""
         self._enable(disabled_reason)
         self.reason.show_problems(problems)
 
@@ -128,7 +128,7 @@ class SubmitBar(QWidget):
         )
 
     def _enable(self, disabled_reason: str) -> None:
-        """Enable the actions, or disable them for a reason. Return the focus to Train unless the user has moved it."""
+        """Enable the actions unless there is a `disabled_reason`. Return the focus to Train unless the user has moved it."""
         window = self.window()  # its focus widget is known even before the window is active
         if window.focusWidget() in (self.train, self.at_once) and disabled_reason:
             self._focus_train_when_enabled = True

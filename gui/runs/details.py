@@ -305,7 +305,7 @@ Lines = list[tuple[str, str]]
 
 
 def job_lines(details: DetailFields) -> Lines:
-    """Return labels and values of the job fields whose values aren't the default."""
+    """Return the labels and values of the job fields whose values aren't the default."""
     if details.changed is None:
         return [("job.toml", "can't be read")]
     fields = [(FIELDS[name].label, _value(name, value)) for name, value in details.changed.items()]
@@ -313,7 +313,7 @@ def job_lines(details: DetailFields) -> Lines:
 
 
 def disk_lines(details: DetailFields) -> Lines:
-    """Return labels and values about missing checkpoints, if any, and the size of the folder."""
+    """Return labeled lines about missing checkpoints, if any, and about the size of the folder."""
     missing = [] if details.checkpoints else [(tr("Checkpoints"), "none yet")]
     return [*missing, (tr("Folder"), size(details.held.bytes))]
 

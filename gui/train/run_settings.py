@@ -86,12 +86,12 @@ class RunSettingsView(QWidget):
 
 
 def _field_lines(job: Job, names: list[str]) -> list[tuple[str, str, str]]:
-    """Return label, value and help text of each field."""
+    """Return the label, value and help text of each field."""
     return [(FIELDS[name].label, value_words(name, job.value(name)), FIELDS[name].help) for name in names]
 
 
 def _option_lines(job: Job) -> list[tuple[str, str, str]]:
-    """Return label, value and help text of each option that is set."""
+    """Return the label, value and help text of each option that is set."""
     known = option_fields(job) if job.options else {}
     return [
         (

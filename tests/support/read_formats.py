@@ -133,7 +133,7 @@ def true_boxes(images: tuple[TrueImage, ...]) -> Boxes:
 
 
 def true_sizes(truth: Truth) -> dict[str, tuple[int, int]]:
-    """Return height and width of each ground-truth image by its name."""
+    """Return the height and width of each ground-truth image, by its name."""
     return {image.name: (image.height, image.width) for image in truth.images}
 
 

@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 def connect(address: str, first: bool) -> socket.socket:
-    """Return a connection between both peers: the `first` one listens, the other connects. Raises OSError."""
+    """Connect the two peers: the peer with `first` listens, the other one connects. Raises OSError."""
     if first:
         with socket.create_server((address, PORT)) as listener:
             listener.settimeout(PATIENCE_S)

@@ -246,7 +246,7 @@ def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
 
 
 STRONG_IMBALANCE = 10
-"""Ratio between the sizes of the largest class and a smaller class that is reported.
+"""A class is reported if the largest class has at least this many times as many samples.
 
 A model that never predicts the smaller of two such classes is right in 10 of 11 cases.
 """

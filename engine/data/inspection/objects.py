@@ -38,11 +38,11 @@ from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning
 from engine.system.format import listed
 
 DECODED = 512
-"""Approximate number of images in a split that are decoded although they seem complete."""
+"""Approximate number of images in a split that are decoded even though their first and last bytes are intact."""
 ODD_DECODED = 2048
-"""Largest number of images in a split for decoding all possibly incomplete images.
+"""In splits with up to this many images, all possibly incomplete images are decoded.
 
-In larger splits, only their headers are read.
+In larger splits, only the headers of these images are read.
 """
 SMALL = 0.02
 """Median side of the objects, as a fraction of the image's longer side, below which they are reported as small.

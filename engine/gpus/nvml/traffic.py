@@ -19,7 +19,7 @@ PCIE_SENT: Field = (197, 0)
 PCIE_RECEIVED: Field = (198, 0)
 WINDOW_S = 0.02
 MAX_WINDOW_S = 0.06
-"""Maximum usable window in seconds; on a busy machine, it may become longer, and 32 bits may overflow twice."""
+"""Longer windows in seconds, which occur on busy machines, are ignored: a 32-bit counter may have overflowed twice."""
 BITS_32 = 1 << 32
 THROUGHPUT_SENT, THROUGHPUT_RECEIVED = 0, 1
 """Values of `nvmlPcieUtilCounter_t`."""

@@ -21,7 +21,7 @@ UNCHANGED: Statistics = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 def build_detector(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
-    """Build a model with random weights for `classes` including the background, which it has no output for.
+    """Build a model with random weights. It has no output for the background.
 
     Args:
         kind: Prefix of the classes of transformers, as "DFine".
@@ -195,7 +195,10 @@ def _windowed(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str
 
 
 def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", **more: Any) -> Model:
-    """Return a detector of the table, unless `more` changes its fields; `repository` is "" if the hub has no weights."""
+    """Return an entry of the table, a detector unless `more` changes its fields.
+
+    `repository` is "" if the hub has no weights.
+    """
     source = Weights(repository=repository, path=CHECKPOINT, licence=more.pop("licence", "apache-2.0"))
     fields: dict[str, Any] = {
         "task": "detection",

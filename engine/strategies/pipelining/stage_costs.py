@@ -303,7 +303,7 @@ def assemble(
     gathered: Sequence[CutPointCosts],
     travel: float,
 ) -> Cut:
-    """Return the job's own `cuts` if it has some, else the cut that balances the measurements.
+    """Return the cut that the job states or, if it states none, the cut that balances the measured costs.
 
     `gathered` has the measurements of one replica, in order; `travel` is the result of `seconds_per_byte`. Raises
     CannotCut if the job's cuts or batch size are impossible.

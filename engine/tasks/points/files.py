@@ -98,7 +98,7 @@ def _write_ply(source: str, target: Path, labels: Labels) -> None:
 
 
 def _convert_to_ply(source: str, target: Path, labels: Labels) -> None:
-    """Write positions, features and labels of a cloud from another file type, without points that have no position."""
+    """Convert a cloud from another file type to PLY, with `labels` and without the points that have no position."""
     from plyfile import PlyData, PlyElement
 
     features = read_head(source).features

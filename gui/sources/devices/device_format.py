@@ -58,7 +58,10 @@ def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str
 
 
 def busy_briefly(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
-    """Return `busy` in the length of a narrow row: several users or unknown ones are left out, as in "busy: 12.0 GiB"."""
+    """Return a shorter form of `busy` for narrow rows, as in "busy: 12.0 GiB".
+
+    Several users, or unknown ones, are left out.
+    """
     if not processes or len({process.user for process in processes if process.user}) == 1:
         return busy(processes, me)
     held = [process.memory_used_bytes for process in processes if process.memory_used_bytes is not None]

@@ -251,7 +251,7 @@ def build_model(num_classes):
 def test_autotune_agrees_among_ranks(
     job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
 ) -> None:
-    """Make channels last slightly faster on rank 0, and much slower on rank 1."""
+    """Simulate that the memory format channels last is slightly faster on rank 0 and much slower on rank 1."""
     fields = {**model_file(SLOW_ON_RANK_1), "batch_size": 2, "epochs": 5, "memory_format": "auto"}
     group = start(job(cpus=2, strategy="ddp", **fields)).completed()
     (chosen,) = (event for event in group.of(Chosen) if event.field == "memory_format")

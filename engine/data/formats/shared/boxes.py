@@ -160,7 +160,10 @@ class BoxFaults:
 
 
 def image_sizes(images: Sequence[BoxedImage]) -> Sizes:
-    """Return heights and widths, int64 [n, 2], from the annotations or else from image headers, or 0 if unknown."""
+    """Return the heights and widths of images, int64 [n, 2], with 0 for unknown values.
+
+    They are read from the annotations or else from the image headers.
+    """
     silence_pillow()
     annotated = [image.size or (0, 0) for image in images]
     fit = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in annotated]

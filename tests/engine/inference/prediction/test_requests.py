@@ -1,4 +1,4 @@
-"""Problems of prediction requests, and predictions for frames of a video."""
+"""Problems with prediction requests, and predictions for frames of a video."""
 
 from __future__ import annotations
 
