@@ -279,7 +279,7 @@ class JobForm(JobSignals):
         self.disk.changed.connect(self._on_disk_changed)
 
     def _show_prefill(self, prefill: Prefill) -> None:
-        """Show the job of a prefill, and lock the fields that can't be changed."""
+        """Show the job of a prefill and lock the fields that can't be changed."""
         self.recipes.paused = True
         self.set_job(prefill.job)
         self.fields.show_prefill(prefill)

@@ -316,12 +316,12 @@ class Saving(QObject):
     def ask_csv(
         self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
     ) -> QFileDialog:
-        """Ask for a file name, and export the readings from `low` to `high` (seconds since the epoch)."""
+        """Ask for a file name and export the readings from `low` to `high` (seconds since the epoch)."""
         chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
         return self._ask(tr("Save numbers"), "csv", lambda path: self.save_csv(path, keys, chosen, low, high))
 
     def ask_png(self, widget: QWidget) -> QFileDialog:
-        """Ask for a file name, and export an image of `widget`."""
+        """Ask for a file name and export an image of `widget`."""
         return self._ask(tr("Save image"), "png", lambda path: self.save_png(path, widget))
 
     def save_csv(self, path: Path, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> None:

@@ -196,7 +196,7 @@ AT_ONCE = 50
 MAX_GROWTH_BYTES = 16 << 20
 """Maximum growth of the supervisor's memory."""
 MAX_WAIT_S = 5.0
-"""Maximum seconds that an honest client waits if the machine isn't busy with anything else."""
+"""An honest client waits at most this many seconds if the machine isn't busy with anything else."""
 
 
 def attack(supervised: Supervised, seeds: range) -> dict[str, float]:

@@ -27,7 +27,7 @@ SOURCES = ("engine", "gui", "resources", "tests", "footplate.py", "pyproject.tom
 FAILED = 1
 """Exit code of pytest if tests failed."""
 MOST_MENTIONS = 8
-"""Maximum number of test files that may mention a module for mentions to select tests."""
+"""Mentions of a module select tests if at most this many test files mention it."""
 
 
 def main() -> int:

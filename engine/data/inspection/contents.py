@@ -58,7 +58,7 @@ class Contents:
         return found
 
     def _sizes_of(self, listing: Sequence[str]) -> Labels:
-        """Return the sizes of the files in a listing, and cache them."""
+        """Return the sizes of the files in a listing and cache them."""
         for known, sizes in self._sizes:
             if known is listing:
                 return sizes

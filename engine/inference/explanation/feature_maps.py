@@ -1,4 +1,4 @@
-"""Choose a layer of a model, and convert its activations to maps."""
+"""Choose a layer of a model and convert its activations to maps."""
 
 from __future__ import annotations
 

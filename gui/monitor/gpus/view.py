@@ -103,7 +103,7 @@ class GpusView(QStackedWidget):
         self._show()
 
     def _show(self) -> None:
-        """Show the requested view, and refresh it."""
+        """Show the requested view and refresh it."""
         opened = next((each for each in self._gpus if each.key == self._opened), None)
         face: QWidget
         if not self._gpus:

@@ -30,7 +30,7 @@ ONE_OF_EACH = [
 ]  # fmt: skip
 BEGINNING = ("resnet18", "mnasnet0_5", "timm:tf_efficientnet_lite0", "timm:vit_tiny_patch16_224")
 LARGEST = 200_000_000
-"""Maximum number of parameters for models that these tests train for a step."""
+"""Models with at most this many parameters are trained for a step."""
 RESNET18_FILE = "resnet18-f37072fd.pth"
 
 

@@ -20,7 +20,7 @@ from tests.support.widgets import ShowWidget, button
 
 
 def show(panel: DevicesPanel, snapshot: Snapshot, host: str = "") -> None:
-    """Add a snapshot to the panel's history, and refresh the panel."""
+    """Add a snapshot to the panel's history and refresh the panel."""
     panel.history.add(snapshot, host)
     panel.update_snapshot(snapshot, host)
 

@@ -15,7 +15,7 @@ from gui.main_window import MainWindow
 from tests.support.widgets import OpenWindow
 
 NAMED_S = 2.0
-"""Maximum seconds until the window names a rank that was killed under DDP."""
+"""Maximum number of seconds until the window names a rank that was killed under DDP."""
 NAMED = "Rank 1 was killed by SIGKILL"
 
 

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 NAME = "node1"
 NAMED_MS = 20_000
-"""Maximum milliseconds until the window names a machine that has lost its network."""
+"""Maximum number of milliseconds until the window names a machine that has lost its network."""
 
 
 @pytest.fixture

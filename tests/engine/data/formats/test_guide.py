@@ -14,7 +14,7 @@ from engine.data.formats.tree import SPLIT_NAMES
 
 PAGE = (Path(resources.__path__[0]) / "docs/datasets.md").read_text(encoding="utf-8")
 WIDEST = 64
-"""Maximum characters per line of a layout, so that the help window doesn't need a horizontal scroll bar."""
+"""Maximum number of characters per line of a layout, so that the help window doesn't need a horizontal scroll bar."""
 HEADING = re.compile(r"^### .*\(`(\w+)`\)$", re.MULTILINE)
 FOLDERS_OR_FILES = re.compile(r"/|\.\w+|ubyte|any files")
 
