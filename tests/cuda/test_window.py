@@ -9,6 +9,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import DevicesFree, RunStarted
+from gui.devices.rows import GpuRow
 from gui.main_window import MainWindow
 from tests.gui.conftest import OFFSCREEN_NOISE, open_window, styled  # noqa: F401 - fixtures
 from tests.gui.whole.test_whole_path import points, press_train, ready, wait_for_status
@@ -32,10 +33,12 @@ def test_train_and_stop_in_the_window_on_two_gpus(
     window = open_window()
     assert window.workspace is not None
     qtbot.waitUntil(lambda: window.workspace.devices.selection() == host.uuids[:1])
-    chosen = {"dataset": str(images), "model": "mnist_cnn", "predictions": 0, "image_size": 16, "strategy": "ddp"}
+    chosen = {"dataset": str(images), "model": "mnist_cnn", "predictions": 0, "image_size": 16}
     for field, value in chosen.items():
         window.form.rows[field].set_value(value)
-    window.workspace.devices.set_selection(host.uuids)
+    (second,) = (row for row in window.workspace.devices.findChildren(GpuRow) if not row.check.isChecked())
+    second.check.click()
+    assert window.workspace.devices.selection() == host.uuids
     run = press_train(ready(window, qtbot), qtbot, epochs=1000)
     qtbot.waitUntil(lambda: points(window) > 0)
     assert all(host.state.held(gpu) for gpu in range(2))
@@ -43,6 +46,7 @@ def test_train_and_stop_in_the_window_on_two_gpus(
     wait_for_status(window, "Stopped", qtbot)
     (started,) = (event for event in run.events() if isinstance(event, RunStarted))
     assert started.job.parallel.devices == host.uuids
+    assert (started.job.parallel.strategy, started.job.resolved_strategy) == ("auto", "ddp")
     (free,) = (event for event in run.events() if isinstance(event, DevicesFree))
     assert free.verified
     assert not any(map(host.state.held, range(2)))
