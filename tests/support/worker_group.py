@@ -57,7 +57,12 @@ class Order(msgspec.Struct):
 
 
 class Forker:
-    """Controller of the process that forks the workers."""
+    """Controller of the process that forks the workers.
+
+    `prepare` is called in each worker that `spawn` starts, as by `Order`.
+    """
+
+    prepare = ""
 
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._socket, forker_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -84,7 +89,7 @@ class Forker:
         Test processes have threads and must not fork themselves.
         """
         environment = os.environ | worker_environment(spec)
-        return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), "", worker), channel))
+        return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), self.prepare, worker), channel))
 
     def _start(self, order: Order, channel: socket.socket) -> tuple[int, int]:
         """Return the worker's process id, and the pipe that delivers its exit code."""

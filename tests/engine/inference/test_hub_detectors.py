@@ -47,9 +47,10 @@ RUNS = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def registered() -> Iterator[None]:
-    """Register the tiny models in this process."""
+def registered(forker: Forker) -> Iterator[None]:
+    """Register the tiny models in this process and in the workers that it starts."""
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(forker, "prepare", INSTALL)
         known = Registry("footplate.models", registry.MODELS.own | TINY, lambda _, loaded: cast(Model, loaded))
         patched.setattr(registry, "MODELS", known)
         yield

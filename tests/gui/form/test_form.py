@@ -17,7 +17,6 @@ from engine.contract.catalogue import timm_weights
 from engine.contract.dataset import DatasetReport, SplitReport, Unreadable
 from engine.contract.devices import gpu_title
 from engine.contract.job import FIELDS, Job
-from engine.contract.problems import Problem
 from engine.contract.weights import cached_path
 from engine.runs.consent import is_agreed
 from gui.form.form import JobForm
@@ -313,7 +312,7 @@ def test_steps_show_data_recipe_and_devices(form: JobForm, images: Path, qtbot: 
 def test_focused_field_is_visible_in_a_folded_section(filled: JobForm, qtbot: QtBot) -> None:
     control = filled.rows["seed"].editor.control
     assert not control.isVisible()
-    filled.focus_step("Recipe", Problem("seed", "Wrong."))
+    filled.focus_field("seed")
     assert filled.window().focusWidget() is control
     qtbot.waitUntil(lambda: not control.visibleRegion().isEmpty())
 

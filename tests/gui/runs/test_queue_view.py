@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -190,7 +191,9 @@ def test_queue_return_key_opens_run(full: RunsPage, three: list[RunFolder], qtbo
 
 def test_queue_reports_read_error_once(page: RunsPage, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: not page.queue.reading.running)
-    (paths.runtime_folder() / "queue").write_text("not a folder")
+    folder = paths.runtime_folder() / "queue"
+    shutil.rmtree(folder)
+    folder.write_text("not a folder")
     messages: list[str] = []
     page.message.connect(messages.append)
     for _ in range(2):
