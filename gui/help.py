@@ -310,7 +310,8 @@ def as_html(markdown: str) -> str:
         if token.type == "heading_open":
             token.attrSet("id", re.sub(r"[^\w]+", "-", following.content.lower()))
         elif token.type == "table_open":
-            token.attrs = {"border": "1", "cellpadding": "6", "cellspacing": "0", "width": "100%"}
+            # Not 100 %, since Qt rounds the widths of columns up.
+            token.attrs = {"border": "1", "cellpadding": "6", "cellspacing": "0", "width": "99%"}
         elif token.type == "fence":
             token.content = token.content.rstrip()
     return str(parser.renderer.render(tokens, parser.options, {}))
