@@ -66,7 +66,7 @@ class Sampler:
         that values are fresh.
         """
         due = time.monotonic() + FIRST_SNAPSHOT_S
-        early = float("inf")  # time from which a new reading leads to a snapshot at once
+        early = float("inf")  # time after which a new reading is sent at once
         sent_readings = 0
         request = self._request
         while parent.alive():

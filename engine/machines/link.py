@@ -122,7 +122,7 @@ class NodeLink:
         """Return an explanation if the machine `title` has been silent for so long that it counts as lost, else ""."""
         limit_s = LOST_S if self.has_answered else START_S
         if self.silent_s > limit_s:
-            self._receive()  # read what has arrived while this process was busy
+            self._receive()  # messages may have arrived while this process was busy
         if self.has_ended or self.silent_s <= limit_s:
             return ""
         if self.has_answered:

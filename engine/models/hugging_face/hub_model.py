@@ -19,7 +19,7 @@ from engine.system.format import listed
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
-_OF_CLASSES = ("class_embed", "score_head", "denoising_class_embed", "class_predictor", "empty_weight")
+_CLASS_LAYERS = ("class_embed", "score_head", "denoising_class_embed", "class_predictor", "empty_weight")
 """Parts of the names of weights whose shapes depend on the number of classes."""
 
 
@@ -59,7 +59,7 @@ class HubModel(LoadableDetector):
         options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
         try:
             loaded, info = self.library_class.from_pretrained(None, state_dict=self.adapt_weights(given), **options)
-        except Exception as error:  # which kind depends on what is missing
+        except Exception as error:  # its type depends on the missing weights
             message = f"{initial.source} does not fit the model ({type(error).__name__})."
             raise TaskError(initial.field, message, "Choose weights of this model.") from error
         state, mine = loaded.state_dict(), self.state_dict()
@@ -67,14 +67,19 @@ class HubModel(LoadableDetector):
         lacking = sorted(name for name in info["missing_keys"] if name in mine and "num_batches_tracked" not in name)
         if first is not None and f"{first}.weight" in state:
             state[f"{first}.weight"] = match_channels(state[f"{first}.weight"], self.channels)
-        lacking += sorted(name for name in differing if not any(part in name for part in _OF_CLASSES))
+        lacking += sorted(name for name in differing if not _depends_on_classes(name))
         if lacking:
             message = (
                 f"{initial.source} does not fit the model: {listed(lacking, most=3)} missing or of a different shape."
             )
             raise TaskError(initial.field, message, "Choose weights of this model.")
-        kept = [name for name in mine if any(part in name for part in _OF_CLASSES)] if differing else []
-        self.load_state_dict(state | {name: mine[name] for name in kept})
+        random = {name: tensor for name, tensor in mine.items() if differing and _depends_on_classes(name)}
+        self.load_state_dict(state | random)
+
+
+def _depends_on_classes(name: str) -> bool:
+    """Return True if the shape of the weights with this name depends on the number of classes."""
+    return any(layer in name for layer in _CLASS_LAYERS)
 
 
 def sum_by_kind(losses: dict[str, Tensor], kinds: tuple[str, ...]) -> dict[str, Tensor]:

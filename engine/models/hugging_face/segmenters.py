@@ -15,8 +15,8 @@ from engine.models.tensor_detector import FINE_MASK_SIDE, Detections
 from engine.models.torchvision_detectors import instance_targets, instances
 
 MASK_THRESHOLD = 0.5
-LEAST_SCORE = 1e-6
-"""Smallest score of a class at a pixel, whose logarithm is finite."""
+MIN_SCORE = 1e-6
+"""Lower limit for the score of a class at a pixel, so that its logarithm is finite."""
 
 
 class HubSegmenter(HubModel):
@@ -60,7 +60,7 @@ class HubSegmenter(HubModel):
         return {name: sums[name] * units for name, units in zip(self.loss_names, per_image, strict=True)}
 
     def get_loss(self, loss_dict: dict[str, Tensor]) -> Any:
-        """Remember the weighted losses, of which the library returns only the sum."""
+        """Store the weighted losses, because the library returns only their sum."""
         self._layers.append(loss_dict)
         return sum(loss_dict.values())
 
@@ -146,7 +146,7 @@ class PixelSegmenter(HubSegmenter):
         outputs = self.call_library(inputs)
         classes = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
         masks = _enlarged(outputs.masks_queries_logits.float(), inputs)
-        return torch.einsum("bqc,bqhw->bchw", classes, masks).clamp(min=LEAST_SCORE).log()
+        return torch.einsum("bqc,bqhw->bchw", classes, masks).clamp(min=MIN_SCORE).log()
 
 
 def _enlarged(logits: Tensor, inputs: Tensor) -> Tensor:

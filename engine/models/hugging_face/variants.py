@@ -122,7 +122,7 @@ _DEIM_NANO = _NANO | {"decoder_activation_function": "silu"}
 
 
 def _lite(width: int, deepest: int, blocks: int, queries: int, feedforward: int, **backbone: Any) -> dict[str, Any]:
-    """Return the configuration of a DEIMv2 with a pruned HGNetV2 of three stages, of which it uses the last.
+    """Return the configuration of a DEIMv2 that uses the last of three stages of a pruned HGNetV2.
 
     These models are trained without the losses of distributions and without matches that all layers share.
 
