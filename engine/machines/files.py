@@ -32,6 +32,7 @@ OnDone = Callable[[str], None]
 _LOCK = "node.lock"
 _ABANDONED_S = 86_400.0
 _LOCK_TIMEOUT_S = 20.0
+_LOCK_POLL_S = 0.1
 _JOIN_S = 1.0
 _WATCH_S = 1.0
 _SCRATCH_PREFIX = "node-"
@@ -218,18 +219,23 @@ class NodeFiles:
 
     def __init__(self, order: NodeOrder) -> None:
         self._is_copy = not order.run_folder
+        self.folder = node_folder(order.run_id) if self._is_copy else Path(order.run_folder)
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Create the folder, if it is not the original one, and lock it for the lifetime of this process.
+
+        Raises:
+            OSError: The folder can't be created.
+            TimeoutError: The node of an earlier attempt did not exit.
+        """
         if self._is_copy:
             paths.make_home()
             _remove_abandoned()
-            self.folder = paths.private_folder(node_folder(order.run_id))
-            _take_over(self.folder)
-        else:
-            self.folder = Path(order.run_folder)
-        try:
-            paths.make_folder(self.folder / "checkpoints")
-        except OSError:
-            self.close()
-            raise
+            self._lock = _lock_folder(self.folder)
+            os.truncate(self._lock, 0)
+            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+        paths.make_folder(self.folder / "checkpoints")
 
     def resume_from(self, path: str) -> Path:
         """Return the local path of the checkpoint, whose path on the supervisor's machine is `path`."""
@@ -244,9 +250,10 @@ class NodeFiles:
         return found
 
     def close(self) -> None:
-        """Remove the folder, unless it is the original run folder."""
-        if self._is_copy:
-            _remove(self.folder)
+        """Remove the folder, unless it is the original run folder or another node uses it."""
+        with suppress(OSError):
+            if self._is_copy and (self._lock is not None or _is_abandoned(self.folder / _LOCK)):
+                _remove(self.folder)
 
 
 def node_folder(run_id: str) -> Path:
@@ -289,26 +296,18 @@ def worker_files(rank: int) -> tuple[str, str]:
     return f"worker-{rank}.log", f"worker-{rank}-traceback.txt"
 
 
-def _take_over(folder: Path) -> None:
-    """Lock the folder for the lifetime of this process, after killing an earlier attempt's node that has locked it.
-
-    Raises:
-        TimeoutError: That node did not exit.
-    """
+def _lock_folder(folder: Path) -> int:
+    """Create the folder and lock it, after killing an earlier attempt's node that uses it; return the descriptor."""
     path = folder / _LOCK
-    descriptor = file_locks.open_file(path, os.O_CREAT)
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
-    while not file_locks.try_lock(descriptor):
+    while True:
+        with suppress(FileNotFoundError):  # that node is removing the folder
+            if (descriptor := file_locks.lock_file(paths.private_folder(folder) / _LOCK)) is not None:
+                return descriptor
+            _kill_node(read_end(path, 32))
         if time.monotonic() > deadline:
             raise TimeoutError(f"another node of this run does not end (see {path})")
-        _kill_node(os.pread(descriptor, 32, 0))
-        time.sleep(0.1)
-    try:
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-    except OSError:  # the disk is full
-        _remove(folder)
-        raise
+        time.sleep(_LOCK_POLL_S)
 
 
 def _kill_node(pid: bytes) -> None:

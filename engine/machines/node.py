@@ -124,9 +124,9 @@ class _Node:
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
                 child.kill()
+        shutil.rmtree(self._scratch, ignore_errors=True)
         if self._files is not None:
             self._files.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
         os._exit(0)
 
     # In the main thread
@@ -138,6 +138,7 @@ class _Node:
                 job.model.name, job.model.model_file_sha256
             )  # only to that content, as the user has where the run was started
         self._files = NodeFiles(order)
+        self._files.open()
         specs = tuple(self._local_spec(order, spec) for spec in order.specs)
         self._workers = WorkerServer(specs, self._link.send, self._scratch)
         threading.Thread(target=self._send_facts, args=(order,), name="facts", daemon=True).start()
@@ -250,12 +251,18 @@ class _Node:
                 self._kill(message)
 
     def _kill(self, message: KillWorker) -> None:
-        """Signal a worker; if it has not started, kill all workers, because it may be waiting for a lost machine."""
+        """Signal a worker; if it has not started, kill all workers, because it may be waiting for a lost machine.
+
+        Without an agent, no worker exists. The supervisor needs that report at once, because importing torch, on which
+        the agent's start depends, may take longer than the supervisor waits.
+        """
         if self._workers is not None and self._workers.kill(message.rank, hard=message.hard):
             return
         self._is_cancelled = True
         if self._agent is not None:
             self._agent.kill()
+        else:
+            self._link.send(WorkerEnded(rank=message.rank, code=None))
 
 
 def _keep(slot: QueueSlot) -> NoReturn:

@@ -72,7 +72,7 @@ def is_same_file(descriptor: int, path: Path) -> bool:
 def locked(path: Path, timeout_s: float) -> Iterator[None]:
     """Lock a file, created if missing, inside the context. Raises OSError, or TimeoutError after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
-    while (descriptor := _taken(path)) is None:
+    while (descriptor := lock_file(path)) is None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{path} has been locked for {timeout_s:g} s")
         time.sleep(_POLL_S)
@@ -82,10 +82,10 @@ def locked(path: Path, timeout_s: float) -> Iterator[None]:
         unlock(descriptor)
 
 
-def _taken(path: Path) -> int | None:
-    """Lock the file at `path` and return its descriptor.
+def lock_file(path: Path) -> int | None:
+    """Lock the file at `path`, created if missing, and return its descriptor.
 
-    Returns None if another process has locked it, or if it was removed in the meantime.
+    Returns None if another process has locked it, or if it was removed in the meantime. Raises OSError.
     """
     descriptor = open_file(path, os.O_CREAT)
     try:

@@ -1,0 +1,88 @@
+"""A machine's part of a run: its folder, and workers that have not started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.contract.job import Job
+from engine.contract.nodes import FROM_NODE, KillWorker, NodeOrder, Rendezvous, ToNode, WorkerEnded
+from engine.contract.protocol import ENCODE
+from engine.contract.worker import WorkerSpec
+from engine.machines import files
+from engine.machines.files import NodeFiles, node_folder
+from engine.system import file_locks, paths
+
+BLOCKED_AGENT = """
+import threading
+from engine.machines import agent, node
+agent.preload = lambda: None
+agent.Agent.__init__ = lambda *_: threading.Event().wait()
+node.serve()
+"""
+
+
+def make_order(folder: Path) -> NodeOrder:
+    spec = WorkerSpec(
+        run_folder="",
+        job=Job.from_fields(dataset=str(folder), devices=("cpu", "node1:cpu")),
+        rank=1,
+        world_size=2,
+        devices=("cpu", "node1:cpu"),
+        rendezvous="",
+        threads=1,
+    )
+    return NodeOrder(run_id="run", attempt=0, title="node1", node=1, nodes=2, specs=(spec,), port=29400)
+
+
+def test_killed_worker_ends_while_its_agent_is_starting(tmp_path: Path) -> None:
+    messages: tuple[ToNode, ...] = (
+        make_order(tmp_path),
+        Rendezvous(local_address="127.0.0.1", address="127.0.0.1", port=29400, infiniband=False),
+        KillWorker(rank=1, hard=False),
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", BLOCKED_AGENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=paths.PACKAGES
+    ) as node:
+        assert node.stdin is not None
+        assert node.stdout is not None
+        for message in messages:
+            node.stdin.write(ENCODE.encode(message) + b"\n")
+        node.stdin.flush()
+        received = map(FROM_NODE.decode, node.stdout)
+        assert next(each for each in received if isinstance(each, WorkerEnded)) == WorkerEnded(rank=1, code=None)
+    assert node.returncode == 0
+    assert not list((paths.home() / "nodes").iterdir())
+
+
+def test_folder_is_recreated_after_earlier_node_has_removed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = paths.private_folder(node_folder("run"))
+    descriptor = file_locks.lock_file(folder / "node.lock")
+    assert descriptor is not None
+
+    def end_earlier_node(_seconds: float) -> None:
+        shutil.rmtree(folder)
+        os.close(descriptor)
+
+    monkeypatch.setattr(files.time, "sleep", end_earlier_node)
+    NodeFiles(make_order(folder)).open()
+    assert (folder / "node.lock").read_text() == str(os.getpid())
+    assert (folder / "checkpoints").is_dir()
+
+
+@pytest.mark.parametrize("is_used", [True, False], ids=["used", "abandoned"])
+def test_close_before_open_removes_only_an_abandoned_folder(is_used: bool) -> None:
+    folder = paths.private_folder(node_folder("run"))
+    descriptor = file_locks.lock_file(folder / "node.lock")
+    assert descriptor is not None
+    if not is_used:
+        os.close(descriptor)
+    NodeFiles(make_order(folder)).close()
+    assert folder.exists() == is_used
+    if is_used:
+        os.close(descriptor)
