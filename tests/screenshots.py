@@ -10,6 +10,7 @@ nowhere else, or if a page scrolls sideways.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from PySide6.QtCore import QTimer
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLabel, QLineEdit, QWidget
@@ -37,6 +39,8 @@ from tests.support.stage import SECOND, Stage, until
 SIZES = ("1280x800", "1440x900", "2560x1440")
 TEXTS = (100, 150, 200)
 SCHEMES = ("light", "dark")
+PNG_QUALITY = 80
+"""Compression that takes half of the time of Qt's default."""
 
 
 def faint(page: QWidget, image: QImage) -> Iterator[str]:
@@ -72,11 +76,22 @@ def ground_of(widget: QWidget, page: QWidget, image: QImage) -> QColor | None:
     return QColor.fromRgb(int(colors[counts.argmax()]))
 
 
-def draw(asked: argparse.Namespace, text_percent: int) -> int:
-    """Capture the pages at one text size, which must be set before the window opens; return the exit code."""
+def settle(window: QWidget) -> None:
+    """Process events for at least 0.1 seconds, and at most 0.5, until no redraw of a plot or other short delay is pending."""
+    for turn in range(10):
+        QTest.qWait(50)
+        timers = window.findChildren(QTimer)
+        if turn and not any(each.isActive() and each.isSingleShot() and each.interval() <= 50 for each in timers):
+            return
+
+
+def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
+    """Capture the pages in one text size and scheme, which are set before the window opens; return the exit code."""
     app = QApplication(sys.argv[:1])
     Launcher.preload = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started
-    Preferences(Settings()).set("text_percent", text_percent)
+    preferences = Preferences(Settings())
+    preferences.set("text_percent", text_percent)
+    preferences.set("theme", scheme)
     window = MainWindow()
     theme.apply(app)
     stage = Stage(window)
@@ -88,34 +103,30 @@ def draw(asked: argparse.Namespace, text_percent: int) -> int:
             stage.furnish(paths.home())
         if asked.only and name not in asked.only:
             continue
-        for scheme in asked.scheme:
-            window.commands.preferences.set("theme", scheme)
-            try:
-                page = show()
-            except TimeoutError as error:
-                found.setdefault(f"{name}: {error}", []).append(scheme)
-                continue
-            for size in asked.size if page is window else (f"{page.width()}x{page.height()}",):
-                page.resize(*map(int, size.split("x")))
-                for _round in range(
-                    8
-                ):  # plots are drawn shortly after they become visible, which may change the layout
-                    QTest.qWait(50)
-                picture = page.grab().toImage()
-                drawn += picture.save(str(asked.folder / f"{name}-{size}-{scheme}-{text_percent}.png"))
-                for each in (*faint(page, picture), *clipped(page)):
-                    found.setdefault(f"{name}: {each}", []).append(f"{size} {scheme} {text_percent} %")
-                if page is window and f"{page.width()}x{page.height()}" != size:
-                    found.setdefault(f"{name}: needs {page.width()}x{page.height()}", []).append(size)
+        try:
+            page = show()
+        except TimeoutError as error:
+            found[f"{name}: {error}"] = []
+            continue
+        for size in asked.size if page is window else (f"{page.width()}x{page.height()}",):
+            page.resize(*map(int, size.split("x")))
+            settle(page)
+            picture = page.grab().toImage()
+            drawn += picture.save(str(asked.folder / f"{name}-{size}-{scheme}-{text_percent}.png"), quality=PNG_QUALITY)
+            for each in (*faint(page, picture), *clipped(page)):
+                found.setdefault(f"{name}: {each}", []).append(size)
+            if page is window and f"{page.width()}x{page.height()}" != size:
+                found.setdefault(f"{name}: needs {page.width()}x{page.height()}", []).append(size)
     stage.stop_training()
     window.quit()
-    for complaint, places in found.items():
-        print(f"{complaint}  [{', '.join(places)}]", flush=True)
+    for fault, sizes in found.items():
+        print(f"{fault}  [{', '.join(sizes)}]", flush=True)
+    print(f"{text_percent} %, {scheme}: {drawn} images, {len(found)} faults", flush=True)
     return 1 if found or not drawn else 0
 
 
 def main() -> int:
-    """Capture the pages at every text size, each in a process with a separate home; return the exit code."""
+    """Capture the pages, each text size and scheme in a process with a separate home; return the exit code."""
     parser = argparse.ArgumentParser(description="Draws every page of the window.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", metavar="PAGE", help="such as run-curves; every page by default")
@@ -126,15 +137,16 @@ def main() -> int:
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     if asked.here:
-        return draw(asked, asked.text[0])
+        return draw(asked, asked.text[0], asked.scheme[0])
     codes = []
-    for text in asked.text:
+    for text, scheme in itertools.product(asked.text, asked.scheme):
         with tempfile.TemporaryDirectory(prefix="fp") as work:
             stub = compile_stub(Path(work) / "nvml")
             MACHINES["everything"].write(stub)
             separate = {"QT_QPA_PLATFORM": "offscreen", "XDG_RUNTIME_DIR": work}
             separate |= {"FOOTPLATE_HOME": f"{work}/home", "FOOTPLATE_CACHE": f"{work}/cache"} | stub.environment
-            again = [sys.executable, "-m", "tests.screenshots", *sys.argv[1:], "--here", "--text", str(text)]
+            again = [sys.executable, "-m", "tests.screenshots", *sys.argv[1:]]
+            again += ["--here", "--text", str(text), "--scheme", scheme]
             codes.append(subprocess.run(again, env=os.environ | separate, check=False).returncode)
     return max(codes)
 
