@@ -131,8 +131,8 @@ class JobForm(JobSignals):
         self.body.focus_field(name)
 
     def browse(self) -> None:
-        """Open a dialog to choose the dataset folder."""
-        self.fields.dataset.open_browser()
+        """Open a dialog to choose the dataset folder. A choice moves the focus to the Train button."""
+        self.fields.dataset.open_browser().fileSelected.connect(self.submit_bar.focus_train)
 
     @property
     def cuts(self) -> CutsEditor:

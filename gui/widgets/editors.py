@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QCompleter,
+    QFileDialog,
     QLineEdit,
     QSpinBox,
     QStyle,
@@ -227,9 +228,9 @@ class PathEditor(TextEditor):
         assert layout is not None
         layout.addWidget(self.browse)
 
-    def open_browser(self) -> None:
-        """Open a non-modal file dialog."""
-        file_dialogs.choose(
+    def open_browser(self) -> QFileDialog:
+        """Open a non-modal file dialog, and return it."""
+        return file_dialogs.choose(
             self, tr("Choose {what}").format(what=self._what), self.value(), self._folder, self.set_value
         )
 
