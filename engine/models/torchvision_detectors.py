@@ -37,9 +37,14 @@ def instances(planes: Tensor) -> Instances:
 
     An object without a class is ignored.
     """
+    present = planes[0].unique()
+    return _instances(planes, present[present > 0])
+
+
+def _instances(planes: Tensor, objects: Tensor) -> Instances:
+    """Return the objects in planes [2, h, w] whose numbers are `objects` [k]."""
     numbers, classes = planes
-    present = numbers.unique()
-    masks = numbers == present[present > 0][:, None, None]
+    masks = numbers == objects[:, None, None]
     rows, columns = masks.any(2).byte(), masks.any(1).byte()
     height, width = numbers.shape
     sides = (columns.argmax(1), rows.argmax(1), width - columns.flip(1).argmax(1), height - rows.flip(1).argmax(1))
@@ -47,15 +52,33 @@ def instances(planes: Tensor) -> Instances:
     return Instances(torch.stack(sides, 1).float(), labels, labels == NO_CLASS, masks)
 
 
+def is_present(values: Tensor) -> Tensor:
+    """Return a bool tensor [n, 256] that is True for each value from 0 to 255 in the rows of `values` [n, ...]."""
+    return values.new_zeros((len(values), 256), dtype=torch.bool).scatter_(1, values.flatten(1), True)
+
+
+def true_positions(rows: Tensor) -> list[Tensor]:
+    """Return the positions of the True values in each of `rows` [n, m], in ascending order.
+
+    The host waits for the device once, to learn how many there are.
+    """
+    order = rows.int().argsort(dim=1, descending=True, stable=True)
+    return [row[:count] for row, count in zip(order, rows.sum(1).tolist(), strict=True)]
+
+
 def count_objects(targets: Tensor) -> Tensor:
     """Return the number of objects to learn, as a 0-dimensional float32 tensor.
 
     `targets` are boxes [n, m, 6] or planes [n, 2, h, w].
     """
-    if targets.dim() == 4:
-        counts = [(~instances(planes).ignored).sum() for planes in targets]
-        return torch.stack(counts).sum().float() if counts else targets.new_zeros((), dtype=torch.float32)
-    return _is_used(targets).sum().float()
+    return (has_instance(targets) if targets.dim() == 4 else _is_used(targets)).sum().float()
+
+
+def has_instance(planes: Tensor) -> Tensor:
+    """Return a bool tensor [n, 256] that is True for the number of each object to learn in planes, int64 [n, 2, h, w]."""
+    found = is_present(torch.where(planes[:, 1] == NO_CLASS, 0, planes[:, 0]))
+    found[:, 0] = False
+    return found
 
 
 def box_targets(targets: Tensor) -> Detections:
@@ -63,11 +86,8 @@ def box_targets(targets: Tensor) -> Detections:
 
     Ignored objects are left out, as in torchvision's training (references/detection).
     """
-    converted = []
-    for target in targets:
-        used = target[_is_used(target)]  # once, since the host waits for the number of boxes
-        converted.append({"boxes": used[:, :4], "labels": used[:, 4].long() + 1})
-    return converted
+    used = [target[chosen] for target, chosen in zip(targets, true_positions(_is_used(targets)), strict=True)]
+    return [{"boxes": boxes[:, :4], "labels": boxes[:, 4].long() + 1} for boxes in used]
 
 
 def _is_used(boxes: Tensor) -> Tensor:
@@ -77,13 +97,8 @@ def _is_used(boxes: Tensor) -> Tensor:
 
 def instance_targets(targets: Tensor) -> Detections:
     """Convert planes, int64 [n, 2, h, w], to torchvision's targets, like `box_targets`."""
-    converted = []
-    for planes in targets:
-        found = instances(planes)
-        is_used = ~found.ignored
-        masks = found.masks[is_used].byte()
-        converted.append({"boxes": found.boxes[is_used], "labels": found.classes[is_used] + 1, "masks": masks})
-    return converted
+    found = [_instances(*each) for each in zip(targets, true_positions(has_instance(targets)), strict=True)]
+    return [{"boxes": each.boxes, "labels": each.classes + 1, "masks": each.masks.byte()} for each in found]
 
 
 _LOSSES: dict[type[nn.Module], tuple[str, ...]] = {

@@ -1,6 +1,7 @@
 """Speed of transformers models in Footplate, compared with the bare models and with transformers' Trainer.
 
     python tests/benchmarks/queries_speed.py [--rounds N] [--steps N] [--size PX] [--batch N] [--only MODEL ...]
+        [--places]
 
 All sides use the same weights, batch and optimizer in one process with one thread, and take turns, reversed in every other round.
 Rates are images per second of processor time, and a ratio is the median of the rounds' ratios; the exit code is 1 if one is
@@ -10,7 +11,7 @@ below the aim.
 - Footplate: the model that runs train, with its targets as tensors.
 - Trainer: `transformers.Trainer` with images in memory; left out without the package accelerate.
 
-Operations whose result the host needs are counted for one step of each side: it waits for those on a GPU.
+Calls that make the host wait for a GPU are counted in one forward and backward pass of each side; `--places` lists them.
 """
 
 from __future__ import annotations
@@ -20,31 +21,19 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.models.registry import MODELS
 from tests.benchmarks.frame import empty_home, options_of, where
+from tests.support.waits import Waits
 
 DEFAULT = ("dfine_n", "rtdetrv2_r18", "deimv2_n", "rfdetr_nano", "mask2former_swin_t")
 CLASSES = 3
 AIM = 0.97
-WAITING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::_unique2", "aten::masked_select"}
-
-
-class Waits(TorchDispatchMode):
-    """Counter of operations whose result or shape the host needs."""
-
-    count = 0
-
-    def __torch_dispatch__(self, operation: Any, types: Any, given: Any = (), options: Any = None) -> Any:
-        name = operation.name().partition(".")[0]
-        is_mask = name == "aten::index" and any(each is not None and each.dtype == torch.bool for each in given[1])
-        self.count += name in WAITING or is_mask
-        return operation(*given, **options or {})
 
 
 def boxes_of(batch: int, size: int, task: str) -> Tensor:
@@ -64,7 +53,7 @@ def arguments_for(model: Any, images: Tensor, targets: Tensor) -> dict[str, Any]
     if hasattr(model, "criterion"):
         classes, masks = zip(*model.classes_and_masks(targets), strict=True)
         return {"pixel_values": images, "class_labels": list(classes), "mask_labels": list(masks)}
-    return {"pixel_values": images, "labels": model.labels(images, targets)}
+    return {"pixel_values": images, "labels": model.labels(images, model.objects(targets))}
 
 
 def optimizer_for(model: torch.nn.Module) -> torch.optim.Optimizer:
@@ -108,12 +97,13 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--size", type=int, default=128, help="288 for RF-DETR")
     parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--places", action="store_true", help="list where the host waits, and measure no speed")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{where()}; {chosen.rounds} rounds of {chosen.steps} steps, batch {chosen.batch}")
     with empty_home() as folder:
         ratios = [ratio for name in chosen.only for ratio in compare(name, chosen, str(folder))]
-    return int(min(ratios) < AIM)
+    return int(min(ratios, default=AIM) < AIM)
 
 
 def compare(name: str, chosen: Any, folder: str) -> list[float]:
@@ -131,12 +121,16 @@ def compare(name: str, chosen: Any, folder: str) -> list[float]:
         loss: Tensor = (model(images, targets).sum(0) / model.loss_units(targets)).sum()
         return loss
 
-    bare, footplate = stepping(plain, lambda: plain(**arguments).loss), stepping(model, footplate_loss)
-    training = {"bare": bare, "Footplate": footplate}
-    for side, step in training.items():
+    losses: dict[str, Callable[[], Tensor]] = {"bare": lambda: plain(**arguments).loss, "Footplate": footplate_loss}
+    for side, loss in losses.items():
         with Waits() as waits:
-            step()
-        print(f"{name} at {size} px, {side}: the host needs {waits.count} results in a step", flush=True)
+            loss().backward()
+        print(f"{name} at {size} px, {side}: the host waits {waits.places.total()} times in a step", flush=True)
+        for (file, number, line), count in waits.places.most_common() if chosen.places else ():
+            print(f"  {count} {Path(file).name}:{number} {line}", flush=True)
+    if chosen.places:
+        return []
+    training = {side: stepping(trained, losses[side]) for side, trained in (("bare", plain), ("Footplate", model))}
     if find_spec("accelerate") is not None:
         training["Trainer"] = trainer_for(plain, arguments, folder, chosen.steps)
     predicting = {"bare": lambda: predict_bare(plain, images, known.task), "Footplate": lambda: model(images)}

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchvision.ops import box_convert
-from transformers.loss import loss_lw_detr, loss_rf_detr
+from torchvision.ops import box_convert, generalized_box_iou
+from transformers.loss import loss_lw_detr, loss_rf_detr, loss_rt_detr
 
 from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
 from engine.models.tensor_detector import FINE_MASK_SIDE, Detections
@@ -31,7 +31,7 @@ class HubDetector(HubModel):
 
         The library divides the sums by the number of objects, or of their copies for groups of queries.
         """
-        labels = self.labels(inputs, targets)
+        labels = self.labels(inputs, self.objects(targets))
         found = sum_by_kind(self.call_library(inputs, labels=labels).loss_dict, self.loss_names)
         copies = getattr(self.config, "group_detr", 1)
         per_image = max(sum(len(each["boxes"]) for each in labels) * copies, 1) / copies / len(inputs)
@@ -41,13 +41,13 @@ class HubDetector(HubModel):
     def loss_units(self, targets: Tensor) -> Tensor:
         return count_objects(targets)
 
-    def labels(self, inputs: Tensor, targets: Tensor) -> list[dict[str, Any]]:
-        """Return each image's targets as the library expects them."""
+    def labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
+        """Return the objects of each image as the library expects them."""
         height, width = inputs.shape[-2:]
         scale = inputs.new_tensor([width, height, width, height])
         return [
             {"class_labels": each["labels"] - 1, "boxes": box_convert(each["boxes"] / scale, "xyxy", "cxcywh")}
-            for each in self.objects(targets)
+            for each in objects
         ]
 
     def objects(self, targets: Tensor) -> Detections:
@@ -103,8 +103,8 @@ class HubMasker(HubDetector):
     def objects(self, targets: Tensor) -> Detections:
         return instance_targets(targets)
 
-    def labels(self, inputs: Tensor, targets: Tensor) -> list[dict[str, Any]]:
-        parts = zip(super().labels(inputs, targets), self.objects(targets), image_seeds(inputs), strict=True)
+    def labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
+        parts = zip(super().labels(inputs, objects), objects, image_seeds(inputs), strict=True)
         return [label | {"masks": each["masks"].float(), "seed": seed} for label, each, seed in parts]
 
     def mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
@@ -163,3 +163,6 @@ def _is_alone() -> bool:
 
 loss_lw_detr._is_torch_distributed_initialized = loss_rf_detr._is_torch_distributed_initialized = _is_alone
 vars(loss_rf_detr).update(RfDetrHungarianMatcher=_MatcherByImage, RfDetrImageLoss=_LossByImage)
+for _module in (loss_rt_detr, loss_lw_detr, loss_rf_detr):
+    # The library's function makes the host wait twice, to raise an error for boxes that are not finite.
+    vars(_module)["generalized_box_iou"] = generalized_box_iou

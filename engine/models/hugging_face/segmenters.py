@@ -12,7 +12,7 @@ from engine.data.decoding.masks import NO_CLASS
 from engine.models import weights
 from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
 from engine.models.tensor_detector import FINE_MASK_SIDE, Detections
-from engine.models.torchvision_detectors import instance_targets, instances
+from engine.models.torchvision_detectors import has_instance, instance_targets, is_present, true_positions
 
 MASK_THRESHOLD = 0.5
 MIN_SCORE = 1e-6
@@ -92,8 +92,7 @@ class InstanceSegmenter(HubSegmenter):
         return [(each["labels"] - 1, each["masks"].float()) for each in instance_targets(targets)]
 
     def count_masks(self, targets: Tensor) -> Tensor:
-        counts = [(~instances(planes).ignored).sum() for planes in targets]
-        return torch.stack(counts) if counts else targets.new_zeros(0)  # a rank may have no image of a batch
+        return has_instance(targets).sum(1)
 
     def predictions(self, inputs: Tensor) -> Tensor:
         """Return the queries with the highest probabilities, each for one class, with the box around its mask.
@@ -130,16 +129,13 @@ class PixelSegmenter(HubSegmenter):
     """Mixin for semantic segmentation; each class in an image is one mask."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
-        found = []
-        for plane in targets:
-            present = plane.unique()
-            present = present[present != NO_CLASS]
-            found.append((present, (plane == present[:, None, None]).float()))
-        return found
+        return [
+            (classes, (plane == classes[:, None, None]).float())
+            for plane, classes in zip(targets, true_positions(_has_class(targets)), strict=True)
+        ]
 
     def count_masks(self, targets: Tensor) -> Tensor:
-        present = targets.new_zeros(len(targets), NO_CLASS + 1).scatter_(1, targets.flatten(1), 1)
-        return present[:, :NO_CLASS].sum(1)
+        return _has_class(targets).sum(1)
 
     def predictions(self, inputs: Tensor) -> Tensor:
         """Return the logarithm of each class's score at each pixel, [n, classes, h, w]; the scores are the library's."""
@@ -147,6 +143,11 @@ class PixelSegmenter(HubSegmenter):
         classes = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
         masks = _enlarged(outputs.masks_queries_logits.float(), inputs)
         return torch.einsum("bqc,bqhw->bchw", classes, masks).clamp(min=MIN_SCORE).log()
+
+
+def _has_class(planes: Tensor) -> Tensor:
+    """Return a bool tensor [n, 255] that is True for each class in the planes [n, h, w]."""
+    return is_present(planes)[:, :NO_CLASS]
 
 
 def _enlarged(logits: Tensor, inputs: Tensor) -> Tensor:

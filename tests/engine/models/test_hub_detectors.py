@@ -32,6 +32,7 @@ from transformers.loss import loss_rf_detr
 from engine.models.hugging_face.hub_model import crop_masks
 from engine.models.hugging_face.segmenters import boxes_around
 from tests.support.hub_models import ALL, CONFIGS, MASKS, PIXELS, tiny
+from tests.support.waits import Waits
 
 SIDE = 128
 CLASSES = 3
@@ -64,6 +65,15 @@ def labels_of(boxes: list[list[tuple[int, ...]]]) -> list[dict[str, torch.Tensor
 @pytest.fixture
 def images() -> torch.Tensor:
     return torch.rand(2, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(("name", "most"), [("tiny_rtdetrv2", 1), ("tiny_rfdetr_masks", 2), ("tiny_eomt_pixels", 2)])
+def test_host_waits_once_for_objects_and_once_for_pixels(name: str, most: int, images: torch.Tensor) -> None:
+    model, targets = build(name), targets_for(name, BOXES)
+    with Waits() as waits:
+        losses = model(images, targets)
+        losses.sum() / model.loss_units(targets).sum()
+    assert sum(count for (file, *_), count in waits.places.items() if "transformers" not in file) == most
 
 
 def planes_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
