@@ -199,7 +199,8 @@ def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", 
 
     `repository` is "" if the hub has no weights.
     """
-    source = Weights(repository=repository, path=CHECKPOINT, licence=more.pop("licence", "apache-2.0"))
+    of_source = {"licence": more.pop("licence", "apache-2.0"), "revision": more.pop("revision", "main")}
+    source = Weights(repository=repository, path=CHECKPOINT, **of_source)
     fields: dict[str, Any] = {
         "task": "detection",
         "build": partial(build_segmenter if kind.endswith("Pixels") else build_detector, kind, config),
@@ -262,6 +263,8 @@ def _mask2former(size: str, blocks: int, average_precision: float, mean_iou: flo
     more = {"family": "Mask2Former", "licence": "cc-by-nc-4.0"}
     of_instances = {"published": f"COCO {average_precision} mask AP, Mask2Former model zoo"} | _INSTANCES
     of_pixels = {"published": f"ADE20K {mean_iou} mIoU, Mask2Former model zoo", "image_size": 512} | _PIXELS
+    if size == "tiny":
+        of_pixels["revision"] = "refs/pr/2"  # its main branch has the weights only as a pickle
     name = f"mask2former_swin_{size[0]}"
     return {
         name: _model("Mask2FormerInstances", title, config, f"{repository}-coco-instance", **more, **of_instances),
