@@ -161,16 +161,21 @@ def by_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> 
         arguments += ["--weights-file", setting.weights]
     if comparison.batch is not None:
         arguments += ["--batch-size", comparison.batch]
+    return [measures[comparison.measure] for measures in validations([*arguments, *flags])]
+
+
+def validations(arguments: list[Any]) -> list[dict[str, float]]:
+    """Return the metrics after each epoch of `footplate train --json` with these arguments."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {"FOOTPLATE_HOME": f"{folder}/home", "FOOTPLATE_CACHE": f"{folder}/cache"}
-        command = [sys.executable, str(ROOT / "footplate.py"), "train", *map(str, arguments), *flags]
+        command = [sys.executable, str(ROOT / "footplate.py"), "train", *map(str, arguments)]
         output = _output(command, environment)
     events = [json.loads(line) for line in output.splitlines()]
-    return [event["measures"][comparison.measure] for event in events if event["type"] == "validation"]
+    return [event["measures"] for event in events if event["type"] == "validation"]
 
 
-def by_others(recipe: str, setting: Setting, python: str) -> tuple[list[float], dict[str, str]]:
-    """Return the metric after each epoch, and the versions."""
+def by_others(recipe: str, setting: Setting, python: str) -> tuple[list[Any], dict[str, str]]:
+    """Return the metrics after each epoch, and the versions."""
     script = str(ROOT / "tests/support/experts.py")
     output = _output([python, "-W", "ignore", script, recipe, json.dumps(asdict(setting))], {})
     answer = json.loads(output.splitlines()[-1])

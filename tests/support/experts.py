@@ -2,7 +2,7 @@
 
     PYTHON tests/support/experts.py RECIPE SETTING
 
-trains with one of them and prints a JSON object as its last line: the metric on the validation images after each epoch,
+trains with one of them and prints a JSON object as its last line: the metrics on the validation images after each epoch,
 and the versions of the packages. SETTING is a `Setting` as JSON. It imports nothing from Footplate, so that it runs in a
 separate environment with fastai, torch and timm. Every recipe trains on the first GPU, or on the CPU if there is none.
 """
@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 IGNORED = 255
 SPLITS = ("train", "val")
+VOC_SIDES = ("xmin", "ymin", "xmax", "ymax")
 MNIST_CNN = "mnist_cnn"
 """Name that selects the network of PyTorch's examples/mnist."""
 
@@ -34,7 +35,8 @@ class Setting:
     """Configuration of one comparison.
 
     Attributes:
-        data: Folder with `train` and `val`: a folder per class, or masks in `images` and `masks`; or MNIST's layout.
+        data: Folder with `train` and `val`: a folder per class, or masks in `images` and `masks`; or MNIST's layout, or
+            that of Pascal VOC.
         weights: File of timm's weights for `model`; "" to train a torchvision model from scratch, or `MNIST_CNN`.
         size: Side of the images in pixels.
         ignored: Mask value without a class.
@@ -221,6 +223,63 @@ def smp(setting: Setting) -> list[float]:
     )
 
 
+def ultralytics(setting: Setting) -> list[dict[str, float]]:
+    """Train a network of Ultralytics from random weights by its defaults; return AP and AP50 after each epoch.
+
+    The folder has boxes in the format of Pascal VOC. Its `val` list is the validation split.
+    """
+    import tempfile
+
+    from ultralytics import YOLO
+
+    values: list[dict[str, float]] = []
+
+    def save_metrics(trainer: Any) -> None:
+        if len(values) < setting.epochs:  # the best weights are validated once more after the last epoch
+            found = trainer.metrics
+            values.append({"map": found["metrics/mAP50-95(B)"], "ap50": found["metrics/mAP50(B)"]})
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = YOLO(f"{setting.model}.yaml")
+        model.add_callback("on_fit_epoch_end", save_metrics)
+        model.train(
+            data=yolo_dataset(Path(setting.data), Path(folder)), epochs=setting.epochs, imgsz=setting.size,
+            batch=setting.batch, seed=setting.seed, device=DEVICE.type, workers=0, pretrained=False, plots=False,
+            project=folder, verbose=False, amp=DEVICE.type != "cpu",
+        )  # fmt: skip
+    return values
+
+
+def yolo_dataset(voc: Path, folder: Path) -> str:
+    """Write a dataset in the format of Pascal VOC to `folder` in Ultralytics' format; return its description's path."""
+    from xml.etree import ElementTree
+
+    classes: list[str] = []
+    for split in SPLITS:
+        for kind in ("images", "labels"):
+            (folder / kind / split).mkdir(parents=True)
+        for name in (voc / f"ImageSets/Main/{split}.txt").read_text().split():
+            (folder / f"images/{split}/{name}.jpg").symlink_to((voc / f"JPEGImages/{name}.jpg").resolve())
+            root = ElementTree.parse(voc / f"Annotations/{name}.xml")
+            width, height = (float(root.findtext(f"size/{side}") or 0) for side in ("width", "height"))
+            lines = []
+            for each in root.iter("object"):
+                left, top, right, bottom = (float(each.findtext(f"bndbox/{side}") or 0) for side in VOC_SIDES)
+                label = each.findtext("name") or ""
+                if label not in classes:
+                    classes.append(label)
+                if right > left and bottom > top:
+                    box = ((left + right) / 2 / width, (top + bottom) / 2 / height)
+                    box = (*box, (right - left) / width, (bottom - top) / height)
+                    lines.append(f"{classes.index(label)} {' '.join(map(str, box))}")
+            (folder / f"labels/{split}/{name}.txt").write_text("\n".join(lines))
+    description = {"path": str(folder), "names": dict(enumerate(classes))}
+    description |= {split: f"images/{split}" for split in SPLITS}
+    path = folder / "data.yaml"
+    path.write_text(json.dumps(description))  # JSON is YAML, too
+    return str(path)
+
+
 def classifier(setting: Setting) -> nn.Module:
     """Return the classification model of the setting, with pretrained weights if the setting names any."""
     return timm_model(setting) if setting.weights else fresh_model(setting)
@@ -341,7 +400,9 @@ def accuracy(model: nn.Module, val: DataLoader[Any]) -> float:
     return right / len(val.dataset)  # type: ignore[arg-type]
 
 
-RECIPES = {"fastai": fastai, "timm": timm, "torchvision": torchvision, "pytorch": pytorch, "smp": smp}
+RECIPES: dict[str, Callable[[Setting], list[Any]]] = {
+    "fastai": fastai, "timm": timm, "torchvision": torchvision, "pytorch": pytorch, "smp": smp, "ultralytics": ultralytics,
+}  # fmt: skip
 PACKAGES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
 
 

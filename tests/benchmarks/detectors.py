@@ -1,0 +1,87 @@
+"""Accuracy of detectors after short trainings: those of transformers, Faster R-CNN and Ultralytics' YOLO11n.
+
+    python tests/benchmarks/detectors.py [--epochs N] [--only MODEL ...] [--results FILE] [--python PYTHON]
+
+Each model is trained by Footplate's recipe on the training images of bccd and measured on its validation images. Prints a
+table: COCO's AP and AP50 in the best epoch, and minutes with the start. All models start from random weights, except for
+"fasterrcnn", whose encoder has the included weights. YOLO11n is trained and measured by Ultralytics with its defaults, by the
+Python of `--python`; it is skipped if that lacks the package. Cells in the file `--results` are not measured again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from engine.supervisor.environment import usable_cores
+from tests.benchmarks.frame import DATASETS, options_of, where
+from tests.benchmarks.outcome import Results, TrainingError, by_others, commit, has, validations
+from tests.support.experts import Setting
+
+BATCH = 8
+"""Batch of Ultralytics; the others have the size in their recipe."""
+SIZES = {"rfdetr_nano": 288}
+"""Image sizes of models that don't accept the common size."""
+SCRATCH = ("--no-pretrained", "--recipe", "from-scratch")
+YOLO = "yolo11n"
+HUB_MODELS = ("dfine_n", "deimv2_pico", "deimv2_n", "rtdetrv2_r18", "rfdetr_nano")
+FLAGS: dict[str, tuple[str, ...]] = {
+    "fasterrcnn": ("--model", "fasterrcnn"),
+    "fasterrcnn_random": ("--model", "fasterrcnn", *SCRATCH),
+    YOLO: (),
+    **{name: ("--model", name, *SCRATCH) for name in HUB_MODELS},
+}
+"""Flags of `footplate train` for each row of the table."""
+
+
+def train(name: str, size: int, options: Any) -> dict[str, Any]:
+    """Train one model and return its metrics in the best epoch, and its minutes."""
+    started = time.monotonic()
+    versions: dict[str, str] = {}
+    if name == YOLO:
+        folder = str(DATASETS / "bccd")
+        setting = Setting(folder, YOLO, "", size, options.epochs, BATCH, options.seed, usable_cores())
+        measured, versions = by_others("ultralytics", setting, options.python)
+    else:
+        more = ["--image-size", size, "--epochs", options.epochs, "--seed", options.seed, "--start", "at_once"]
+        measured = validations([DATASETS / "bccd", "--task", "detection", "--json", *FLAGS[name], *more])
+    best = max(measured, key=lambda epoch: epoch["map"])
+    minutes = (time.monotonic() - started) / 60
+    return {"ap": best["map"], "ap50": best["ap50"], "minutes": minutes, "versions": versions, "machine": where()}
+
+
+def main() -> int:
+    parser = options_of(__doc__)
+    parser.add_argument("--only", nargs="+", choices=tuple(FLAGS), default=tuple(FLAGS))
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--size", type=int, default=256, help="the images' side in pixels; 288 for RF-DETR")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--python", default=sys.executable, help="which has Ultralytics")
+    parser.add_argument("--results", type=Path, default=Path("detectors.json"))
+    options = parser.parse_args()
+    print(where(), flush=True)
+    results = Results(options.results)
+    failed = False
+    print("| model | size | epochs | AP | AP50 | minutes |\n|---|---|---|---|---|---|", flush=True)
+    for name in options.only:
+        size = SIZES.get(name, options.size)
+        settings = {"model": name, "size": size, "epochs": options.epochs, "seed": options.seed}
+        settings |= {"commit": commit()} if name != YOLO else {}
+        if results.get(settings) is None and name == YOLO and not has(options.python, "ultralytics"):
+            continue
+        try:
+            cell = results.get(settings) or train(name, size, options)
+        except TrainingError as failure:
+            print(f"{name} failed: {failure}", flush=True)
+            failed = True
+            continue
+        results.add(settings, cell)
+        figures = f"{cell['ap']:.3f} | {cell['ap50']:.3f} | {cell['minutes']:.1f}"
+        print(f"| {name} | {size} | {options.epochs} | {figures} |", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
