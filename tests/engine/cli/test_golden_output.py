@@ -9,6 +9,8 @@ import io
 import json
 import os
 import re
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,8 @@ from engine.parallel.cut import stages
 from engine.runs.folder import RunFolder
 from engine.runs.notes import change_notes
 from engine.system import paths
+from tests.engine.cli.machines import NOON
+from tests.engine.cli.prepared_commands import COMMANDS
 from tests.gui.cut.example import a_cut
 from tests.gui.run.model.saved_evaluations import save_evaluation
 from tests.gui.sources.written_runs import a_plan, a_run
@@ -259,7 +263,10 @@ def test_events_are_printed_in_full(columns: int, tmp_path: Path, monkeypatch: p
 def check(name: str, out: str, home: Path) -> None:
     for folder in (home / "home", home):
         out = out.replace(str(folder), "HOME")
-    out = re.sub(r"\d{8}-\d{6}-(\w+)-[0-9a-f]{4}", r"DATE-\1-ID", out)
+    out = out.replace(str(Path(sys.executable).parent), "BIN")
+    out = out.replace(os.environ["XDG_RUNTIME_DIR"], "RUNTIME")
+    for number, run_id in enumerate(dict.fromkeys(re.findall(r"\d{8}-\d{6}-[\w-]+?-[0-9a-f]{4}\b", out)), 1):
+        out = out.replace(run_id, f"RUN-{number}")
     current = f"[{name}]\n{out.rstrip()}\n\n"
     golden = GOLDEN.read_text(encoding="utf-8") if GOLDEN.exists() else ""
     section = re.compile(rf"\[{name}\]\n.*?\n\n(?=\[|\Z)", re.S)
@@ -311,3 +318,18 @@ def test_evaluation_is_printed_in_full(
     assert main([*given, "--csv", str(tmp_path / "out.csv")]) == 0
     table = (tmp_path / "out.csv").read_text()
     check("evaluate against" if against else "evaluate", capsys.readouterr().out + table, tmp_path)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_is_printed_in_full(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    prepare, arguments = COMMANDS[name]
+    prepare(monkeypatch)
+    monkeypatch.setattr(time, "time", lambda: NOON)
+    monkeypatch.setenv("COLUMNS", "200" if "200" in name else "80")
+    code = main(arguments)
+    check(name, f"{''.join(capsys.readouterr())}exit code {code}", tmp_path)

@@ -55,28 +55,11 @@ def sampler_of(process: subprocess.Popen[str]) -> psutil.Process:
     return next(child for child in psutil.Process(process.pid).children() if "engine.gpus" in child.cmdline())
 
 
-def test_gpus_prints_a_table(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0, utilization=87), gpu_profile(1)])
-    answer = footplate("gpus", **nvml_stub.environment)
-    assert answer.code == 0, answer.err
-    rows = [line.split() for line in answer.out.splitlines()]
-    assert [row[:2] for row in rows if row and row[0] in "01"] == [["0", "H200"], ["1", "H200"]]
-    assert "87 %" in answer.out
-    assert "\x1b" not in answer.out
-
-
 def test_gpus_prints_a_table_without_unicode(nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(0)])
     answer = footplate("gpus", PYTHONIOENCODING="ascii", **nvml_stub.environment)
     assert answer.code == 0, answer.err
     assert "H200" in answer.out
-
-
-def test_gpus_details_contain_the_uuid(nvml_stub: NvmlStub) -> None:
-    nvml_stub.write([gpu_profile(0)])
-    answer = footplate("gpus", "--details", **nvml_stub.environment)
-    assert uuid_of(0) in answer.out
-    assert "Power               100 W of 700 W" in answer.out
 
 
 def test_gpus_json_is_the_snapshot(nvml_stub: NvmlStub) -> None:

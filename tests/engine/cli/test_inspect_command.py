@@ -12,6 +12,7 @@ from tests.engine.cli.terminal import footplate
 from tests.support.dataset_formats import coco
 from tests.support.dataset_formats.truth import TRUTH
 from tests.support.images import noise
+from tests.support.mask_folders import make_folder, striped
 
 
 def inspected(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
@@ -51,6 +52,15 @@ def test_inspect_prints_boxes_in_pixels(tmp_path: Path) -> None:
     assert boxes["img_4"] == []
 
 
+def test_inspect_lists_the_values_of_masks(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, [striped(0, 1, 2, 255)] * 4)
+    (folder / "classes.txt").write_text("sky\nroad\ntree\n")
+    _, found = inspected(folder, "--task", "segmentation")
+    assert [(each["value"], each["masks"], each["class_name"]) for each in found["mask_values"]] == [
+        ("0", 4, "sky"), ("1", 4, "road"), ("2", 4, "tree"), ("255", 4, None),
+    ]  # fmt: skip
+
+
 def test_inspect_ends_with_2_and_readings_if_evidence_conflicts(tmp_path: Path) -> None:
     class_folders(tmp_path, "images", "depth")
     code, found = inspected(tmp_path)
@@ -73,16 +83,6 @@ def test_inspect_names_unknown_tasks_and_formats(tmp_path: Path, options: tuple[
     answer = footplate("inspect", str(tmp_path), *options)
     assert answer.code == 2
     assert text in answer.out + answer.err
-
-
-def test_inspect_describes_a_folder_in_lines(tmp_path: Path) -> None:
-    class_folders(tmp_path, "cat", "dog")
-    answer = footplate("inspect", str(tmp_path))
-    assert answer.code == 0
-    assert "class folders, for Image classification" in answer.out
-    assert "Recognized by: 2 folders of images (cat, dog)" in answer.out
-    assert "train: 5 images (cat 2, dog 3)" in answer.out
-    assert "val: 2 images, held out from train (cat 1, dog 1)" in answer.out
 
 
 @pytest.mark.parametrize("folder", ["pets", "./pets", "~/pets"])

@@ -14,12 +14,11 @@ import pytest
 from engine.cli import doctor
 from engine.cli.main import main
 from engine.contract.catalogue import Catalogue, load_catalogue
-from engine.contract.devices import Ecc, Snapshot
+from engine.contract.devices import Snapshot
 from engine.contract.job import FIELDS
 from engine.runs.folder import RunSummary
 from engine.runs.notes import change_notes
 from engine.system.private_network import PrivateNetwork
-from tests.engine.cli.machines import busy_gpu, machine
 from tests.engine.cli.terminal import command, footplate
 from tests.gui.sources.written_runs import a_run
 
@@ -115,24 +114,6 @@ def test_doctor_names_the_protection_of_ranks(monkeypatch: pytest.MonkeyPatch, i
     (finding,) = doctor.connections()
     assert ("private network, which" in finding.text) is is_allowed
     assert ("Operation not permitted" in finding.text) is not is_allowed
-
-
-def test_doctor_grades_gpus() -> None:
-    broken = busy_gpu(0, ecc=Ecc(uncorrected=2), throttled=("hardware_thermal",))
-    limited = busy_gpu(1, throttled=("power_cap",))
-    found = {finding.topic: finding for finding in doctor.gpus(machine(broken, limited))}
-    assert "for CUDA up to 12.8" in found["Driver"].text
-    assert found["GPU 0"].grade == "limited"
-    assert "2 uncorrected memory errors" in found["GPU 0"].text
-    assert "too hot" in found["GPU 0"].text
-    assert found["GPU 1"].grade == "fine"
-    assert "limited by the power limit" in found["GPU 1"].text
-    assert "Container" not in found
-
-
-def test_doctor_reports_foreign_pids() -> None:
-    found = {finding.topic: finding for finding in doctor.gpus(machine(busy_gpu(0), foreign_pids=True))}
-    assert found["Container"].grade == "limited"
 
 
 def test_doctor_reports_a_crashing_pytorch() -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from engine.cli import main
-from engine.contract.events import Waiting
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
-from engine.runs.notes import change_notes
 from engine.runs.queue import QueueSlot, waiting
 from engine.system import paths
-from tests.engine.cli.terminal import Answer, footplate
-from tests.gui.sources.written_runs import write
+from tests.engine.cli.terminal import Answer
 
 Enqueue = Callable[..., RunFolder]
 RunCommand = Callable[..., Answer]
@@ -59,29 +55,6 @@ def test_queue_reports_an_empty_queue(enqueue: Enqueue, run_command: RunCommand)
     answer = run_command("queue")
     assert (answer.code, answer.out) == (0, "The queue is empty.\n")
     assert run_command("queue", "--json").out == ""
-
-
-def test_queue_lists_runs_with_their_blockers(enqueue: Enqueue, run_command: RunCommand) -> None:
-    first, second = enqueue("first", "cpu"), enqueue("second", "cpu", "cpu")
-    third = enqueue("third", "GPU-1a2b3c4d-and-so-on", "cpu")
-    change_notes(second.path, name="renamed")
-    others = ("ada: python (pid 123) uses 12.0 GiB of GPU 0",)
-    write(third.events_file, [Waiting(position=2, behind=(first.run_id,), others=others)])
-    answer = footplate("queue")
-    assert answer.code == 0, answer.err
-    head, *rows = answer.out.splitlines()
-    assert head.split() == ["POSITION", "RUN", "NAME", "DEVICES", "WAITING", "WAITS", "FOR"]
-    assert rows[0].split()[:4] == ["1", second.run_id, "renamed", "cpu"]
-    assert rows[0].endswith(f"  {first.run_id}")
-    assert rows[1].split()[:4] == ["2", third.run_id, "third", "GPU-1a2b3c4d,cpu"]
-    assert rows[1].endswith(f"{first.run_id} and {second.run_id}, {others[0]}")
-    rows_json = [json.loads(line) for line in run_command("queue", "--json").out.splitlines()]
-    assert [(one["position"], one["run_id"], one["name"], one["held"]) for one in rows_json] == [
-        (1, second.run_id, "renamed", False),
-        (2, third.run_id, "third", False),
-    ]
-    assert rows_json[1]["behind"] == [first.run_id, second.run_id]
-    assert (rows_json[1]["others"], rows_json[1]["folder"]) == (list(others), str(third.path))
 
 
 def test_queue_moves_holds_and_releases(enqueue: Enqueue, run_command: RunCommand) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ from engine.cli.train import validate
 from engine.contract.command import command_arguments
 from engine.contract.job import Job, save_job
 from engine.contract.problems import Problem, errors
-from engine.contract.recipes import SETTABLE, SHIPPED
+from engine.contract.recipes import SETTABLE
 from tests.engine.supervisor.supervised import make_images
 from tests.support.outlined import make_outlined
 
@@ -136,21 +134,6 @@ def test_command_arguments_reproduce_the_job(images: Path, recipe: str) -> None:
     job = Job.from_fields(dataset=str(images), model="resnet18", epochs=7, learning_rate=0.3, recipe=recipe)
     restored = job_of(*command_arguments(job)[1:])
     assert restored == job.with_fields(recipe="" if recipe == "gone" else recipe)
-
-
-def test_recipes_lists_usable_and_broken_files(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (mine.parent / "torn.toml").write_text("title = ")
-    assert main(["recipes"]) == 0
-    listed = capsys.readouterr()
-    assert [line.split()[0] for line in listed.out.splitlines()[1:]] == [*SHIPPED, "mine"]
-    assert "Short." in listed.out
-    assert f"{mine.parent / 'torn.toml'} can't be used:" in listed.err
-    assert "not valid TOML" in listed.err
-    assert main(["recipes", "--json"]) == 0
-    values: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [value["id"] for value in values] == [*SHIPPED, "mine", "torn"]
-    assert values[-2]["set"] == {"epochs": 3, "mixup": 0.3}
-    assert values[-1]["problems"][0]["remedy"]
 
 
 def test_recipes_show_prints_the_file(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
