@@ -47,7 +47,7 @@ TEXT_LIMIT = 600
 """Maximum characters of an explanation in the report. The log contains the full text."""
 
 
-class Skipped(Exception):  # noqa: N818 - said of a check
+class Skipped(Exception):  # noqa: N818 - a skipped check is no error
     """Raised when this machine can't run a check. The message is the reason."""
 
 
@@ -76,7 +76,7 @@ class Proof:
             return (self.gpu,) * count
         uuids = tuple(ask_cuda() or ())
         if len(uuids) < count:
-            raise Skipped(f"it needs {count} GPUs, and there are {len(uuids)}")
+            raise Skipped(f"it needs {count} GPUs; this machine has {len(uuids)}")
         return uuids[:count]
 
     def claim(self, name: str, holds: bool, text: str = "") -> None:
@@ -115,7 +115,7 @@ class Proof:
     def needs_card(self, why: str) -> None:
         """Skip the check if this is a rehearsal."""
         if self.rehearsing:
-            raise Skipped(f"there is no GPU: {why}")
+            raise Skipped(f"no GPU: {why}")
 
     def start(self, job: Job, **options: Any) -> WorkerGroup:
         """Start the workers of `job` in a new folder. They are ended after the check."""
@@ -130,7 +130,7 @@ class Proof:
         if any(code != 0 for code in codes):
             causes = [failed.cause for failed in group.of(Failed)]
             print(group.logs(), file=sys.stderr)
-            raise RuntimeError(" ".join(causes) or f"the workers ended with {codes}")
+            raise RuntimeError(" ".join(causes) or f"the workers exited with {codes}")
         return group
 
     def close(self) -> None:
@@ -141,8 +141,8 @@ class Proof:
 def prove(checks: Mapping[str, Check]) -> None:
     """Run those of the `checks` that the command line selects."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rehearse", action="store_true", help="on the CPU in place of a GPU")
-    parser.add_argument("check", nargs="*", help="those to be made; all unless any is named")
+    parser.add_argument("--rehearse", action="store_true", help="use the CPU instead of a GPU")
+    parser.add_argument("check", nargs="*", help="check to run; default: all")
     options = parser.parse_args()
     linux.die_with_parent(os.getppid())
     report = functools.partial(_report, _reserve_output())
@@ -165,7 +165,7 @@ def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, report
             report(name=name, outcome="skipped", text=str(why))
         except (Exception, SystemExit) as error:
             traceback.print_exc()
-            text = str(error).strip() or "no reason given"
+            text = str(error).strip() or "no message"
             report(name=name, outcome="failed", text=f"{type(error).__name__}: {text}"[:TEXT_LIMIT])
             broken = "CUDA error" in text  # afterwards, this process can't use the GPU any more
     report(end=name)
@@ -195,7 +195,7 @@ def _first_gpu() -> str:
     """Return the UUID of the first GPU in CUDA's order, without creating a CUDA context."""
     uuids = ask_cuda()
     if not uuids or not torch.cuda.is_available():
-        raise RuntimeError("torch finds no NVIDIA GPU here; --rehearse runs on the CPU in its place")
+        raise RuntimeError("torch finds no NVIDIA GPU; --rehearse uses the CPU instead")
     return uuids[0]
 
 

@@ -39,14 +39,14 @@ class Report:
             "rehearsal": rehearse,
             "commit": _commit(),
             "begun": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
-            "ended": "not yet",
+            "status": "running",
             "seconds": 0.0,
             "facts": {"Python": platform.python_version(), "System": platform.platform()},
             "parts": [],
         }
         if before is not None:
             if before["rehearsal"] != rehearse:
-                raise ValueError("The earlier report is a rehearsal, or this is one; they can't be combined.")
+                raise ValueError("Can't combine a rehearsal with a report of a GPU.")
             self.content["facts"] = before["facts"] | self.content["facts"]
             self.content["parts"] = before["parts"]
         self.write()
@@ -68,7 +68,7 @@ class Report:
         self.write()
 
     def finish(self, *, early: bool) -> None:
-        self.content["ended"] = "early" if early else "as it should"
+        self.content["status"] = "interrupted" if early else "finished"
         self.write()
 
     @property
@@ -111,17 +111,17 @@ def line(result: Result) -> str:
 def markdown(content: Mapping[str, Any]) -> str:
     what = "Rehearsal on the CPU" if content["rehearsal"] else f"Footplate on {content['facts'].get('GPU', 'a GPU')}"
     lines = [f"# {what}", "", f"{content['begun']}, commit {content['commit']}. {summary(content)}."]
-    if content["ended"] != "as it should":
-        lines += ["", f"**It has not come to its end ({content['ended']}).**"]
+    if content["status"] != "finished":
+        lines += ["", f"**Incomplete ({content['status']}).**"]
     failed = [result for result in results(content) if result["outcome"] == "failed"]
     if failed:
-        lines += ["", "## What failed", "", *(f"- {_cell(line(result))}" for result in failed)]
+        lines += ["", "## Failures", "", *(f"- {_cell(line(result))}" for result in failed)]
     lines += ["", "## Machine", "", "| | |", "|---|---|"]
     lines += [f"| {_cell(name)} | {_cell(value)} |" for name, value in content["facts"].items()]
     for part in content["parts"]:
-        took = "not ended" if part["seconds"] is None else f"{part['seconds']:.0f} s"
+        took = "unfinished" if part["seconds"] is None else f"{part['seconds']:.0f} s"
         lines += ["", f"## {part['name']}", "", f"{part['about']} ({took}).", ""]
-        lines += ["| claim | | figure | aim | |", "|---|---|---|---|---|"]
+        lines += ["| check | | value | aim | |", "|---|---|---|---|---|"]
         lines += [
             f"| {_cell(result['name'])} | {LABELS[result['outcome']]} | {_figure(result)} | {_aim(result)} | "
             f"{_cell(result.get('text', ''))} |"

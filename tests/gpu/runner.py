@@ -38,7 +38,7 @@ POLL_S = 1.0
 STACK_S = 1.0
 """Seconds within which a check that timed out must print its stack."""
 TEXT_LIMIT = 600
-LEFT_OUT = "left out for lack of time"
+LEFT_OUT = "not enough time"
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class Part:
     Attributes:
         seconds: Time limit for all its checks.
         expected_s: Expected duration, which decides whether the part fits into the remaining budget. The duration from
-            an
-            earlier report replaces it.
+            an earlier report replaces it.
     """
 
     name: str
@@ -66,7 +65,7 @@ class Part:
 
 
 PARTS = (
-    Part("machine", "Card, versions and peak rates", 120, 25),
+    Part("machine", "GPU, versions and peak rates", 120, 25),
     Part(
         "speed", "Images/s next to bare steps and other loops: ResNet-50, ViT-B/16", 340, 100, checks=("ResNet-50", "ViT-B/16")
     ),
@@ -82,7 +81,7 @@ PARTS = (
     ),
     Part(
         "speed-others", "The same: ResNet-18, many loader workers, a small network", 400, 120, "tests.gpu.parts.speed",
-        ("ResNet-18", "ResNet-50, a loader worker for each core", "the small network at 32 px"),
+        ("ResNet-18", "ResNet-50, one loader worker per core", "small network at 32 px"),
     ),
     Part(
         "speed-detectors", "Images/s and memory of D-FINE-S and RF-DETR-Nano, next to bare steps", 240, 70, "tests.gpu.parts.speed",
@@ -90,13 +89,13 @@ PARTS = (
     ),
     Part("existing", "Tests that need a GPU: batches, training against the CPU, memory, the sampler", 420, 180),
     Part("waiting", "Waits for the device in the steps of each task", 420, 150),
-    Part("memory", "Running out of memory", 300, 60),
-    Part("ending", "Stops, pauses and deaths: time until the card is free and training continues", 300, 90),
-    Part("resuming", "Resumed runs equal uninterrupted ones, to the bit", 240, 80),
+    Part("memory", "Insufficient memory", 300, 60),
+    Part("ending", "Stops, pauses and killed processes: time until the GPU is free or training continues", 300, 90),
+    Part("resuming", "Resumed runs equal uninterrupted ones bit by bit", 240, 80),
     Part("precision", "fp32, bf16, fp16 and its loss scale", 180, 60),
-    Part("strategies", "DataParallel's replicas, and two ranks over gloo, on one card", 240, 60),
-    Part("compiling", "torch.compile and CUDA graphs are used, and change nothing", 450, 180),
-    Part("search", "cuDNN's search for the fastest convolutions, which Footplate does without", 240, 120),
+    Part("strategies", "DataParallel replicas, and two ranks over gloo, on one GPU", 240, 60),
+    Part("compiling", "torch.compile and CUDA graphs are used and don't change results", 450, 180),
+    Part("search", "Speed without cuDNN's search for the fastest convolutions, which Footplate doesn't use", 240, 120),
 )  # fmt: skip
 """Parts, by decreasing priority. Together they take about half an hour on a fast GPU."""
 
@@ -152,7 +151,7 @@ class Runner:
             for number, part in enumerate(self._parts, 1):
                 print(f"\n[{number}/{len(self._parts)}] {part.name}: {part.about}", flush=True)
                 if part.name in self._finished:
-                    print("  finished before", flush=True)
+                    print("  done in an earlier run", flush=True)
                     continue
                 begun = time.monotonic()
                 entry = self.report.start_part(part.name, part.about)
@@ -162,7 +161,7 @@ class Runner:
                     entry["seconds"] = round(time.monotonic() - begun, 1)
             early = False
         except KeyboardInterrupt:
-            print("\nended before its time; the report holds what there is", flush=True)
+            print("\nInterrupted; the report contains all results until now.", flush=True)
         finally:
             self.report.finish(early=early)
             self._end_processes()
@@ -174,7 +173,7 @@ class Runner:
     def _run_part(self, part: Part) -> None:
         remaining, needed = self._deadline - time.monotonic(), self._durations.get(part.name, part.expected_s)
         if remaining < needed:
-            text = f"{LEFT_OUT}: it takes about {needed:.0f} s, and {max(remaining, 0.0):.0f} s were left"
+            text = f"{LEFT_OUT}; it takes about {needed:.0f} s, and {max(remaining, 0.0):.0f} s remained"
             self._report_result(name=part.name, outcome="skipped", text=text)
             return
         deadline = min(time.monotonic() + part.seconds, self._deadline)
@@ -185,7 +184,7 @@ class Runner:
                 return
             attempt = self._attempt(part, left, deadline)
             if not attempt.begun:  # another attempt would come no further
-                self._skip(attempt.left, "the part did not start")
+                self._skip(attempt.left, "the part didn't start")
                 return
             left = attempt.left
 
@@ -265,10 +264,12 @@ class Runner:
         """Report a process that didn't finish."""
         name = attempt.check or part.name
         if late:
-            took = f"it took more than {time.monotonic() - attempt.began:.0f} s; the log has where it stood"
+            took = f"it took longer than {time.monotonic() - attempt.began:.0f} s; the log contains its stack"
             self._report_result(name=name, outcome="failed", text=took)
         elif attempt.check or not attempt.limits:
-            self._report_result(name=name, outcome="failed", text=f"its process ended {_by(code)}: {last}"[:TEXT_LIMIT])
+            self._report_result(
+                name=name, outcome="failed", text=f"its process was ended {_by(code)}: {last}"[:TEXT_LIMIT]
+            )
 
     def _report_result(self, **result: Any) -> None:
         self.report.add(result)
@@ -279,7 +280,7 @@ class Runner:
         with open(self._log.name, "rb") as log:
             log.seek(max(since, log.seek(0, os.SEEK_END) - 4096))
             lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-        return " / ".join(lines[-2:]) or "it said nothing"
+        return " / ".join(lines[-2:]) or "no output"
 
     # Processes
 
@@ -290,7 +291,7 @@ class Runner:
             time.sleep(0.05)
         if pids and patience_s:
             commands = "; ".join(f"{pid} {command(pid)}" for pid in pids)
-            self._report_result(name="nothing is left behind", outcome="failed", text=commands[:TEXT_LIMIT])
+            self._report_result(name="no process remains", outcome="failed", text=commands[:TEXT_LIMIT])
         deadline = time.monotonic() + GOODBYE_S
         while (pids := list(marked(self._mark))) and time.monotonic() < deadline:
             for pid in pids:
@@ -328,7 +329,7 @@ def _by(code: int | None) -> str:
     return f"with exit code {code}"
 
 
-# The machine's own
+# Command line
 
 
 def unpack(wheels: Path, target: Path) -> None:
@@ -336,7 +337,7 @@ def unpack(wheels: Path, target: Path) -> None:
     for wheel in sorted(wheels.glob("*.whl")):
         name = wheel.name.split("-")[0]
         try:
-            print(f"{name} {importlib.metadata.version(name)} is here already")
+            print(f"{name} {importlib.metadata.version(name)} is already installed")
         except importlib.metadata.PackageNotFoundError:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(target)
@@ -386,31 +387,31 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
     names = [part.name for part in parts]
     parser = argparse.ArgumentParser(
         prog="tests/gpu/run",
-        description="Proves Footplate on the first NVIDIA card of this machine and writes a report.",
+        description="Test Footplate on the first NVIDIA GPU of this machine and write a report.",
         epilog="\n".join(f"  {part.name:16}{part.about} (about {part.expected_s:.0f} s)" for part in parts),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PART", help="these parts alone")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/gpu", help="where the report goes (build/gpu)")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PART", help="run only these parts")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/gpu", help="folder for the report (build/gpu)")
     parser.add_argument(
-        "--rehearse", action="store_true", help="everything small and on the CPU, to try the proof itself"
+        "--rehearse", action="store_true", help="run small versions of all parts on the CPU, to test the tests"
     )
     parser.add_argument(
-        "--wheels", type=Path, help="a folder of wheels from tests/gpu/wheels, for what is missing here"
+        "--wheels", type=Path, help="folder with wheels from tests/gpu/wheels; missing packages are taken from it"
     )
     parser.add_argument(
         "--budget", type=_seconds, default=1800.0, metavar="TIME",
-        help="time for all parts, such as 8m or 480s; those that don't fit are left out (30m)",
+        help="time for all parts, such as 8m or 480s; parts that don't fit are skipped (30m)",
     )  # fmt: skip
     parser.add_argument(
         "--continue",
         type=Path,
         dest="before",
         metavar="REPORT",
-        help="report.json whose finished parts are not run again",
+        help="earlier report.json; parts that it contains are not repeated",
     )
     parser.add_argument(
-        "--devices", choices=("one", "all"), default="one", help="GPUs that the ranks of the part nccl use (one)"
+        "--devices", choices=("one", "all"), default="one", help="GPUs for the ranks of the part nccl (one)"
     )
     options = parser.parse_args(arguments)
     _end_at_sigterm()

@@ -25,7 +25,7 @@ GRAPHS = "reduce-overhead"
 
 def _job(proof: Proof, **fields: Any) -> Job:
     if shutil.which("cc") is None and shutil.which("gcc") is None:
-        raise Skipped("there is no C compiler")
+        raise Skipped("no C compiler found")
     folder = proof.folder / "data"
     data = folder if folder.exists() else by_class(folder, {"train": 72, "val": 21})
     given: dict[str, Any] = {
@@ -44,24 +44,24 @@ def _statistics(group: WorkerGroup) -> torch.Tensor:
 def used(proof: Proof, *, mode: str) -> None:
     """Compare the launches and losses of compiled and eager steps, in the first epoch and after a validation."""
     if mode == GRAPHS:
-        proof.needs_card("CUDA graphs are recorded on one")
+        proof.needs_card("CUDA graphs need one")
     eager = proof.run(_job(proof, compile="off"), prepare=COUNT, environment={STEPS: "5,10"})
     variables = {STEPS: "5,10", MODE: mode}
     compiled = proof.run(_job(proof), seconds=150, prepare=COUNT, environment=variables)
     usual, found = recorded(eager.folder), recorded(compiled.folder)
-    proof.claim(f"{mode}: steps go through what was compiled", all(each["regions"] for each in found), str(found))
+    proof.claim(f"{mode}: steps run compiled code", all(each["regions"] for each in found), str(found))
     if not proof.rehearsing:
         kernels = [statistics.mean(each["kernels"] for each in counts) for counts in (found, usual)]
-        proof.measure(f"{mode}: kernels a step", kernels[0], "", at_most=kernels[1], text=f"{kernels[1]:.0f} eager")
-        proof.measure(f"{mode}: Triton's among them", min(each["fused"] for each in found), "", at_least=1)
+        proof.measure(f"{mode}: kernels per step", kernels[0], "", at_most=kernels[1], text=f"{kernels[1]:.0f} eager")
+        proof.measure(f"{mode}: Triton kernels per step", min(each["fused"] for each in found), "", at_least=1)
     if mode == GRAPHS and not proof.rehearsing:
-        proof.measure(f"{mode}: CUDA graphs a step", min(each["graphs"] for each in found), "", at_least=1)
+        proof.measure(f"{mode}: CUDA graphs per step", min(each["graphs"] for each in found), "", at_least=1)
     off = max(abs(one - other) for one, other in zip(compiled.losses, eager.losses, strict=True))
-    proof.measure(f"{mode}: losses off eager ones by", off, "", at_most=TOLERANCE, anywhere=True)
+    proof.measure(f"{mode}: maximum difference from eager losses", off, "", at_most=TOLERANCE, anywhere=True)
     moved, expected = _statistics(compiled), _statistics(eager)
     off = float((moved - expected).abs().max() / expected.abs().max())
-    proof.measure(f"{mode}: BatchNorm's statistics off eager ones by", off, "", at_most=TOLERANCE, anywhere=True,
-                  text="they were copies while graphs were recorded")  # fmt: skip
+    proof.measure(f"{mode}: maximum relative difference of BatchNorm statistics from eager ones", off, "", at_most=TOLERANCE, anywhere=True,
+                  text="graphs are recorded on copies of them")  # fmt: skip
 
 
 def unfrozen(proof: Proof) -> None:
@@ -71,16 +71,18 @@ def unfrozen(proof: Proof) -> None:
     job = _job(proof, compile="on", **frozen)
     compiled = proof.run(job, seconds=150, prepare=COUNT, environment={STEPS: "4,10"})
     before, after = recorded(compiled.folder)
-    proof.claim("frozen: steps go through what was compiled", before["regions"] > 0, str(before))
-    proof.claim("unfrozen: steps are eager, and it is told", not after["regions"] and any(
+    proof.claim("frozen: steps run compiled code", before["regions"] > 0, str(before))
+    proof.claim("unfrozen: steps are eager, and the run reports it", not after["regions"] and any(
         event.field == "compile" and event.choice == "off" for event in compiled.of(Chosen)), str(after))  # fmt: skip
     off = max(abs(one - other) for one, other in zip(compiled.losses, eager.losses, strict=True))
-    proof.measure("frozen and unfrozen: losses off eager ones by", off, "", at_most=TOLERANCE, anywhere=True)
+    proof.measure(
+        "frozen and unfrozen: maximum difference from eager losses", off, "", at_most=TOLERANCE, anywhere=True
+    )
 
 
 def chosen(proof: Proof) -> None:
     """Measure how long the trials of a long ResNet-50 run take, and report their choices."""
-    proof.needs_card("on the CPU nothing is compiled unless asked for")
+    proof.needs_card("on the CPU, models are compiled only on request")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(
         dataset=str(data), model="resnet50", image_size=224, batch_size=64, epochs=10_000, devices=(proof.gpu,),
@@ -98,7 +100,7 @@ def main() -> None:
         "default": (partial(used, mode="default"), 200),
         "CUDA graphs": (partial(used, mode=GRAPHS), 200),
         "unfreezing": (unfrozen, 200),
-        "what is chosen": (chosen, 250),
+        "automatic choices": (chosen, 250),
     })  # fmt: skip
 
 

@@ -58,12 +58,10 @@ def recording(proof: Proof) -> None:
     costs = recorded(group.folder)
     for phase in ("start", "stop"):
         times = [cost[phase] for cost in costs if phase in cost]
-        proof.measure(f"profiler's {phase}, the first time", times[0], "s")
-        proof.measure(
-            f"profiler's {phase}, later (median)", statistics.median(times[1:]), "s", text=f"{len(times)} times"
-        )
+        proof.measure(f"first profiler {phase}", times[0], "s")
+        proof.measure(f"later profiler {phase} (median)", statistics.median(times[1:]), "s", text=f"{len(times)} times")
     later = statistics.median(cost["start"] + cost["stop"] for cost in costs[1:] if "stop" in cost)
-    proof.measure("looking into a step, of the time", later / RECORD_S, "of it", at_most=RECORD_AIM)
+    proof.measure("profiling's fraction of the time", later / RECORD_S, "", at_most=RECORD_AIM)
 
 
 def checkpoints(proof: Proof, *, model: str) -> None:
@@ -80,10 +78,12 @@ def checkpoints(proof: Proof, *, model: str) -> None:
     group.close()
     first, *later = [event.pause_s for event in saved if event.kind == "last"]
     seconds = f"written in {saved[0].seconds:.2f} s while the training continues"
-    proof.measure(f"{model}: size of a checkpoint", saved[0].bytes / 1e6, "MB", text=seconds)
+    proof.measure(f"{model}: checkpoint size", saved[0].bytes / 1e6, "MB", text=seconds)
     proof.measure(f"{model}: pause for the first checkpoint", first, "s", at_most=60 * PAUSE_AIM,
-                  text=f"{PAUSE_AIM:.0%} of the minute between two")  # fmt: skip
-    proof.measure(f"{model}: pause for later ones (median)", statistics.median(later), "s", at_most=60 * PAUSE_AIM)
+                  text=f"{PAUSE_AIM:.0%} of the minute between two checkpoints")  # fmt: skip
+    proof.measure(
+        f"{model}: pause for later checkpoints (median)", statistics.median(later), "s", at_most=60 * PAUSE_AIM
+    )
 
 
 @contextlib.contextmanager
@@ -123,7 +123,7 @@ def monitoring(proof: Proof) -> None:
     proof.measure("resnet18, bare steps", statistics.median(rates[0.0]), "images/s")
     for interval_s, aim in MONITOR_AIMS.items():
         lost = [100 * (1 - monitored / alone) for alone, monitored in zip(rates[0.0], rates[interval_s], strict=True)]
-        proof.measure(f"the monitor every {interval_s:g} s slows them by", statistics.median(lost), "%", at_most=aim,
+        proof.measure(f"slowdown with the monitor at an interval of {interval_s:g} s", statistics.median(lost), "%", at_most=aim,
                       text=f"{min(lost):.2f} to {max(lost):.2f} in {rounds} rounds")  # fmt: skip
 
 
@@ -142,9 +142,9 @@ def energy(proof: Proof) -> None:
     assert last.energy_j is not None
     counted = (last.energy_j - first.energy_j) / (end - start)
     reported = statistics.fmean(gpu.power_w for _, gpu in readings if gpu.power_w is not None)
-    proof.measure("reported power differs from the energy counter by", abs(reported / counted - 1), "of it", at_most=0.05,
+    proof.measure("relative difference of the reported power from the energy counter", abs(reported / counted - 1), "", at_most=0.05,
                   text=f"{reported:.1f} W and {counted:.1f} W")  # fmt: skip
-    proof.measure("energy for a thousand images", 1000 * counted / rate, "J", text=f"resnet18, {rate:.0f} images/s")
+    proof.measure("energy per thousand images", 1000 * counted / rate, "J", text=f"resnet18, {rate:.0f} images/s")
 
 
 def _bare_step(proof: Proof) -> tuple[Any, int]:

@@ -92,7 +92,7 @@ def preloaded() -> Iterator[Preloader]:
             select.select([preloader], [], [], 60.0)
             preloader.poll()
             if preloader.fileno() < 0:
-                raise RuntimeError("the preloaded parent has ended before it was ready")
+                raise RuntimeError("the preloader exited before it was ready")
         yield preloader
     finally:
         preloader.close()
@@ -119,16 +119,14 @@ def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, sinc
     at = follower.until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
     follower.until(lambda event: isinstance(event, RunFinished))
     follower.connection.close()
-    proof.claim(
-        f"{what}: the card was seen to be free", free[0].verified, f"after {free[0].seconds:.2f} s, the run says"
-    )
-    proof.measure(f"{what}: the run tells so after", at - since, "s", at_most=FREE_S)
+    proof.claim(f"{what}: the run verifies that the GPU is free", free[0].verified, f"after {free[0].seconds:.2f} s")
+    proof.measure(f"{what}: the run reports a free GPU after", at - since, "s", at_most=FREE_S)
     seconds = watch.free_after(since)
     if seconds is not None:
-        proof.measure(f"{what}: the memory is free, by NVML, after", seconds, "s", at_most=FREE_S,
+        proof.measure(f"{what}: NVML reports free memory after", seconds, "s", at_most=FREE_S,
                       text=f"{watch.maximum():.0f} MiB were in use")  # fmt: skip
     elif not proof.rehearsing:
-        proof.claim(f"{what}: the memory is free, by NVML", False, f"{watch.maximum():.0f} MiB were in use")
+        proof.claim(f"{what}: NVML reports free memory", False, f"{watch.maximum():.0f} MiB were in use")
 
 
 def commands(proof: Proof) -> None:
@@ -154,7 +152,7 @@ def death(proof: Proof) -> None:
         killed = time.monotonic()
         _worker(follower.run, 0).send_signal(signal.SIGKILL)
         named = follower.until(lambda event: isinstance(event, Failed))
-        proof.measure("killed worker: named after", named - killed, "s", at_most=AIMS_S["killed -> named"])
+        proof.measure("killed worker: reported after", named - killed, "s", at_most=AIMS_S["killed -> named"])
         _ended(proof, "killed worker", follower, watch, killed)
 
 
@@ -177,7 +175,7 @@ def _revived(proof: Proof, follower: Follower, what: str, *, rank: int) -> None:
     killed = time.monotonic()
     _worker(follower.run, rank).send_signal(signal.SIGKILL)
     named = follower.until(lambda event: isinstance(event, Restarting) and event.rank == rank)
-    proof.measure(f"{what} killed: named after", named - killed, "s", at_most=AIMS_S["killed -> named"])
+    proof.measure(f"{what} killed: reported after", named - killed, "s", at_most=AIMS_S["killed -> named"])
     trains = follower.until(lambda event: isinstance(event, StepMetrics))
     proof.measure(f"{what} killed: trains again after", trains - killed, "s", at_most=AGAIN_S)
     follower.end(Stop())
@@ -195,22 +193,22 @@ def supervisor_killed(proof: Proof) -> None:
         killed = time.monotonic()
         os.kill(supervisor.pid, signal.SIGKILL)
         ended, _ = psutil.wait_procs([worker], timeout=10)
-        proof.claim("killed supervisor: its worker is gone", bool(ended))
+        proof.claim("killed supervisor: its worker exits", bool(ended))
         while watch.free_after(killed) is None and not proof.rehearsing and time.monotonic() < killed + 10:
             time.sleep(PERIOD_S)
         seconds = watch.free_after(killed)
         if not proof.rehearsing:
-            proof.measure("killed supervisor: the memory is free, by NVML, after", seconds or 10.0, "s", at_most=FREE_S)
+            proof.measure("killed supervisor: NVML reports free memory after", seconds or 10.0, "s", at_most=FREE_S)
         follower.connection.close()
 
 
 def main() -> None:
     prove({
-        "a pause and a stop": (commands, 90),
-        "a death": (death, 60),
-        "a death and a new start": (again, 60),
-        "a death of one of two": (one_of_two, 90),
-        "the supervisor's death": (supervisor_killed, 60),
+        "pause and stop": (commands, 90),
+        "killed worker": (death, 60),
+        "killed worker with restart": (again, 60),
+        "one of two workers killed": (one_of_two, 90),
+        "killed supervisor": (supervisor_killed, 60),
     })  # fmt: skip
 
 

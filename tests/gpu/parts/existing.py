@@ -49,7 +49,7 @@ def run_tests(proof: Proof, *, files: tuple[str, ...], seconds: float) -> None:
             name = case.get("name", "?").removeprefix("test_").replace("_", " ")
             proof.claim(name, wrong is None, (wrong or "")[:TEXT_LIMIT])
     if skipped:
-        raise Skipped(f"{skipped} that this machine has not the devices for")
+        raise Skipped(f"{skipped} tests need other devices")
 
 
 def main() -> None:

@@ -38,9 +38,9 @@ def facts(proof: Proof) -> None:
         with suppress(PackageNotFoundError):
             versions.append(f"{package} {version(package)}")
     proof.fact("Packages", ", ".join(versions))
-    proof.fact("C compiler", shutil.which("cc") or shutil.which("gcc") or "none, which torch.compile needs")
+    proof.fact("C compiler", shutil.which("cc") or shutil.which("gcc") or "none (torch.compile needs one)")
     if proof.rehearsing:
-        proof.fact("GPU", "none: a rehearsal")
+        proof.fact("GPU", "none (rehearsal)")
         return
     about = torch.cuda.get_device_properties(0)
     proof.fact("GPU", about.name)
@@ -65,9 +65,7 @@ def doctor(proof: Proof) -> None:
     )
     print(done.stdout, done.stderr, file=sys.stderr)
     device_name = "PyTorch: computes on the CPU" if proof.rehearsing else torch.cuda.get_device_properties(0).name
-    proof.claim(
-        "footplate doctor finds where torch computes", device_name in done.stdout, f"exit code {done.returncode}"
-    )
+    proof.claim("footplate doctor reports torch's device", device_name in done.stdout, f"exit code {done.returncode}")
 
 
 def ceilings(proof: Proof) -> None:
@@ -75,10 +73,10 @@ def ceilings(proof: Proof) -> None:
     side, size = (512, 16 << 20) if proof.rehearsing else (8192, 1 << 30)
     left, right = (torch.randn(side, side, device=proof.device, dtype=torch.bfloat16) for _ in range(2))
     seconds = _median_seconds(proof, lambda: left @ right)
-    proof.measure(f"bf16 product of matrices of {side}", 2 * side**3 / seconds / 1e12, "TFLOP/s")
+    proof.measure(f"bf16 product of matrices of size {side}", 2 * side**3 / seconds / 1e12, "TFLOP/s")
     source, target = (torch.zeros(size, dtype=torch.uint8, device=proof.device) for _ in range(2))
     seconds = _median_seconds(proof, lambda: target.copy_(source))
-    proof.measure("copy on the device, bytes read and written", 2 * size / seconds / 1e9, "GB/s")
+    proof.measure("copy on the device (bytes read plus bytes written)", 2 * size / seconds / 1e9, "GB/s")
     here = torch.zeros(size // 4, dtype=torch.uint8, pin_memory=not proof.rehearsing)
     seconds = _median_seconds(proof, lambda: target[: size // 4].copy_(here, non_blocking=True))
     proof.measure("copy from pinned memory", size / 4 / seconds / 1e9, "GB/s")
@@ -86,7 +84,7 @@ def ceilings(proof: Proof) -> None:
     started = time.perf_counter()
     for _ in range(2000):
         one.add_(1)
-    proof.measure("launching a kernel", (time.perf_counter() - started) / 2000 * 1e6, "µs")
+    proof.measure("kernel launch", (time.perf_counter() - started) / 2000 * 1e6, "µs")
 
 
 def _median_seconds(proof: Proof, work: Callable[[], object], times: int = 11) -> float:
@@ -107,7 +105,7 @@ def _wait(proof: Proof) -> None:
 
 def main() -> None:
     print(platform.platform(), file=sys.stderr)
-    prove({"what stands here": (facts, 60), "the doctor": (doctor, 60), "what the card does at most": (ceilings, 60)})
+    prove({"facts": (facts, 60), "doctor": (doctor, 60), "peak rates": (ceilings, 60)})
 
 
 if __name__ == "__main__":

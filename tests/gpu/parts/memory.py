@@ -61,11 +61,13 @@ def halved(proof: Proof) -> None:
     group = proof.run(Job.from_fields(**fields))
     messages = warnings_of(group)
     halving = any("4 parts of 3" in message for message in messages)
-    proof.claim("the step is made again in four parts", halving, " / ".join(messages))
-    proof.claim("so is the validation", any("validation" in message for message in messages))
+    proof.claim("the step is repeated in four parts", halving, " / ".join(messages))
+    proof.claim("validation continues in smaller parts", any("validation" in message for message in messages))
     in_parts = proof.run(Job.from_fields(**fields, accumulation=4))
     off = max(abs(one - other) for one, other in zip(group.losses, in_parts.losses, strict=True))
-    proof.measure("losses off a run in four parts from the start by", off, "", at_most=1e-3, anywhere=True)
+    proof.measure(
+        "maximum difference of losses from a run in four parts throughout", off, "", at_most=1e-3, anywhere=True
+    )
     proof.claim("every validation image counts once", [event.images for event in group.of(Validation)] == [21, 21])
 
 
@@ -83,7 +85,7 @@ def crowded() -> Iterator[float]:
 
 def crowded_card(proof: Proof) -> None:
     """Train ResNet-50 at 224 px with a batch of 256 while another process leaves 4 GiB free."""
-    proof.needs_card("its memory cannot be filled")
+    proof.needs_card("its memory can't be filled")
     data = make_images(proof.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
     fields = {
         "dataset": str(data), "model": "resnet50", "image_size": 224, "batch_size": 256, "epochs": 1, "precision": "bf16",
@@ -92,14 +94,14 @@ def crowded_card(proof: Proof) -> None:
     with crowded() as free:
         group = proof.run(Job.from_fields(**fields), threads=4, seconds=150)
     messages = warnings_of(group)
-    proof.claim("a crowded card trains on in smaller parts", bool(messages) and all(map(math.isfinite, group.losses)),
+    proof.claim("with little free memory, training continues in smaller parts", bool(messages) and all(map(math.isfinite, group.losses)),
                 f"{free:.1f} GiB free; {' / '.join(messages)}")  # fmt: skip
-    proof.measure("steps made", len(group.of(StepMetrics)), "", at_least=4)
+    proof.measure("steps", len(group.of(StepMetrics)), "", at_least=4)
 
 
 def trials_without_memory(proof: Proof) -> None:
     """Check that trials which run out of memory choose nothing, and that the run continues."""
-    proof.needs_card("its memory cannot be filled")
+    proof.needs_card("its memory can't be filled")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(
         dataset=str(data), model="resnet50", image_size=224, batch_size=256, epochs=200, precision="bf16",
@@ -108,13 +110,13 @@ def trials_without_memory(proof: Proof) -> None:
     with crowded():
         group = proof.start(job, threads=4, every_step=True)
         group.read(lambda _, message: isinstance(message, StepMetrics) and message.step >= 2, 100)
-    proof.claim("trials that run out of memory are survived", bool(group.losses), " / ".join(warnings_of(group)))
+    proof.claim("the run survives trials that run out of memory", bool(group.losses), " / ".join(warnings_of(group)))
 
 
 def main() -> None:
     prove({
         "smaller parts": (halved, 90),
-        "a crowded card": (crowded_card, 160),
+        "little free memory": (crowded_card, 160),
         "trials without memory": (trials_without_memory, 110),
     })  # fmt: skip
 

@@ -109,7 +109,7 @@ def compare_losses(proof: Proof, *, name: str) -> None:
         for loss, expected in zip(group.losses, reference.losses, strict=True)
     )
     proof.measure(
-        f"{name}, {ranks} ranks: difference of losses from CPU workers", difference, "of each", at_most=TOLERANCE, anywhere=True
+        f"{name}, {ranks} ranks: maximum relative difference from losses of CPU workers", difference, "", at_most=TOLERANCE, anywhere=True
     )  # fmt: skip
     resumed = fields | {"epochs": 3, "resume_from": str(group.folder / "checkpoints/last.pt")}
     further = _start(proof, ranks, **resumed).completed(40)
@@ -118,7 +118,7 @@ def compare_losses(proof: Proof, *, name: str) -> None:
 
 def inject_fault(proof: Proof, *, number: signal.Signals) -> None:
     """Send a signal to rank 1 while rank 0 waits for it in NCCL; check the report and the end of both."""
-    proof.needs_card("the fault is one inside NCCL's kernel")
+    proof.needs_card("the fault occurs inside an NCCL kernel")
     group, workers = _start_long(proof)
     group.read_steps(5)
     workers[1].send_signal(number)
@@ -144,9 +144,9 @@ def exhaust_memory(proof: Proof) -> None:
     failures = [failed for rank, failed in group.messages if rank == 1 and isinstance(failed, Failed)]
     reported = bool(failures) and failures[0].kind == "out_of_memory"
     cause = failures[0].cause if failures else "no report"
-    proof.claim("rank 1 alone runs out of memory: it reports that", reported, cause[:300])
-    proof.measure("rank 1 alone runs out of memory: reported after", time.monotonic() - started, "s", at_most=10)
-    _kill(proof, workers, "rank 1 alone runs out of memory")
+    proof.claim("only rank 1 runs out of memory: reported", reported, cause[:300])
+    proof.measure("only rank 1 runs out of memory: reported after", time.monotonic() - started, "s", at_most=10)
+    _kill(proof, workers, "only rank 1 runs out of memory")
 
 
 def _start_long(proof: Proof, **fields: Any) -> tuple[WorkerGroup, list[psutil.Process]]:

@@ -37,7 +37,7 @@ Sums have different orders. TF32 and fp16 have 11 significant bits, bf16 has 8.
 def chosen(proof: Proof) -> None:
     precision = resolve_precision(Job.from_fields(devices=(proof.gpu,)))
     expected = "fp32" if proof.rehearsing or torch.cuda.get_device_capability() < NATIVE_BF16 else "bf16"
-    proof.claim("the precision that is chosen", precision == expected, precision)
+    proof.claim("automatic precision", precision == expected, precision)
 
 
 def losses(proof: Proof) -> None:
@@ -50,7 +50,11 @@ def losses(proof: Proof) -> None:
         found = proof.run(Job.from_fields(**fields, precision=precision, devices=(proof.gpu,))).losses
         off = max(abs(one - other) / max(abs(other), 0.1) for one, other in zip(found, on_cpu, strict=True))
         proof.measure(
-            f"{precision}: {len(found)} losses off the CPU's by", off, "of each", at_most=tolerance, anywhere=True
+            f"{precision}: maximum relative difference of {len(found)} losses from the CPU",
+            off,
+            "",
+            at_most=tolerance,
+            anywhere=True,
         )
 
 
@@ -66,12 +70,12 @@ def overflow(proof: Proof) -> None:
     strategy.step(batch, optimizer_step)
     same = all(torch.equal(tensor, before[name]) for name, tensor in strategy.model.state_dict().items())
     scale = optimizer_step.state_dict()["scaler"]["scale"]
-    proof.claim("fp16: a step that overflows leaves the weights as they were", same)
-    proof.claim("fp16: it halves the loss scale", scale == 2.0**125, f"2^126 to {scale:g}")
+    proof.claim("fp16: an overflowing step doesn't change the weights", same)
+    proof.claim("fp16: an overflowing step halves the loss scale", scale == 2.0**125, f"2^126 to {scale:g}")
     optimizer_step.load_state_dict(held)
     strategy.step(batch, optimizer_step)
     moved = not all(torch.equal(tensor, before[name]) for name, tensor in strategy.model.state_dict().items())
-    proof.claim("fp16: the next step moves them", moved)
+    proof.claim("fp16: the next step changes the weights", moved)
 
 
 def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
@@ -95,18 +99,18 @@ def scale(proof: Proof) -> None:
     group = proof.run(job)
     found = group.checkpoint()["optimizer"]["scaler"]["scale"]
     proof.measure(
-        "fp16: the loss scale after 24 steps of which the first overflow", found, "", at_most=65535, anywhere=True
+        "fp16: loss scale after 24 steps, the first of which overflow", found, "", at_most=65535, anywhere=True
     )
     before, after = sum(group.losses[:6]) / 6, sum(group.losses[-6:]) / 6
-    proof.claim("fp16: the training learns all the same", after < 0.9 * before, f"loss {before:.2f} to {after:.2f}")
+    proof.claim("fp16: the loss decreases", after < 0.9 * before, f"loss {before:.2f} to {after:.2f}")
 
 
 def main() -> None:
     prove({
-        "what is chosen": (chosen, 30),
+        "automatic precision": (chosen, 30),
         "losses": (losses, 120),
-        "an overflow forced": (overflow, 60),
-        "a scale found": (scale, 60),
+        "forced overflow": (overflow, 60),
+        "loss scale of a run": (scale, 60),
     })  # fmt: skip
 
 

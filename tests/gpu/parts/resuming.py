@@ -25,7 +25,7 @@ STOPPED_AFTER = 4
 def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> None:
     """Stop a run after some steps, resume it, and compare it with an uninterrupted one."""
     if not rehearsed:
-        proof.needs_card(f"rehearsed with the others, {strategy} in {precision} is not")
+        proof.needs_card(f"{strategy} in {precision} isn't rehearsed")
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})
     job = Job.from_fields(dataset=str(data), strategy=strategy, precision=precision, devices=(proof.gpu,), **EVERYTHING)
     uninterrupted = proof.run(job)
@@ -36,10 +36,10 @@ def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> N
     stopped = first.of(StepMetrics)[-1].step
     rest = proof.run(_resumed(job, first))
     name = f"{strategy}, {precision}"
-    proof.claim(f"{name}: the losses go on as if it had not been stopped", rest.losses == uninterrupted.losses[stopped:],
+    proof.claim(f"{name}: losses equal those of an uninterrupted run", rest.losses == uninterrupted.losses[stopped:],
                 f"stopped after step {stopped} of {len(uninterrupted.losses)}")  # fmt: skip
     off = differences(_content(rest), _content(uninterrupted))
-    proof.measure(f"{name}: tensors and numbers of the last checkpoint that differ", len(off), "", at_most=0, anywhere=True,
+    proof.measure(f"{name}: tensors and numbers that differ in the last checkpoint", len(off), "", at_most=0, anywhere=True,
                   text=", ".join(off[:4]))  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def now(proof: Proof) -> tuple[Snapshot, Gpu]:
         snapshot = next(found)
     rows = {gpu.uuid: gpu for gpu in snapshot.gpus}
     if proof.gpu not in rows:
-        raise RuntimeError(f"the sampler knows no {proof.gpu}: {snapshot.nvml.message or ', '.join(rows)}")
+        raise RuntimeError(f"the sampler doesn't report {proof.gpu}: {snapshot.nvml.message or ', '.join(rows)}")
     return snapshot, rows[proof.gpu]
 
 
@@ -57,27 +57,27 @@ def identity(proof: Proof) -> None:
     if proof.rehearsing:
         with contextlib.closing(snapshots("--once")) as found:
             status = next(found).nvml
-        proof.claim("NVML's absence is told", status.status != "ok" and bool(status.message), status.message)
+        proof.claim("missing NVML is reported", status.status != "ok" and bool(status.message), status.message)
         return
     about = torch.cuda.get_device_properties(0)
     snapshot, gpu = now(proof)
     proof.claim("NVML answers", snapshot.nvml.status == "ok", f"{snapshot.nvml.status} {snapshot.nvml.message}".strip())
-    proof.claim("name as torch's", gpu.name == about.name, f"{gpu.name}; torch {about.name}")
-    proof.claim("CUDA's index as torch's", gpu.cuda_index == 0, str(gpu.cuda_index))
+    proof.claim("same name as torch", gpu.name == about.name, f"{gpu.name}; torch {about.name}")
+    proof.claim("same CUDA index as torch", gpu.cuda_index == 0, str(gpu.cuda_index))
     assert gpu.memory_total_bytes is not None
     off = abs(gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0) - about.total_memory) / MIB
     proof.measure(
-        "memory in all, off torch's by", off, "MiB", at_most=1024, text="the driver keeps some back from CUDA"
+        "difference of total memory from torch", off, "MiB", at_most=1024, text="the driver reserves some memory"
     )
     known = {name for name, value in msgspec.structs.asdict(gpu).items() if value is not None}
-    proof.claim("use, memory, power, temperature and clocks are told", known >= {
+    proof.claim("utilization, memory, power, temperature and clocks are available", known >= {
         "utilization_percent", "memory_used_bytes", "power_w", "temperature_c", "sm_clock_mhz", "processes",
-    }, f"untold: {', '.join(sorted(set(msgspec.structs.asdict(gpu)) - known))}")  # fmt: skip
+    }, f"missing: {', '.join(sorted(set(msgspec.structs.asdict(gpu)) - known))}")  # fmt: skip
 
 
 def memory(proof: Proof) -> None:
-    """Compare the sampler's memory values before and while a process allocates 1 GiB."""
-    proof.needs_card("nothing could be held on it")
+    """Compare memory of the sampler values before and while a process allocates 1 GiB."""
+    proof.needs_card("no GPU memory to allocate")
     _, before = now(proof)
     command = [sys.executable, "-c", HOLD.format(bytes=HELD)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
@@ -89,17 +89,19 @@ def memory(proof: Proof) -> None:
     assert during.memory_used_bytes is not None
     assert before.memory_used_bytes is not None
     grown = during.memory_used_bytes - before.memory_used_bytes
-    proof.measure("memory in use beside what torch holds, that is CUDA's context", (grown - reserved) / MIB, "MiB",
+    proof.measure("used memory minus torch's allocation (the CUDA context)", (grown - reserved) / MIB, "MiB",
                   at_least=0, at_most=1024)  # fmt: skip
     if snapshot.foreign_pids or row is None:
-        observed = f"{len(during.processes or ())} processes, the host's pids: {snapshot.foreign_pids}"
+        observed = f"{len(during.processes or ())} processes, PIDs of the host: {snapshot.foreign_pids}"
         proof.claim(
-            "the process is told by its pid, or the pids are known to be others", snapshot.foreign_pids, observed
+            "the process is found by its PID, or its PID belongs to another namespace", snapshot.foreign_pids, observed
         )
         return
-    proof.claim("the process is told by its pid, or the pids are known to be others", True, f"{row.name} {row.kind}")
+    proof.claim(
+        "the process is found by its PID, or its PID belongs to another namespace", True, f"{row.name} {row.kind}"
+    )
     if row.memory_used_bytes is not None:
-        proof.measure("the process's memory, off what the card gained by", abs(row.memory_used_bytes - grown) / MIB, "MiB",
+        proof.measure("difference of the process's memory from the increase on the GPU", abs(row.memory_used_bytes - grown) / MIB, "MiB",
                       at_most=64)  # fmt: skip
 
 
@@ -107,7 +109,7 @@ def load(proof: Proof) -> None:
     """Compare the sampler with `nvidia-smi dmon` while load and idle phases of four seconds alternate."""
     proof.needs_card("there is nothing to compare")
     if shutil.which("nvidia-smi") is None:
-        raise Skipped("there is no nvidia-smi to compare with")
+        raise Skipped("nvidia-smi not found")
     footplate = Footplate("Footplate's sampler", sys.executable, "-m", "engine.gpus", "--interval", "1")
     theirs = Dmon("nvidia-smi dmon", "nvidia-smi", "dmon", "-s", "pucm", "-d", "1")
     with loaded(True), contextlib.ExitStack() as ending:
@@ -120,13 +122,13 @@ def load(proof: Proof) -> None:
     for name, tolerance in TOLERANCES.items():
         values = found.get(name, [])
         if not values:
-            proof.claim(f"{name}: told by both", False, "no two numbers of the same moment")
+            proof.claim(f"{name}: reported by both", False, "no pair of simultaneous values")
             continue
-        proof.measure(f"{name}, off nvidia-smi's by (median)", statistics.median(values), "", at_most=tolerance,
+        proof.measure(f"{name}: median difference from nvidia-smi", statistics.median(values), "", at_most=tolerance,
                       text=f"{max(values):.1f} at most, {len(values)} pairs")  # fmt: skip
     used = [value for _, numbers in footplate.outputs for (_, name), value in numbers.items() if name == "use %"]
-    proof.measure("use under load", max(used, default=0.0), "%", at_least=95)
-    proof.measure("use at rest", min(used, default=100.0), "%", at_most=5)
+    proof.measure("utilization under load", max(used, default=0.0), "%", at_least=95)
+    proof.measure("utilization while idle", min(used, default=100.0), "%", at_most=5)
 
 
 def cost(proof: Proof) -> None:
@@ -142,10 +144,10 @@ def cost(proof: Proof) -> None:
     ]
     found = json.loads(subprocess.check_output(command, timeout=100))
     measured = found["sampler"]
-    proof.measure("the sampler's processes, of a core", measured["cpu_percent"], "%")
-    proof.measure("the same without NVML's calls", measured["over_nvml_percent"], "%", at_most=AIM_PERCENT)
-    proof.measure("NVML's calls, of the time", measured["nvml_percent"], "%")
-    proof.measure("the sampler's memory", measured["resident_bytes"] / MIB, "MiB")
+    proof.measure("CPU use of the sampler's processes", measured["cpu_percent"], "%")
+    proof.measure("CPU use without NVML calls", measured["over_nvml_percent"], "%", at_most=AIM_PERCENT)
+    proof.measure("fraction of the time in NVML calls", measured["nvml_percent"], "%")
+    proof.measure("memory of the sampler", measured["resident_bytes"] / MIB, "MiB")
     for call in found["calls"][:5]:
         proof.measure(f"{call['function']} (median)", call["median_us"], "µs", text=f"{call['longest_us']:.0f} at most")
 
@@ -155,16 +157,16 @@ def profile(proof: Proof) -> None:
     proof.needs_card("there is nothing to record")
     recorded = subprocess.check_output([sys.executable, "-m", "tests.support.record_nvml"], text=True, timeout=60)
     proof.file("nvml.profile", recorded)
-    proof.measure("recorded for NVML's stand-in", len(recorded.splitlines()), "values", text="nvml.profile")
+    proof.measure("values recorded for the NVML stub", len(recorded.splitlines()), "values", text="nvml.profile")
 
 
 def main() -> None:
     prove({
-        "who it is": (identity, 60),
+        "identity": (identity, 60),
         "memory": (memory, 60),
-        "at work and at rest": (load, 60),
-        "what sampling costs": (cost, 100),
-        "a profile": (profile, 60),
+        "load and idle": (load, 60),
+        "cost of sampling": (cost, 100),
+        "profile": (profile, 60),
     })  # fmt: skip
 
 

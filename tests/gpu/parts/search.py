@@ -38,7 +38,7 @@ def search(proof: Proof, *, model: str) -> None:
     rates = {}
     for title, hooked in {
         "with the search": {"prepare": "tests.gpu.hooks:search_convolutions"},
-        "as it is": {},
+        "default": {},
     }.items():
         group = proof.start(job, every_step=True, threads=2, **hooked)
         group.read(lambda _, message: isinstance(message, EpochStarted))
@@ -52,7 +52,7 @@ def search(proof: Proof, *, model: str) -> None:
         rates[title] = batch * steps / sum(taken)
         proof.measure(f"{model}, {title}", rates[title], "images/s")
     proof.measure(
-        f"{model}: as it is, of with the search", rates["as it is"] / rates["with the search"], "", at_least=0.95
+        f"{model}: default relative to search", rates["default"] / rates["with the search"], "", at_least=0.95
     )
 
 

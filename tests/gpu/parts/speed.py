@@ -70,7 +70,7 @@ def _bench(proof: Proof, title: str, *, pure: bool) -> Iterator[Bench]:
 
     def report(name: str, rates: Rates) -> None:
         proof.measure(f"{title}: {name}, first epoch", rates.first, "images/s")
-        proof.measure(f"{title}: {name}, after it", rates.later, "images/s")
+        proof.measure(f"{title}: {name}, later epochs", rates.later, "images/s")
 
     options = argparse.Namespace(rounds=1, seconds=0.5 if proof.rehearsing else SECONDS, pure=pure, gpu=proof.gpu)
     with closing(Forker()) as forker:
@@ -99,10 +99,10 @@ def main() -> None:
         "ResNet-18 at 32 px": (partial(compare, model="resnet18", size=32), 170),
         "ResNet-50, compiled": (partial(compare, model="resnet50", pure=True, compile="on"), 170),
         "ResNet-18": (partial(compare, model="resnet18"), 170),
-        "ResNet-50, a loader worker for each core": (many, 170),
+        "ResNet-50, one loader worker per core": (many, 170),
         "D-FINE-S": (partial(compare_detector, model="dfine_s", size=640), 120),
         "RF-DETR-Nano": (partial(compare_detector, model="rfdetr_nano", size=384), 120),
-        "the small network at 32 px": (partial(compare, model="mnist_cnn", size=32, pure=True), 170),
+        "small network at 32 px": (partial(compare, model="mnist_cnn", size=32, pure=True), 170),
     })  # fmt: skip
 
 

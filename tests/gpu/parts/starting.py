@@ -51,14 +51,14 @@ def latency(proof: Proof) -> None:
             for _ in range(times)
         ]
     torch_alone, after, cold, warm = (list(column) for column in zip(*turns, strict=True))
-    proof.measure("torch and CUDA alone: imports, context, first convolutions", statistics.median(torch_alone), "s")
-    proof.measure("the same without the imports", statistics.median(after), "s")
+    proof.measure("minimum: imports, CUDA context, first convolutions", statistics.median(torch_alone), "s")
+    proof.measure("minimum without imports", statistics.median(after), "s")
     proof.measure("Train to first loss, cold", statistics.median(cold), "s")
     beyond = statistics.median(one - other for one, other in zip(cold, torch_alone, strict=True))
-    proof.measure("Train to first loss, cold, beyond torch and CUDA alone", beyond, "s", at_most=AIM_S)
+    proof.measure("Train to first loss, cold, minus the minimum", beyond, "s", at_most=AIM_S)
     proof.measure("Train to first loss, preloaded", statistics.median(warm), "s")
     beyond = statistics.median(one - other for one, other in zip(warm, after, strict=True))
-    proof.measure("Train to first loss, preloaded, beyond CUDA alone", beyond, "s", at_most=AIM_S)
+    proof.measure("Train to first loss, preloaded, minus the minimum without imports", beyond, "s", at_most=AIM_S)
 
 
 def command(proof: Proof) -> None:
@@ -86,14 +86,14 @@ def command(proof: Proof) -> None:
                 seconds = time.monotonic() - started
                 process.send_signal(signal.SIGINT)
         code = process.wait(30)
-    proof.claim("footplate train trains on the card and ends when it is interrupted", seconds is not None and code == 130,
+    proof.claim("footplate train trains on the GPU and exits when interrupted", seconds is not None and code == 130,
                 f"exit code {code}; {last.get('cause', '')}")  # fmt: skip
     if seconds is not None:
-        proof.measure("footplate train: first loss after", seconds, "s")
+        proof.measure("footplate train: time to the first loss", seconds, "s")
 
 
 def main() -> None:
-    prove({"first loss": (latency, 150), "the command": (command, 90)})
+    prove({"first loss": (latency, 150), "command": (command, 90)})
 
 
 if __name__ == "__main__":

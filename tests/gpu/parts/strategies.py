@@ -34,14 +34,14 @@ def _off(found: list[float], expected: list[float]) -> float:
 
 def replicas(proof: Proof) -> None:
     """Check that DataParallel matches a single device that splits the batch into the same number of chunks."""
-    proof.needs_card("DataParallel runs on CUDA alone")
+    proof.needs_card("DataParallel needs CUDA")
     fields = _fields(proof)
     alone = proof.run(Job.from_fields(**fields, devices=(proof.gpu,), accumulation=2)).losses
     found = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=ON_ONE_CARD).losses
     proof.measure(
-        "DataParallel of two replicas off a single device by",
+        "DataParallel with two replicas: maximum relative difference from losses of one device",
         _off(found, alone),
-        "of each",
+        "",
         at_most=TOLERANCE,
         anywhere=True,
     )
@@ -49,12 +49,12 @@ def replicas(proof: Proof) -> None:
 
 def dtype_of_replicas(proof: Proof) -> None:
     """Check that autocast's dtype also applies in the threads that run DataParallel's replicas."""
-    proof.needs_card("DataParallel runs on CUDA alone")
+    proof.needs_card("DataParallel needs CUDA")
     fields = _fields(proof) | {"precision": "bf16"}
     group = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=NOTE_DTYPES)
     dtypes = recorded(group.folder)
     on_card = {found for found in dtypes if found.startswith("cuda")}  # the sizes within a model are found on the CPU
-    proof.claim("replicas compute in the job's bf16", on_card == {"cuda:0 torch.bfloat16"}, str(dtypes))
+    proof.claim("replicas compute in bf16 as the job requests", on_card == {"cuda:0 torch.bfloat16"}, str(dtypes))
 
 
 def ranks(proof: Proof, *, strategy: str) -> None:
@@ -65,9 +65,9 @@ def ranks(proof: Proof, *, strategy: str) -> None:
         Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy=strategy), prepare=ON_ONE_CARD
     ).losses
     proof.measure(
-        f"{strategy} of two ranks off two CPU workers by",
+        f"{strategy} with two ranks: maximum relative difference from losses of two CPU workers",
         _off(found, on_cpu),
-        "of each",
+        "",
         at_most=TOLERANCE,
         anywhere=True,
     )
@@ -76,7 +76,7 @@ def ranks(proof: Proof, *, strategy: str) -> None:
 def main() -> None:
     prove({
         "replicas": (replicas, 60),
-        "the dtype of replicas": (dtype_of_replicas, 60),
+        "dtype of replicas": (dtype_of_replicas, 60),
         "two ranks, DDP": (partial(ranks, strategy="ddp"), 90),
         "two ranks, FSDP": (partial(ranks, strategy="fsdp"), 90),
     })  # fmt: skip

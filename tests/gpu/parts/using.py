@@ -39,7 +39,7 @@ def trained(proof: Proof, model: str = "mnist_cnn") -> tuple[str, Path]:
         "train", str(data), "--no-pretrained", "--model", model, "--image-size", "32", "--epochs", "2", "--batch-size", "12",
         "--devices", proof.gpu, "--name", "used",
     )  # fmt: skip
-    proof.claim("the run is completed", answer.get("outcome") == "completed", str(answer)[:200])
+    proof.claim("the run completes", answer.get("outcome") == "completed", str(answer)[:200])
     return "used", data
 
 
@@ -77,9 +77,9 @@ def explain(proof: Proof) -> None:
         out = proof.folder / f"explained-{len(maps)}"
         footplate("explain", run, *images, "--devices", device, "--out", str(out))
         maps.append([np.asarray(Image.open(path).convert("RGB"), float) for path in sorted(out.rglob("*.png"))])
-    proof.claim("heat maps: as many on both", len(maps[0]) == len(maps[1]) > 0, f"{len(maps[0])}")
+    proof.claim("heat maps: same number", len(maps[0]) == len(maps[1]) > 0, f"{len(maps[0])}")
     difference = max(float(np.abs(one - other).mean()) for one, other in zip(*maps, strict=True))
-    proof.measure("heat maps: mean difference of pixels", difference, "of 255", at_most=PIXEL_TOLERANCE, anywhere=True)
+    proof.measure("heat maps: mean pixel difference", difference, "/ 255", at_most=PIXEL_TOLERANCE, anywhere=True)
 
 
 def convert(proof: Proof) -> None:

@@ -27,18 +27,20 @@ def waits(proof: Proof, *, task: str) -> None:
     step = group.of(StepMetrics)[-1].step
     proof.claim(f"{task}: trains on the device", step >= steps - 1, f"{step} steps")
     if proof.rehearsing:
-        raise Skipped(f"{task}: only a GPU is waited for")
+        raise Skipped(f"{task}: waits are counted on GPUs only")
     local_calls = {place: count for place, count in places.items() if not of_libraries(place, task)}
     text = "; ".join(
         f"{count} times in {place}" for place, count in sorted(local_calls.items(), key=lambda item: -item[1])[:5]
     )
-    proof.measure(f"{task}: waits of ours in {WATCHED} steps", sum(local_calls.values()), "", at_most=0, text=text)
+    proof.measure(
+        f"{task}: waits in Footplate's code in {WATCHED} steps", sum(local_calls.values()), "", at_most=0, text=text
+    )
     others = {place: count for place, count in places.items() if place not in local_calls}
     if others:
         text = "; ".join(
             f"{count} in {place}" for place, count in sorted(others.items(), key=lambda item: -item[1])[:5]
         )
-        proof.measure(f"{task}: waits of libraries, a step", sum(others.values()) / WATCHED, "", text=text)
+        proof.measure(f"{task}: waits in libraries per step", sum(others.values()) / WATCHED, "", text=text)
 
 
 def main() -> None:
