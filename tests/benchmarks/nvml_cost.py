@@ -10,6 +10,7 @@ without the time inside NVML's calls.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -116,8 +117,9 @@ def time_sampler(environment: Mapping[str, str], seconds: float) -> dict[str, fl
             size = len(msgspec.json.encode(snapshot))
             if time.monotonic() - start >= seconds:
                 break
-        elapsed_s, cpu_s = time.monotonic() - start, _cpu_s(family) - start_cpu_s
-        memory = sum(member.memory_info().rss for member in family)
+        elapsed_s, end_cpu_s = time.monotonic() - start, _cpu_s(family)
+        cpu_s = sum(end_cpu_s[member] - start_cpu_s[member] for member in end_cpu_s)
+        memory = sum(member.memory_info().rss for member in end_cpu_s)
         process.kill()
     return {
         "gpus": gpus,
@@ -131,8 +133,13 @@ def time_sampler(environment: Mapping[str, str], seconds: float) -> dict[str, fl
     }
 
 
-def _cpu_s(family: list[psutil.Process]) -> float:
-    return sum(sum(member.cpu_times()[:2]) for member in family)
+def _cpu_s(family: list[psutil.Process]) -> dict[psutil.Process, float]:
+    """Return the CPU seconds of those processes in `family` that are still running."""
+    seconds = {}
+    for member in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            seconds[member] = sum(member.cpu_times()[:2])
+    return seconds
 
 
 def _has_gpus(environment: Mapping[str, str]) -> bool:
