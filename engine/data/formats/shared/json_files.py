@@ -220,18 +220,22 @@ def decode_file(
 ) -> T | None:
     """Decode a JSON file. On failure, append an error with the file and position to `problems` and return None."""
     try:
-        content = read_json_bytes(path)
-        with refuse_unusable(path):
-            try:
-                return decoder.decode(content)
-            except msgspec.ValidationError as error:
-                reason = f"{_place(error) or 'its content'} is missing or of another type"
-            except msgspec.DecodeError as error:
-                reason = _malformed(error, content)
+        return parse_file(path, decoder)
     except (OSError, UnusableFile, Unfit) as error:
-        reason = describe_failure(error)
-    problems.append(dataset_error(f"{printable(name)} can't be read: {reason}.", remedy))
-    return None
+        problems.append(dataset_error(f"{printable(name)} can't be read: {describe_failure(error)}.", remedy))
+        return None
+
+
+def parse_file(path: str, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode a JSON file. Raises OSError, UnusableFile, or Unfit with the position in the file."""
+    content = read_json_bytes(path)
+    with refuse_unusable(path):
+        try:
+            return decoder.decode(content)
+        except msgspec.ValidationError as error:
+            raise Unfit(f"{_place(error) or 'its content'} is missing or of another type") from None
+        except msgspec.DecodeError as error:
+            raise Unfit(_malformed(error, content) if content.strip() else "it is empty") from None
 
 
 def _place(error: msgspec.ValidationError) -> str:

@@ -180,6 +180,22 @@ def test_images_without_class_folders_are_reported(tmp_path: Path) -> None:
     assert "it has a.png and no folders" in message(recognize_folder(tmp_path / "set"))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "cause"),
+    [
+        ("labels.json", "", "it is empty"),
+        ("labels.json", '{"images": [{"id"', "it ends in the middle"),
+        ("labels.json", "{'images': []}", "line 1 is not valid JSON"),
+        ("labels/a.xml", "<annotation><object>", "it is not valid XML"),
+    ],
+)
+def test_damaged_annotation_file_is_named(tmp_path: Path, name: str, text: str, cause: str) -> None:
+    image(tmp_path / "set/a.png")
+    (tmp_path / "set" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "set" / name).write_text(text)
+    assert f"{name} can't be read: {cause}" in message(recognize_folder(tmp_path / "set"))
+
+
 def test_folders_without_images_are_reported(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "set" / name).mkdir(parents=True)
