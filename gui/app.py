@@ -119,7 +119,7 @@ def main(path: str = "") -> int:
     window.completed.connect(plugins.start)
     if request.path:
         window.completed.connect(lambda: window.open_paths([request.path]))
-    instance.requested.connect(lambda later: window.come_forward(later.path, later.activation_token))
+    instance.requested.connect(lambda later: window.bring_to_front(later.path, later.activation_token))
     window.completed.connect(instance.listen)
     window.show()
     collector = GarbageCollector()

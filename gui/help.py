@@ -100,7 +100,7 @@ class HelpWindow(QDialog):
         self.browser = Browser()
         self.browser.setAccessibleName(tr("Page of help"))
         self.browser.setSearchPaths([str(folder())])
-        self.browser.sourceChanged.connect(self._shown)
+        self.browser.sourceChanged.connect(self._on_page_loaded)
         self.back = self._button(tr("Back"), QKeySequence(QKeySequence.StandardKey.Back))
         self.back.clicked.connect(self.browser.backward)
         self.browser.backwardAvailable.connect(self.back.setEnabled)
@@ -161,7 +161,7 @@ class HelpWindow(QDialog):
             self.open_page(item.data(_FILE))
             self._step(1)
 
-    def _shown(self, url: QUrl) -> None:
+    def _on_page_loaded(self, url: QUrl) -> None:
         self.page = url.fileName()
         self.list.blockSignals(True)
         self._mark_page()

@@ -165,7 +165,7 @@ class MainWindow(QMainWindow):
         self.acts.help.on_trigger(self.show_help)
         self.acts.browse.on_trigger(self._browse)
         self.acts.quit.on_trigger(self.quit)
-        self.status.page_wanted.connect(self.header.show_page)
+        self.status.page_requested.connect(self.header.show_page)
         self.job_panel.folder_chosen.connect(self._inspect)
         self.job_panel.train_requested.connect(self._save_job)
         self.inspector.progress.connect(lambda at: self.form.card.show_progress(at.done, at.total))
@@ -219,8 +219,8 @@ class MainWindow(QMainWindow):
         self._connect_workspace(workspace)
         workspace.run.prepare()
         self.tray = Tray(self.settings, self.acts, workspace, self)
-        self.tray.show_wanted.connect(self.come_forward)
-        self.tray.alerts_wanted.connect(self._show_alerts)
+        self.tray.window_requested.connect(self.bring_to_front)
+        self.tray.alerts_requested.connect(self._show_alerts)
         if self._initial_devices is not None:
             workspace.devices.set_selection(self._initial_devices)
         self.commands.complete(workspace, side_pages.commands)
@@ -297,7 +297,7 @@ class MainWindow(QMainWindow):
 
             self.header.show_page(MONITOR)
             self.workspace.monitor.show_view(ALERTS)
-            self.come_forward()
+            self.bring_to_front()
 
     def _browse(self) -> None:
         self.show_form()
@@ -336,7 +336,7 @@ class MainWindow(QMainWindow):
         elif opened.prefill is not None:
             self.job_panel.begin_prefill(opened.prefill)
 
-    def come_forward(self, path: str = "", activation_token: str = "") -> None:
+    def bring_to_front(self, path: str = "", activation_token: str = "") -> None:
         """Bring the window to the front.
 
         Args:
@@ -388,8 +388,8 @@ class MainWindow(QMainWindow):
     def _save_job(self) -> None:
         """Save the user's new job for the next start, if it is valid."""
         try:
-            if self.job_panel.own_form.job is not None:
-                self.settings.remember_job(self.job_panel.own_form.job)
+            if self.job_panel.job_form.job is not None:
+                self.settings.remember_job(self.job_panel.job_form.job)
         except OSError as error:
             self.show_message(
                 tr("Couldn't save the form for the next start: {strerror} ({filename}).").format(

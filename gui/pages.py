@@ -60,7 +60,7 @@ class TabEntry:
 
     def create(self, workspace: object) -> Any:
         """Import the class of the page and return a new page."""
-        return _import(self.factory)(*(getattr(workspace, part) for part in self.parts))
+        return _import(self.factory)(*(getattr(workspace, attribute) for attribute in self.parts))
 
 
 TABS = (
@@ -91,7 +91,7 @@ class PageEntry:
     """Page that covers the page of a tab until it emits `closed`.
 
     The window handles these signals if the page has them: `used` with values by field, `refused` with problems by field,
-    `wanted` for another call of `show`, `message`, `run_chosen`, `compare_requested`, `train_requested` and
+    `job_requested` for another call of `show`, `message`, `run_chosen`, `compare_requested`, `train_requested` and
     `job_opened`. The page's method `close_work` ends its background work.
 
     Attributes:

@@ -18,7 +18,7 @@ from gui.sources.background import in_background
 from gui.sources.launcher import Launcher
 from gui.sources.resume_fork import Prefill, to_follow
 from gui.sources.run_list import RunsRead
-from gui.sources.settings import SHOWN_RUN
+from gui.sources.settings import LAST_RUN
 from gui.titles import run_title
 from gui.translation import tr
 from gui.workspace import Workspace
@@ -39,7 +39,7 @@ class RunControl(QObject):
         """Jobs of active runs, by run id."""
         self._starting_job: Job | None = None
         self._has_read_runs = False
-        self._status.other_wanted.connect(lambda run: context.show_run(RunFolder(run.folder)))
+        self._status.run_requested.connect(lambda run: context.show_run(RunFolder(run.folder)))
         context.actions.pause.on_trigger(self._pause_or_resume)
         context.actions.stop.on_trigger(self._session.stop)
         self._panel.train_requested.connect(self._train)
@@ -105,9 +105,9 @@ class RunControl(QObject):
         self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
     def _show_first_run(self, read: RunsRead) -> None:
-        run = read.to_show(self._context.settings.text(SHOWN_RUN))
-        is_wanted = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)
-        if run is not None and is_wanted:
+        run = read.to_show(self._context.settings.text(LAST_RUN))
+        is_free = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)
+        if run is not None and is_free:
             self._workspace.open_run(run)
 
     def _train(self, job: Job) -> None:

@@ -77,7 +77,7 @@ class SidePages(QObject):
             "closed": self._close,
             "used": self._set_fields,
             "refused": self._panel.set_warnings,
-            "wanted": partial(self.show, name),
+            "job_requested": partial(self.show, name),
             "message": self._context.show_message,
             "run_chosen": self._context.show_run,
             "compare_requested": partial(self.show, "compare"),

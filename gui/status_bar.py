@@ -35,12 +35,12 @@ class StatusBar(QWidget):
     A click on the bar, or Enter on the run's name, opens the run's page.
 
     Signals:
-        page_wanted(int): the user wants to see this page of `gui.pages.TABS`.
-        other_wanted(RunSummary): the user wants to open another active run.
+        page_requested(int): the user wants to see this page of `gui.pages.TABS`.
+        run_requested(RunSummary): the user wants to open another active run.
     """
 
-    page_wanted = Signal(int)
-    other_wanted = Signal(object)
+    page_requested = Signal(int)
+    run_requested = Signal(object)
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class StatusBar(QWidget):
         self._others: tuple[RunSummary, ...] = ()
         styled(self, "panel")
         self.run = _Link(tr("Run on screen"))
-        self.run.clicked.connect(lambda: self.page_wanted.emit(TRAIN))
+        self.run.clicked.connect(lambda: self.page_requested.emit(TRAIN))
         self.others = _Link(tr("Other active runs"))
         self.others.clicked.connect(self._show_other)
         self.status = styled(QLabel(), name=tr("Run status"))
@@ -139,9 +139,9 @@ class StatusBar(QWidget):
 
     def _show_other(self) -> None:
         if len(self._others) == 1:
-            self.other_wanted.emit(self._others[0])
+            self.run_requested.emit(self._others[0])
         else:
-            self.page_wanted.emit(RUNS)
+            self.page_requested.emit(RUNS)
 
     def _set_name(self, title: str) -> None:
         self.run.show_text(title, tr("Shows the run"))

@@ -85,7 +85,7 @@ EMPTY = {
 
 PATHS = ("dataset", "resume_from", "weights_file")
 """Fields whose values are paths. Views show only the last part."""
-MOST_UNREAD = 3
+MAX_UNREAD = 3
 _DOING = {
     "starting": "starting",
     "fetching": "fetching its weights",
@@ -123,10 +123,10 @@ def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None)
     """Describe devices, as in "2 CPU workers", "2 × NVIDIA H200", "2 GPUs" (if a name is unknown) or "CPU on ws1"."""
     machines = group_by_host(devices)
     return ", ".join(
-        f"{_devices_words(tuple(own), None)} on {host.replace(SLURM, 'node ')}"
+        f"{_devices_words(tuple(of_host), None)} on {host.replace(SLURM, 'node ')}"
         if host
-        else _devices_words(tuple(own), names)
-        for host, own in machines.items()
+        else _devices_words(tuple(of_host), names)
+        for host, of_host in machines.items()
     )
 
 
@@ -159,8 +159,8 @@ def rank_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) 
 
 def device_title(device: str) -> str:
     """Return the title of a device based on its id alone, as in "CPU" or "ws1 GPU-1a2b3c4d…"."""
-    own = short_uuid(local_device(device)) if is_gpu(device) else "CPU"
-    return f"{host_of(device)} {own}".strip()
+    title = short_uuid(local_device(device)) if is_gpu(device) else "CPU"
+    return f"{host_of(device)} {title}".strip()
 
 
 @cache
@@ -206,10 +206,10 @@ def doing(run: RunSummary) -> str:
 
 
 def unread_words(unread: Mapping[str, str]) -> str:
-    """Return a line with the reason for each unreadable run, up to `MOST_UNREAD` lines."""
+    """Return a line with the reason for each unreadable run, up to `MAX_UNREAD` lines."""
     lines = [
         tr("{run_id} can't be read: {why}.").format(run_id=run_id, why=why)
-        for run_id, why in list(unread.items())[:MOST_UNREAD]
+        for run_id, why in list(unread.items())[:MAX_UNREAD]
     ]
     left = len(unread) - len(lines)
     return "\n".join([*lines, *([f"{counted(left, 'run')} more can't be read."] if left else [])])

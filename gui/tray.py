@@ -26,30 +26,30 @@ class Tray(QObject):
     """Tray icon, which is off by default. The action `close_to_tray` switches it on.
 
     Signals:
-        show_wanted(): the user wants to open the window.
-        alerts_wanted(): the user wants to see the alerts.
+        window_requested(): the user wants to open the window.
+        alerts_requested(): the user wants to see the alerts.
     """
 
-    show_wanted = Signal()
-    alerts_wanted = Signal()
+    window_requested = Signal()
+    alerts_requested = Signal()
 
     def __init__(self, settings: Settings, actions: Actions, workspace: Workspace, parent: QObject) -> None:
         super().__init__(parent)
         self._settings, self._workspace = settings, workspace
         self._running = self._queued = 0
-        self._shown = ("", 0)
+        self._displayed_state = ("", 0)
         self.icon = QSystemTrayIcon(self)
         self._menu = QMenu()
-        self._menu.addAction(tr("Show Footplate")).triggered.connect(self.show_wanted)
+        self._menu.addAction(tr("Show Footplate")).triggered.connect(self.window_requested)
         self.state = self._menu.addAction("")
         self.state.setEnabled(False)
         self.alerts = self._menu.addAction("")
-        self.alerts.triggered.connect(self.alerts_wanted)
+        self.alerts.triggered.connect(self.alerts_requested)
         self._menu.addSeparator()
         self._menu.addAction(actions.quit)
         self.icon.setContextMenu(self._menu)
         self.icon.activated.connect(self._on_activated)
-        self.icon.messageClicked.connect(self.show_wanted)
+        self.icon.messageClicked.connect(self.window_requested)
         workspace.run_list.complete.connect(self._on_runs_read)
         workspace.session.changed.connect(self._refresh)
         workspace.alerts.changed.connect(self._refresh)
@@ -91,7 +91,7 @@ class Tray(QObject):
 
     def _on_activated(self, reason: QSystemTrayIcon.ActivationReason) -> None:
         if reason != QSystemTrayIcon.ActivationReason.Context:
-            self.show_wanted.emit()
+            self.window_requested.emit()
 
     def _on_runs_read(self, read: RunsRead) -> None:
         self._running, self._queued = read.count()
@@ -107,9 +107,9 @@ class Tray(QObject):
         if fraction is not None:
             text += f" · {status.text}, {100 * fraction:.0f} %"
         shown = (text, alerts)
-        if shown == self._shown and not force:
+        if shown == self._displayed_state and not force:
             return
-        self._shown = shown
+        self._displayed_state = shown
         self.state.setText(text)
         self.alerts.setText(counted(alerts, "alert"))
         self.alerts.setVisible(bool(alerts))

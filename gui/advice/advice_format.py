@@ -71,11 +71,11 @@ def memory_help(of: Candidate) -> str:
     return tr("Measured on the device that used the most{before}").format(before=before)
 
 
-def whole_job(of: Candidate) -> str:
+def total_duration(of: Candidate) -> str:
     return duration(of.time.total_s) if of.time is not None else NOT_KNOWN
 
 
-def whole_job_help(of: Candidate) -> str:
+def total_duration_help(of: Candidate) -> str:
     """Describe what the duration of the job consists of.
 
     For example "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step.
@@ -89,9 +89,11 @@ def whole_job_help(of: Candidate) -> str:
         f"{localised(1000 * time.step_s, 1)} ms and {duration(time.validation_s)} of validation."
     )
     known = (
-        (word, names) for word, names in ((tr("Measured"), time.measured), (tr("Estimated"), time.estimated)) if names
+        (origin, names)
+        for origin, names in ((tr("Measured"), time.measured), (tr("Estimated"), time.estimated))
+        if names
     )
-    return " ".join([parts, *(f"{word}: {listed(names)}." for word, names in known)])
+    return " ".join([parts, *(f"{origin}: {listed(names)}." for origin, names in known)])
 
 
 def efficiency(of: Candidate) -> str:
@@ -117,15 +119,15 @@ def note(of: Candidate) -> str:
 
 def changes(of: Candidate) -> str:
     """Describe the job settings that a candidate changes, as in "strategy DistributedDataParallel, devices 2 GPUs"."""
-    words: dict[str, object] = {}
+    values: dict[str, object] = {}
     for field, value in of.changes.items():
         if isinstance(value, tuple):
-            words[field] = devices_words(value) if field == "devices" else listed(value) if value else "none"
+            values[field] = devices_words(value) if field == "devices" else listed(value) if value else "none"
         elif isinstance(value, str):
-            words[field] = strategy_title(value) if field == "strategy" else CHOICES.get(value, value)
+            values[field] = strategy_title(value) if field == "strategy" else CHOICES.get(value, value)
         else:
-            words[field] = "automatic" if value is None else value
-    return changes_words(words)
+            values[field] = "automatic" if value is None else value
+    return changes_words(values)
 
 
 def details(of: Candidate) -> Iterator[str]:
@@ -137,17 +139,17 @@ def details(of: Candidate) -> Iterator[str]:
     if waits:
         yield tr("{waits} % of a step waits for images.").format(waits=waits)
     if of.time is not None:
-        yield f"The whole job takes {whole_job(of)}: {whole_job_help(of)}"
+        yield f"The whole job takes {total_duration(of)}: {total_duration_help(of)}"
     if of.memory_bytes is not None or of.estimated_bytes is not None:
         yield f"Memory: {memory(of)}. {memory_help(of)}."
 
 
 def progress(message: AdviceProgress) -> str:
     """Describe the progress, as in "34 s left · 5 more to try in this round · 41 considered"."""
-    words = [f"{duration(message.seconds_left)} left"]
-    words += [f"{localised(message.left)} more to try in this round"] if message.left else []
-    words += [f"{localised(message.considered)} considered"] if message.considered else []
-    return " · ".join(words)
+    texts = [f"{duration(message.seconds_left)} left"]
+    texts += [f"{localised(message.left)} more to try in this round"] if message.left else []
+    texts += [f"{localised(message.considered)} considered"] if message.considered else []
+    return " · ".join(texts)
 
 
 def how(of: Advice) -> Iterator[str]:

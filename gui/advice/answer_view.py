@@ -67,11 +67,11 @@ class AnswerView(QWidget):
         self.count.setText(f"{tried}; fastest first" if answer.fits else tried)
         self.table.setVisible(bool(answer.table))
         self.table.show_candidates(answer.table, answer.fits)
-        self.fitting.say(() if nothing else answer.remedies)
-        self.change.say(answer.what_would_change)
+        self.fitting.show_sentences(() if nothing else answer.remedies)
+        self.change.show_sentences(answer.what_would_change)
         lacking = (NO_PREDICTION,) if machines > 1 and answer.is_cached and not answer.machines else ()
-        self.machines.say([each.sentence for each in answer.machines] or lacking)
-        self.how.say(words.how(answer))
+        self.machines.show_sentences([each.sentence for each in answer.machines] or lacking)
+        self.how.show_sentences(words.how(answer))
         left = sum(len(reason.names) for reason in answer.left_out)
         self.fold.setText(tr("Not tried: {left}").format(left=localised(left)))
         self.fold.setVisible(bool(left))
@@ -82,7 +82,7 @@ class AnswerView(QWidget):
         """Show the details of the selected row."""
         chosen = self.table.chosen()
         self.details.heading.setText(words.name(chosen) if chosen is not None else "")
-        self.details.say(words.details(chosen) if chosen is not None else ())
+        self.details.show_sentences(words.details(chosen) if chosen is not None else ())
 
     def copy_answer(self) -> None:
         """Copy the answer as plain text."""
@@ -107,7 +107,7 @@ class _Section(QWidget):
         self.body.setAccessibleName(title or tr("Selected row"))
         self.setLayout(vbox(self.heading, self.body, spacing=2, margins=(0, 6, 0, 0)))
 
-    def say(self, sentences: Iterable[str]) -> None:
+    def show_sentences(self, sentences: Iterable[str]) -> None:
         self.body.setText("\n".join(sentences))
         self.setVisible(bool(self.body.text()))
 

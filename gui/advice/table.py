@@ -49,10 +49,10 @@ COLUMNS: tuple[_Column, ...] = (
     ),
     _Column(
         tr("Whole job"),
-        words.whole_job,
+        words.total_duration,
         lambda of: of.time.total_s if of.time is not None else None,
         tr("Estimated duration of the job"),
-        words.whole_job_help,
+        words.total_duration_help,
     ),
     _Column(
         tr("Efficiency"),
@@ -121,11 +121,11 @@ class AdviceModel(ColumnModel):
         }
 
     def _bar_roles(self, row: Candidate) -> dict[int, Any]:
-        most = max((each.high or each.images_per_second or 0.0 for each in self.candidates), default=0.0)
-        if row.images_per_second is None or not most:
+        highest = max((each.high or each.images_per_second or 0.0 for each in self.candidates), default=0.0)
+        if row.images_per_second is None or not highest:
             return {}
-        ends = (row.low / most, row.high / most) if row.low is not None and row.high is not None else None
-        return {BAR: row.images_per_second / most, INTERVAL: ends}
+        ends = (row.low / highest, row.high / highest) if row.low is not None and row.high is not None else None
+        return {BAR: row.images_per_second / highest, INTERVAL: ends}
 
 
 class AdviceTable(QTableView):
@@ -165,9 +165,9 @@ class AdviceTable(QTableView):
 
     def texts(self) -> list[list[str]]:
         """Return the titles and cells of the visible columns, row by row."""
-        shown = [column for column in range(len(COLUMNS)) if not self.isColumnHidden(column)]
-        rows = [[self.rows.index(row, column).data() for column in shown] for row in range(self.rows.rowCount())]
-        return [[COLUMNS[column].title for column in shown], *rows]
+        visible = [column for column in range(len(COLUMNS)) if not self.isColumnHidden(column)]
+        rows = [[self.rows.index(row, column).data() for column in visible] for row in range(self.rows.rowCount())]
+        return [[COLUMNS[column].title for column in visible], *rows]
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

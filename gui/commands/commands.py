@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QDialog, QMainWindow, QMenu
 from engine.contract.devices import is_gpu
 from engine.runs.folder import RunFolder, RunSummary
 from gui.actions import Action, Actions
-from gui.commands.files import MOST, JobFiles, RecentDatasets, run_line, titles_of
+from gui.commands.files import MAX_DATASETS, JobFiles, RecentDatasets, run_line, titles_of
 from gui.commands.keymap import Keymap
 from gui.context import AppContext
 from gui.format import significant
@@ -254,10 +254,10 @@ class Commands(QObject):
 
     def _update_run_actions(self) -> None:
         """Enable the commands for the open run if there is one."""
-        is_shown = self._workspace is not None and self._workspace.session.run is not None
+        has_run = self._workspace is not None and self._workspace.session.run is not None
         acts = self._acts
         for action in (acts.fork, acts.try_image, acts.evaluate_run, acts.predict_with_run, acts.convert_run):
-            action.allow("" if is_shown else tr("Open a run first"))
+            action.allow("" if has_run else tr("Open a run first"))
 
     # Recent datasets and runs
 
@@ -277,7 +277,7 @@ class Commands(QObject):
     def _fill_runs(self) -> None:
         recent = [
             Recent(run_line(run), run.folder, partial(self._context.show_run, RunFolder(run.folder)))
-            for run in self._runs[:MOST]
+            for run in self._runs[:MAX_DATASETS]
         ]
         fill(self.menus.runs, recent, tr("No runs"))
 

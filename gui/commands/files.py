@@ -44,7 +44,7 @@ class JobFiles(QObject):
         acts.save_job.on_trigger(lambda: choose_target(window, tr("Save the job"), "job.toml", self.save_job))
         acts.copy_torchrun.on_trigger(self.copy_torchrun)
         acts.open_run.on_trigger(lambda: choose(window, tr("Open a run folder"), "", True, self.open_run))
-        self._requests, self._shown_request = 0, 0
+        self._requests, self._displayed_request = 0, 0
         self._panel.changed.connect(self._update_actions)
         self._update_actions()
 
@@ -99,8 +99,8 @@ class JobFiles(QObject):
             self._context.show_message(tr("Couldn't copy the job for torchrun. ") + " ".join(map(str, problems)))
 
     def _on_folder_checked(self, run: RunFolder, request: int, is_run: bool) -> None:
-        if is_run and request > self._shown_request:
-            self._shown_request = request
+        if is_run and request > self._displayed_request:
+            self._displayed_request = request
             self._context.show_run(run)
         elif not is_run:
             text = tr("{path} is not a run folder. Choose one that contains job.toml and events.jsonl.").format(
@@ -131,7 +131,7 @@ def _is_run_folder(run: RunFolder) -> bool:
     return run.job_file.is_file() and run.events_file.is_file()
 
 
-MOST = 10
+MAX_DATASETS = 10
 _KEY = "recent_datasets"
 
 
@@ -143,14 +143,14 @@ class RecentDatasets:
 
     def folders(self) -> list[str]:
         try:
-            return msgspec.json.decode(self._settings.text(_KEY, "[]"), type=list[str])[:MOST]
+            return msgspec.json.decode(self._settings.text(_KEY, "[]"), type=list[str])[:MAX_DATASETS]
         except NOT_DECODED:
             return []
 
     def add(self, folder: str) -> None:
         known = self.folders()
         if folder and known[:1] != [folder]:
-            folders = [folder, *(each for each in known if each != folder)][:MOST]
+            folders = [folder, *(each for each in known if each != folder)][:MAX_DATASETS]
             self._settings.set(_KEY, msgspec.json.encode(folders).decode())
 
     def forget(self) -> None:

@@ -26,7 +26,7 @@ from gui.widgets.buttons import styled
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import vbox
 
-MAX_SHOWN_CHARS = 100
+MAX_ENTRIES = 100
 """Maximum number of listed entries."""
 KINDS = (tr("Command"), tr("Field"), tr("Setting"), "GPU", tr("Dataset"), tr("Run"), tr("Model"))
 """Kinds of entries. Equally good matches are listed in this order."""
@@ -61,27 +61,27 @@ def find(entries: Sequence[Entry], text: str) -> list[Entry]:
     An entry with exactly this title is first. The others are ranked by position: start of the title, start of a word in
     the title, within the title, elsewhere. Ties are resolved by state (enabled first), kind, and given order.
     """
-    words = [(f" {word}", word) for word in text.lower().split()]
-    if not words:
+    terms = [(f" {term}", term) for term in text.lower().split()]
+    if not terms:
         return list(entries)
     found: list[tuple[int, int]] = []
     title = f" {text.lower().strip()}"
     for number, entry in enumerate(entries):
         hay, head, rank = entry.hay, entry.head, entry.order
-        for begun, word in words:
-            at = hay.find(begun)
+        for at_word_start, term in terms:
+            at = hay.find(at_word_start)
             if at == 0:
                 continue
             if 0 < at < head:
                 rank += 16
                 continue
-            within = hay.find(word)
+            within = hay.find(term)
             if within < 0:
                 break
             rank += 32 if within < head else 64
         else:
             found.append((-1 if entry.hay[: entry.head] == title else rank, number))
-    return [entries[number] for _rank, number in heapq.nsmallest(MAX_SHOWN_CHARS, found)]
+    return [entries[number] for _rank, number in heapq.nsmallest(MAX_ENTRIES, found)]
 
 
 class EntryModel(QAbstractListModel):
@@ -90,7 +90,7 @@ class EntryModel(QAbstractListModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._all: Sequence[Entry] = ()
-        self.shown: list[Entry] = []
+        self.matches: list[Entry] = []
 
     def offer(self, entries: Sequence[Entry]) -> None:
         """Replace the entries to search."""
@@ -99,16 +99,16 @@ class EntryModel(QAbstractListModel):
 
     def search(self, text: str) -> None:
         self.beginResetModel()
-        self.shown = find(self._all, text)[:MAX_SHOWN_CHARS]
+        self.matches = find(self._all, text)[:MAX_ENTRIES]
         self.endResetModel()
 
     def rowCount(self, parent: QModelIndex | QPersistentModelIndex | None = None) -> int:
-        return 0 if parent is not None and parent.isValid() else len(self.shown)
+        return 0 if parent is not None and parent.isValid() else len(self.matches)
 
     def data(self, index: QModelIndex | QPersistentModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> object:
         if not index.isValid():
             return None
-        entry = self.shown[index.row()]
+        entry = self.matches[index.row()]
         if role == Qt.ItemDataRole.DisplayRole:
             return entry.title
         if role == Qt.ItemDataRole.ToolTipRole:
@@ -130,7 +130,7 @@ class _Row(QStyledItemDelegate):
         # Not through index.data(), because Qt would convert the entry to a variant and back.
         model = index.model()
         assert isinstance(model, EntryModel)
-        entry, colors, metrics = model.shown[index.row()], theme.colors(), option.fontMetrics
+        entry, colors, metrics = model.matches[index.row()], theme.colors(), option.fontMetrics
         chosen = bool(option.state & option.state.State_Selected)
         if chosen:
             painter.fillRect(option.rect, option.palette.color(QPalette.ColorRole.Highlight))
@@ -201,7 +201,7 @@ class Palette(QDialog):
         steps = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1, Qt.Key.Key_PageDown: page, Qt.Key.Key_PageUp: -page}
         key = Qt.Key(event.key())
         if key in steps:
-            self._choose(self.list.currentIndex().row() + steps[key], around=abs(steps[key]) == 1)
+            self._choose(self.list.currentIndex().row() + steps[key], wrap=abs(steps[key]) == 1)
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
             self._run(self.list.currentIndex())
         else:
@@ -211,24 +211,24 @@ class Palette(QDialog):
     def _search(self, text: str) -> None:
         self.model.search(text)
         self._choose(0)
-        if not self.model.shown:
+        if not self.model.matches:
             self.hint.setText(tr("Nothing matches “{text}”.").format(text=text.strip()))
-        elif len(self.model.shown) == MAX_SHOWN_CHARS:
-            self.hint.setText(f"Showing the best {window_format.localised(MAX_SHOWN_CHARS)}. Keep typing to narrow.")
+        elif len(self.model.matches) == MAX_ENTRIES:
+            self.hint.setText(f"Showing the best {window_format.localised(MAX_ENTRIES)}. Keep typing to narrow.")
         else:
             self.hint.setText("↑↓ Select · Enter Run · Esc Close")
 
-    def _choose(self, row: int, *, around: bool = False) -> None:
-        count = len(self.model.shown)
+    def _choose(self, row: int, *, wrap: bool = False) -> None:
+        count = len(self.model.matches)
         if count:
-            row = row % count if around else min(max(0, row), count - 1)
+            row = row % count if wrap else min(max(0, row), count - 1)
             self.list.setCurrentIndex(self.model.index(row))
 
     def _run(self, index: QModelIndex) -> None:
         """Run the selected entry, or show why it is disabled."""
         if not index.isValid():
             return
-        entry = self.model.shown[index.row()]
+        entry = self.model.matches[index.row()]
         if entry.why:
             self.hint.setText(entry.why)
             return

@@ -23,8 +23,8 @@ from gui.widgets.file_dialogs import choose_target
 from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, resize_with_text, vbox
 
-_MAKING_S = 180
-_SHOWN_CHARACTERS = 400_000
+_REPORT_TIMEOUT_S = 180
+_PREVIEW_CHARACTERS = 400_000
 NAME = "footplate-report.zip"
 
 
@@ -65,7 +65,7 @@ class ReportDialog(QDialog):
         self._process.finished.connect(self._on_finished)
         self._process.errorOccurred.connect(self._on_error)
         self._process.start(sys.executable, ["-m", "footplate", "doctor", "--report", str(self._file)])
-        QTimer.singleShot(1000 * _MAKING_S, self, self._process.kill)
+        QTimer.singleShot(1000 * _REPORT_TIMEOUT_S, self, self._process.kill)
 
     def hideEvent(self, event: QHideEvent) -> None:
         """End the command and delete its files."""
@@ -106,7 +106,7 @@ class ReportDialog(QDialog):
         self.problem.show_problems((Problem("", f"{cause}.", tr("Try “footplate doctor” in a terminal.")),))
 
     def _show(self, name: str) -> None:
-        self.text.setPlainText(self.texts.get(name, "")[:_SHOWN_CHARACTERS])
+        self.text.setPlainText(self.texts.get(name, "")[:_PREVIEW_CHARACTERS])
 
     def _choose_target(self) -> None:
         choose_target(self, tr("Save the report"), NAME, self.write)

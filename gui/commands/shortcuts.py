@@ -95,12 +95,12 @@ class ShortcutsDialog(QDialog):
 
     def _list(self) -> None:
         """List the commands that contain all words in the search field."""
-        words = self.search.text().lower().split()
+        terms = self.search.text().lower().split()
         chosen = self.chosen
         self._commands = [
             action
             for action in self._keymap.commands()
-            if all(word in f"{action.title} {action.tip} {_keys_text(action)}".lower() for word in words)
+            if all(term in f"{action.title} {action.tip} {_keys_text(action)}".lower() for term in terms)
         ]
         self.table.setRowCount(len(self._commands))
         for row, action in enumerate(self._commands):

@@ -99,8 +99,8 @@ class SlurmDialog(QDialog):
         form = QFormLayout()
         for name, (title, _hint) in _TEXTS.items():
             form.addRow(title, self.texts[name])
-        for name, (title, least, most, special) in _NUMBERS.items():
-            self.numbers[name].setRange(least, most)
+        for name, (title, minimum, maximum, special) in _NUMBERS.items():
+            self.numbers[name].setRange(minimum, maximum)
             self.numbers[name].setSpecialValueText(special)
             form.addRow(title, self.numbers[name])
         form.addRow("Set&up", self.setup)
@@ -143,37 +143,37 @@ class SlurmDialog(QDialog):
         self.submit.setEnabled(not errors(found) and self._submitting is None)
 
     def _submit(self) -> None:
-        job, asked, script = self._job(), self.options(), self.script.toPlainText()
+        job, options, script = self._job(), self.options(), self.script.toPlainText()
         if job is None:
             self._show([Problem("", tr("The form has errors."), tr("Fix them first."))])
             return
-        self._settings.set(_KEY, msgspec.json.encode(asked).decode())
-        self._submitting = in_background(lambda: _submit_job(job, asked, script), self, self._done, self._failed)
+        self._settings.set(_KEY, msgspec.json.encode(options).decode())
+        self._submitting = in_background(lambda: _submit_job(job, options, script), self, self._done, self._failed)
         self.submit.setEnabled(False)
 
-    def _done(self, made: RunFolder | list[Problem]) -> None:
+    def _done(self, outcome: RunFolder | list[Problem]) -> None:
         self._submitting = None
-        if isinstance(made, list):
-            self._show(made)
+        if isinstance(outcome, list):
+            self._show(outcome)
             self.submit.setEnabled(True)
             return
         self.script.document().setModified(False)
         self._validate()
         self.close()
-        self.submitted.emit(made)
+        self.submitted.emit(outcome)
 
     def _failed(self, error: Exception) -> None:
         self._done([Problem("", tr("The run couldn't be submitted."), tr("See the window's log for details."))])
         raise error
 
 
-def _submit_job(job: Job, asked: SlurmOptions, script: str) -> RunFolder | list[Problem]:
+def _submit_job(job: Job, options: SlurmOptions, script: str) -> RunFolder | list[Problem]:
     """Submit the job; return the run, or the problems that prevent it."""
-    wanted = asked.job(resolved(job))
-    if wrong := errors(problems(wanted, load_catalogue())):
+    slurm_job = options.job(resolved(job))
+    if wrong := errors(problems(slurm_job, load_catalogue())):
         return wrong
     try:
-        return submit_new(wanted, script, asked.host)
+        return submit_new(slurm_job, script, options.host)
     except SlurmFailed as error:
         return [Problem("", str(error))]
     except OSError as error:

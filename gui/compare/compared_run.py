@@ -87,8 +87,8 @@ class ComparedRun:
 
         Computed with the trapezoidal rule; gaps longer than `GAP_S` are left out.
         """
-        parts = [_joules(each.seconds.values, each.power_w.values) for each in self.data.devices.values()]
-        known = [part for part in parts if part is not None]
+        energies = [_joules(each.seconds.values, each.power_w.values) for each in self.data.devices.values()]
+        known = [energy for energy in energies if energy is not None]
         return sum(known) / _JOULES_PER_WH if known else None
 
 

@@ -26,7 +26,7 @@ class Legend(QWidget):
     """Legend with a check box for each run, in the color of its line.
 
     Signals:
-        changed(): `shown` has changed.
+        changed(): `checked` has changed.
     """
 
     changed = Signal()
@@ -45,7 +45,7 @@ class Legend(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     @property
-    def shown(self) -> set[int]:
+    def checked(self) -> set[int]:
         """Series of the checked runs."""
         return {series for series, box in self.boxes.items() if box.isChecked()}
 

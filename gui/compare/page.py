@@ -238,8 +238,8 @@ class ComparePage(QWidget):
             self.table.setColumnWidth(column, min(_MAX_COLUMN_WIDTH, self.table.columnWidth(column) + 2 * _PADDING))
 
     def _show_curves(self) -> None:
-        shown = self.legend.shown
-        self.curves.show_runs([run for run in self._ordered() if run.series in shown])
+        checked = self.legend.checked
+        self.curves.show_runs([run for run in self._ordered() if run.series in checked])
 
     def _show_state(self) -> None:
         """Show the number of runs, the progress of reading them, and unreadable runs."""
@@ -247,7 +247,7 @@ class ComparePage(QWidget):
         self._title.setText(
             tr("Compare {count} runs").format(count=localised(count)) if count != 1 else tr("Compare 1 run")
         )
-        gone = [
+        lost = [
             tr("{run_id} can no longer be read.").format(run_id=run_id)
             for run_id, reason in self._unread.items()
             if not reason
@@ -257,13 +257,13 @@ class ComparePage(QWidget):
             series not in self.runs and run.run_id not in self._unread for series, run in self._requested.items()
         )
         reading = [f"Reading {count - remaining + 1} of {count}…"] if remaining else []
-        self._state.setText(" ".join([*reading, *gone, unread_words(unread)]).strip())
+        self._state.setText(" ".join([*reading, *lost, unread_words(unread)]).strip())
         self.controls.save.setEnabled(bool(self.runs))
 
     def save_curves(self, path: Path) -> None:
         """Write all points of the visible curves to a CSV file."""
-        shown = self.legend.shown
-        table = CurvesTable(tuple(run for run in self._ordered() if run.series in shown))
+        checked = self.legend.checked
+        table = CurvesTable(tuple(run for run in self._ordered() if run.series in checked))
         self._write(path, table, tr("The curves were saved to"))
 
     def save_table(self, path: Path) -> None:

@@ -191,9 +191,9 @@ class CutDiagram(QWidget):
             font.setBold(bold)
             painter.setFont(font)
             metrics = painter.fontMetrics()
-            shown = next((text for text in texts if metrics.horizontalAdvance(text) <= inside.width()), "")
+            fitting = next((text for text in texts if metrics.horizontalAdvance(text) <= inside.width()), "")
             area = QRectF(inside.left(), inside.top() + line * self._line_height(), inside.width(), self._line_height())
-            painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, shown)
+            painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, fitting)
             font.setBold(False)
             painter.setFont(font)
 

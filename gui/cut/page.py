@@ -55,7 +55,7 @@ class CutPage(QWidget):
     Signals:
         closed(): the user wants to return to the previous page.
         used(dict): the user wants to put these cuts into the form, by field; () for automatic cuts.
-        wanted(): the user wants to measure the current job; the owner calls `show_job`.
+        job_requested(): the user wants to measure the current job; the owner calls `show_job`.
 
     Attributes:
         cut: Visible Cut; None if there is none.
@@ -63,7 +63,7 @@ class CutPage(QWidget):
 
     closed = Signal()
     used = Signal(object)
-    wanted = Signal()
+    job_requested = Signal()
 
     def __init__(self, planner: Planner | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -124,8 +124,8 @@ class CutPage(QWidget):
         empty = EmptyState(EMPTY)
         self.cancel.setAccessibleName(tr("Cancel measuring"))
         measuring = working_page(self.activity, self.progress, self.cancel, tr("Measuring the model"))
-        self._shown = scroll_panel(self.view)
-        for page in (empty, measuring, fault_page(self.failure, self.retry), self._shown):
+        self._cut_panel = scroll_panel(self.view)
+        for page in (empty, measuring, fault_page(self.failure, self.retry), self._cut_panel):
             self._stack.addWidget(page)
         lay_out_page(self, self.back, self.title, self.subtitle, self.notice, self._stack)
 
@@ -147,7 +147,7 @@ class CutPage(QWidget):
 
     def _measure_again(self) -> None:
         self.cut = None
-        self.wanted.emit()
+        self.job_requested.emit()
 
     def _measure(self, job: Job) -> None:
         self.cut = None
@@ -181,7 +181,7 @@ class CutPage(QWidget):
         if len(self.view.diagram.handles) != before:
             self.view.order_tabs(after=self.back)
         self._show_titles(self._measured, cut)
-        self._stack.setCurrentWidget(self._shown)
+        self._stack.setCurrentWidget(self._cut_panel)
 
     def _show_titles(self, job: Job | None, cut: Cut) -> None:
         if job is None:

@@ -13,7 +13,7 @@ from gui.format import localised
 from gui.translation import tr
 
 NAMED_UNREADABLE = 200
-VALUES_SHOWN = 24
+MAX_VALUES = 24
 """Maximum number of mask values that are listed."""
 
 
@@ -95,7 +95,7 @@ def question(report: DatasetReport) -> str:
 
 def evidence(reading: Reading) -> str:
     """Return the evidence for and against a reading, with one sentence per line."""
-    lines = [f"{words}: {'; '.join(seen)}." for words, seen in _sides(reading) if seen]
+    lines = [f"{title}: {'; '.join(facts)}." for title, facts in _sides(reading) if facts]
     return "\n".join(lines)
 
 
@@ -132,10 +132,11 @@ def _chooses(choice: Choice, reading: Reading) -> bool:
     return choice.values.get("format") == reading.format and choice.values.get("task", reading.task) == reading.task
 
 
-def sizes(told: ImageSizes) -> str:
+def sizes(image_sizes: ImageSizes) -> str:
     """Describe the image sizes, as in "720 x 576 pixels" or "240 x 180 to 1,024 x 768 pixels, median 500 x 375"."""
     smallest, middle, largest = (
-        f"{localised(width)} x {localised(height)}" for width, height in (told.smallest, told.middle, told.largest)
+        f"{localised(width)} x {localised(height)}"
+        for width, height in (image_sizes.smallest, image_sizes.middle, image_sizes.largest)
     )
     if smallest == largest:
         return f"{smallest} pixels"
@@ -156,7 +157,7 @@ def objects(split: SplitReport) -> str:
 def mask_values(report: DatasetReport) -> str:
     """Return the most frequent mask values with their classes, one per line; "" for datasets without masks."""
     values = report.mask_values
-    frequent = sorted(values, key=lambda each: -each.share)[:VALUES_SHOWN]
+    frequent = sorted(values, key=lambda each: -each.share)[:MAX_VALUES]
     lines = [
         f"{each.value}: {each.class_name or 'no class'}, {localised(100 * each.share, 1)} %, "
         f"{localised(each.masks)} {'mask' if each.masks == 1 else 'masks'}"

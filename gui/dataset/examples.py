@@ -129,7 +129,7 @@ class ExampleList(QListWidget):
             self._clouds[row] = PointCloud.of_image(self._image(row))
         return self._clouds[row]
 
-    def look(self, direction: Direction) -> None:
+    def set_direction(self, direction: Direction) -> None:
         """Show all point clouds in another direction."""
         self._direction = direction
         for row, cloud in self._clouds.items():
@@ -148,7 +148,7 @@ class ExampleList(QListWidget):
             super().mouseMoveEvent(event)
             return
         moved, self._drag_start = event.position() - self._drag_start, event.position()
-        self.look(self._direction.dragged(moved.x(), moved.y()))
+        self.set_direction(self._direction.dragged(moved.x(), moved.y()))
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         self._drag_start = None
@@ -187,7 +187,7 @@ class ExampleList(QListWidget):
         has_clouds = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier) and any(self._clouds.values())
         direction = self._direction.after_key(event) if has_clouds else None
         if direction is not None:
-            self.look(direction)
+            self.set_direction(direction)
         else:
             super().keyPressEvent(event)
 

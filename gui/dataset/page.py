@@ -84,16 +84,16 @@ class DatasetPage(QWidget):
         self.classes = styled(ComboBox(), name=tr("Class"))
         self.classes.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.classes.setMinimumContentsLength(7)
-        self.shown_as = ComboBox()
-        self.shown_as.setAccessibleName(tr("Shown as"))
-        self.shown_as.setToolTip(
+        self.version = ComboBox()
+        self.version.setAccessibleName(tr("Shown as"))
+        self.version.setToolTip(
             tr("The training images of an epoch, exactly as the form's augmentation and seed produce them")
         )
         self.state = ProblemLabel()
         self.progress = muted_label(word_wrap=True)
         self._class_label, self._as_label = (
             field_label(tr("Class"), self.classes),
-            field_label(tr("Shown"), self.shown_as),
+            field_label(tr("Shown"), self.version),
         )
         self.examples = ExampleList(SIDE, strip=False)
         self.side = _size_slider()
@@ -112,7 +112,7 @@ class DatasetPage(QWidget):
         self.problems.chosen.connect(self.chosen)
         self.question.chosen.connect(self.chosen)
         self.classes.currentIndexChanged.connect(self._show_examples)
-        self.shown_as.currentIndexChanged.connect(self._show_examples)
+        self.version.currentIndexChanged.connect(self._show_examples)
         self._render_timer.timeout.connect(self._render)
         self.renderer.progress.connect(self._on_rendered)
         self.renderer.done.connect(self._on_finished)
@@ -178,7 +178,7 @@ class DatasetPage(QWidget):
 
     def show_augmented(self, augmented: bool) -> None:
         """Show the examples with or without augmentation."""
-        self.shown_as.setCurrentIndex(1 if augmented and self.shown_as.count() > 1 else 0)
+        self.version.setCurrentIndex(1 if augmented and self.version.count() > 1 else 0)
 
     def choose(self, index: int) -> None:
         """Select the example at `index` in the report, or the first reading of an ambiguous folder."""
@@ -200,18 +200,18 @@ class DatasetPage(QWidget):
             if self._training_samples()
             else 0
         )
-        with QSignalBlocker(self.classes), QSignalBlocker(self.shown_as):
+        with QSignalBlocker(self.classes), QSignalBlocker(self.version):
             self.classes.clear()
             self.classes.addItems([ALL, *of_classes])
             self.classes.setCurrentIndex(max(0, self.classes.findText(selected)))
-            index = self.shown_as.currentIndex()
-            self.shown_as.clear()
+            index = self.version.currentIndex()
+            self.version.clear()
             augmented = [f"as augmented in epoch {n}" for n in range(1, epochs + 1)]
-            self.shown_as.addItems(["as they are", *augmented])
-            self.shown_as.setCurrentIndex(index if 0 <= index <= epochs else 0)
+            self.version.addItems(["as they are", *augmented])
+            self.version.setCurrentIndex(index if 0 <= index <= epochs else 0)
         for widget in (self._class_label, self.classes):
             widget.setVisible(len(of_classes) > 1)
-        for widget in (self._as_label, self.shown_as):
+        for widget in (self._as_label, self.version):
             widget.setVisible(epochs > 0)
 
     def _show_examples(self) -> None:
@@ -220,7 +220,7 @@ class DatasetPage(QWidget):
             return
         selected = self.classes.currentText() if self.classes.currentIndex() > 0 else ""
         examples: list[Example] = [e for e in self._report.examples if not selected or selected in _classes_of(e)]
-        epoch = max(0, self.shown_as.currentIndex())
+        epoch = max(0, self.version.currentIndex())
         if epoch:
             examples = [example for example in examples if _is_rendered(example)]
         images = {sample: image for (sample, of), image in self._rendered.items() if of == epoch}
@@ -282,7 +282,7 @@ class DatasetPage(QWidget):
 
     def _on_rendered(self, image: PreviewImage) -> None:
         self._rendered[image.sample, image.epoch] = image
-        if image.epoch == self.shown_as.currentIndex():
+        if image.epoch == self.version.currentIndex():
             self.examples.give(image)
 
     def _on_finished(self, mirrored: bool) -> None:
@@ -302,7 +302,7 @@ class DatasetPage(QWidget):
 
     def _show_progress(self, text: str) -> None:
         self.progress.setText(text)
-        self.progress.setVisible(bool(text) and self.shown_as.currentIndex() > 0)
+        self.progress.setVisible(bool(text) and self.version.currentIndex() > 0)
 
     # Construction
 
@@ -313,7 +313,7 @@ class DatasetPage(QWidget):
             self._class_label,
             self.classes,
             self._as_label,
-            self.shown_as,
+            self.version,
             1,
             field_label(tr("Size"), self.side),
             self.side,

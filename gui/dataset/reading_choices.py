@@ -97,9 +97,9 @@ class FolderQuestion(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 8, 0)
         column.setSpacing(8)
-        for part in (self.problems, self.readings):
-            part.chosen.connect(self.chosen)
-            column.addWidget(part)
+        for view in (self.problems, self.readings):
+            view.chosen.connect(self.chosen)
+            column.addWidget(view)
         column.addStretch(1)
 
     def show_report(self, report: DatasetReport | None) -> None:

@@ -83,8 +83,8 @@ class DevicesDock(QObject):
 
     def save(self) -> None:
         """Save the choices for the next start."""
-        for key, is_shown in zip(self._keys, self._is_chosen, strict=True):
-            self._settings.set(key, is_shown)
+        for key, is_visible in zip(self._keys, self._is_chosen, strict=True):
+            self._settings.set(key, is_visible)
 
     def fold_if_narrow(self) -> None:
         """Hide the panel when the window becomes too narrow, and restore it when the window is wide enough."""
@@ -108,10 +108,10 @@ class DevicesDock(QObject):
         self._actions.devices_panel.setChecked(chosen[number] and not self._is_narrow)
         self._is_chosen = chosen
 
-    def _on_switched(self, shown: bool) -> None:
-        self._is_chosen[self._actions.page] = shown
+    def _on_switched(self, is_visible: bool) -> None:
+        self._is_chosen[self._actions.page] = is_visible
         focus = self._window.focusWidget()
-        if not shown and focus is not None and self.panel.isAncestorOf(focus):
+        if not is_visible and focus is not None and self.panel.isAncestorOf(focus):
             self._next_focus.setFocus()  # Qt would focus the widget after the panel
-        self.panel.setVisible(shown)
-        self.switched.emit(shown)
+        self.panel.setVisible(is_visible)
+        self.switched.emit(is_visible)

@@ -183,8 +183,8 @@ class MachineDevices(QWidget):
         head, buttons = QWidget(), QWidget()
         buttons.setLayout(hbox(*self._buttons, spacing=0))
         flow = FlowLayout(head, spacing=0, line_spacing=0)
-        for part in (heading_label(host or tr("Devices")), self._count, buttons):
-            flow.addWidget(part)
+        for widget in (heading_label(host or tr("Devices")), self._count, buttons):
+            flow.addWidget(widget)
         self._list = vbox(head, self._message, self._cpu, spacing=4)
         self.setLayout(self._list)
         self._show_count()

@@ -96,9 +96,9 @@ class RatePlot(ThemedPlot):
                 style = Qt.PenStyle.DashLine if dashed else Qt.PenStyle.SolidLine
                 pen = pg.mkPen(colors.muted if dashed else colors.text, width=1 if dashed else 1.5, style=style)
                 self.addItem(pg.InfiniteLine(math.log10(rate), angle=90, pen=pen))
-        least = min(point.smoothed for point in points)
-        top = max(points[0].smoothed * HEADROOM, least + 1e-6)
-        self.setYRange(min(least, *(point.loss for point in points)), top, padding=0.02)
+        lowest = min(point.smoothed for point in points)
+        top = max(points[0].smoothed * HEADROOM, lowest + 1e-6)
+        self.setYRange(min(lowest, *(point.loss for point in points)), top, padding=0.02)
         self.setXRange(math.log10(rates[0]), math.log10(rates[-1]) + 1e-6, padding=0.02)
 
 

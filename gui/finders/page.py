@@ -55,13 +55,13 @@ class FinderPage(QWidget):
     Signals:
         closed(): the user wants to return to the previous page.
         used(dict): the user wants to put these values into the form, by field.
-        wanted(): the user wants to try the current job; the owner calls `show_job`.
+        job_requested(): the user wants to try the current job; the owner calls `show_job`.
         refused(tuple): problems that prevent a trial.
     """
 
     closed = Signal()
     used = Signal(object)
-    wanted = Signal()
+    job_requested = Signal()
     refused = Signal(object)
     varied = frozenset[str]()
     """Fields that the trials vary. Problems with their values don't prevent a trial."""
@@ -185,7 +185,7 @@ class FinderPage(QWidget):
 
     def _ask(self) -> None:
         self.found = None
-        self.wanted.emit()
+        self.job_requested.emit()
 
     def _try(self, job: Job) -> None:
         self.found = None

@@ -82,7 +82,7 @@ class CachedDisk(QObject):
     def reaches(self, host: str) -> bool | None:
         return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.reaches(host)))
 
-    def standing(self, run: RunFolder) -> ResumableRun | None:
+    def resumable_run(self, run: RunFolder) -> ResumableRun | None:
         """Return the state of a run that determines whether it can be resumed; None until it is known."""
         from engine.runs.resume import read_resumable
 

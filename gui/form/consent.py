@@ -21,7 +21,7 @@ from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.layouts import hbox
 
-SHOWN_BYTES = 200_000
+PREVIEW_BYTES = 200_000
 _BLOCK_BYTES = 1 << 20
 _LINE_END = re.compile(r"\r\n|\r|\n")
 """Regular expression for Python's line terminators (Python language reference, 2.1.2)."""
@@ -97,10 +97,10 @@ class ConsentBar(QFrame):
         self._sha256 = sha256
         self.show()
 
-    def _show_text(self, shown: bool) -> None:
-        self._text.setVisible(shown)
+    def _show_text(self, is_visible: bool) -> None:
+        self._text.setVisible(is_visible)
         self._cut.hide()
-        if shown:
+        if is_visible:
             in_background(partial(_text_of, self._path), self, self._fill, reraise)
 
     def _fill(self, found: _Program) -> None:
@@ -109,7 +109,7 @@ class ConsentBar(QFrame):
         self._text.setPlainText(found.text)
         lines = "1 line is" if found.left_lines == 1 else f"{localised(found.left_lines)} lines are"
         self._cut.setText(
-            f"Only the first {localised(SHOWN_BYTES)} bytes are shown; {lines} left ({localised(found.left_bytes)} bytes). "
+            f"Only the first {localised(PREVIEW_BYTES)} bytes are shown; {lines} left ({localised(found.left_bytes)} bytes). "
             "Read them in an editor before you allow the file."
         )
         self._cut.setVisible(found.left_bytes > 0 and self._show.isChecked())
@@ -150,12 +150,12 @@ def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, st
 def _text_of(path: str) -> _Program:
     try:
         with open_regular(Path(path).expanduser()) as stream:
-            shown = stream.read(SHOWN_BYTES).decode(errors="replace")
+            preview = stream.read(PREVIEW_BYTES).decode(errors="replace")
             left_bytes, left_lines, last = 0, 0, b"\n"
             while block := stream.read(_BLOCK_BYTES):
                 left_bytes, left_lines, last = left_bytes + len(block), left_lines + block.count(b"\n"), block[-1:]
     except (OSError, UnusableFile) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         return _Program(path, tr("The file can't be read: {reason}.").format(reason=reason))
-    text = "\n".join(map(escaped, _LINE_END.split(shown)))
+    text = "\n".join(map(escaped, _LINE_END.split(preview)))
     return _Program(path, text, left_bytes, left_lines + (last != b"\n"))

@@ -25,12 +25,12 @@ class DatasetCard(QFrame):
 
     Signals:
         cancelled(): the user has cancelled the inspection.
-        gallery_wanted(int): the user wants to see large examples, starting at this index.
+        gallery_requested(int): the user wants to see large examples, starting at this index.
         chosen(Choice): the user has chosen how to read the folder.
     """
 
     cancelled = Signal()
-    gallery_wanted = Signal(int)
+    gallery_requested = Signal(int)
     chosen = Signal(object)
 
     def __init__(self) -> None:
@@ -41,15 +41,15 @@ class DatasetCard(QFrame):
         self._detail = styled(ElidedLabel(), "muted")
         self.readings = ReadingChoices(THUMBNAIL)
         self.readings.chosen.connect(self.chosen)
-        self.readings.opened.connect(lambda: self.gallery_wanted.emit(0))
+        self.readings.opened.connect(lambda: self.gallery_requested.emit(0))
         self._progress = styled(QProgressBar(), name=tr("Inspecting the folder"))
         self._progress.setMaximumHeight(14)
         self._progress.setTextVisible(False)
         self._cancel = push_button(tr("Cancel"), self.cancelled, name=tr("Cancel the inspection"))
         self.strip = ExampleList(THUMBNAIL, strip=True, captions=False)
-        self.strip.opened.connect(self.gallery_wanted)
+        self.strip.opened.connect(self.gallery_requested)
         self.open = tool_button(
-            lambda: self.gallery_wanted.emit(max(0, self.strip.currentRow())), text=tr("Look closer…"), style="flat"
+            lambda: self.gallery_requested.emit(max(0, self.strip.currentRow())), text=tr("Look closer…"), style="flat"
         )
         self._more = fold_button("fold", tr("Counts"), name=tr("Counts per class"))
         self._more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -121,9 +121,9 @@ class DatasetCard(QFrame):
         self.open.setVisible(is_visible)
         self.open.setToolTip(tip)
 
-    def _show_listing(self, shown: bool) -> None:
-        self._listing.setVisible(shown and bool(self._unreadable))
-        self._bars_area.setVisible(shown)
+    def _show_listing(self, is_visible: bool) -> None:
+        self._listing.setVisible(is_visible and bool(self._unreadable))
+        self._bars_area.setVisible(is_visible)
 
     def _show_images(self, examples: tuple[Example, ...]) -> None:
         self.strip.show_examples(examples)

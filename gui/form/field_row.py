@@ -192,8 +192,8 @@ class CollapsibleSection(QWidget):
 
     def reveal_problems(self) -> None:
         """Open the section if its problems have changed."""
-        shown = [row for row in self.rows if row.problems and row.isAncestorOf(row.problem_label)]
-        problems = [problem for row in shown for problem in row.problems if problem.severity in self._revealed]
+        visible_rows = [row for row in self.rows if row.problems and row.isAncestorOf(row.problem_label)]
+        problems = [problem for row in visible_rows for problem in row.problems if problem.severity in self._revealed]
         if problems != self._problems:
             self._problems = problems
             if problems:

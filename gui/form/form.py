@@ -267,13 +267,13 @@ class JobForm(JobSignals):
         for source in (self.options, self.body.devices_problems, self.card):
             source.chosen.connect(self.choice_made)
         self.options.edited.connect(self._on_edited)
-        self.fields.model.facts_requested.connect(self._look_up_models)
+        self.fields.model.facts_requested.connect(self._list_models)
         self.cuts.requested.connect(self._request_cut)
         for name, button in self.find_buttons.items():
             button.clicked.connect(partial(self._request_finder, name))
         self.scaled_rate.undone.connect(partial(self.set_field, "learning_rate"))
         self.consent.allowed.connect(self._on_file_allowed)
-        self.inspection.wanted.connect(self._on_folder_chosen)
+        self.inspection.requested.connect(self._on_folder_chosen)
         self.inspection.changed.connect(lambda: self.formats.follow(self.inspection.report))
         self.inspection.changed.connect(self.validate)
         self.disk.changed.connect(self._on_disk_changed)
@@ -376,10 +376,10 @@ class JobForm(JobSignals):
         if self._is_current:
             self.readiness.show_estimate(self.estimator.request, self.estimator.estimate)
 
-    def _look_up_models(self) -> None:
+    def _list_models(self) -> None:
         """Look up weights and estimates for the models in the list, which has just been opened."""
         models, estimate = self.catalogue.models_of(str(self.field_value("task"))), self.estimator.by_model
-        self.fields.model.panel.look_up(models, self.catalogue, str(self.field_value("encoder")), estimate)
+        self.fields.model.panel.show_models(models, self.catalogue, str(self.field_value("encoder")), estimate)
 
     def _ask_consent(self) -> None:
         model = str(self.field_value("model"))

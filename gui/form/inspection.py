@@ -23,12 +23,12 @@ class Inspection(QObject):
     """Controller that requests an inspection whenever the dataset folder or its split changes.
 
     Signals:
-        wanted(Job | None): the dataset folder of this job should be inspected; None cancels. Only relevant fields are
+        requested(Job | None): the dataset folder of this job should be inspected; None cancels. Only relevant fields are
             set.
         changed(): the results or the state have changed.
     """
 
-    wanted = Signal(object)
+    requested = Signal(object)
     changed = Signal()
 
     def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, disk: CachedDisk, parent: QObject) -> None:
@@ -97,7 +97,7 @@ class Inspection(QObject):
         self.checking = kind == "folder"
         if not self.checking:
             self._card.clear()
-        self.wanted.emit(job if self.checking else None)
+        self.requested.emit(job if self.checking else None)
         self.changed.emit()
 
     def _on_disk_changed(self) -> None:
@@ -106,6 +106,6 @@ class Inspection(QObject):
 
     def _cancel(self) -> None:
         self.checking = self._waits_for_disk = False
-        self.wanted.emit(None)
+        self.requested.emit(None)
         self._card.clear(tr("Not inspected. You can train, but problems with the images will appear only then."))
         self.changed.emit()

@@ -161,7 +161,7 @@ class ModelPanel(QFrame):
         self._filter()
         self._select(self.model.position(current) or 0)
 
-    def look_up(
+    def show_models(
         self,
         models: Sequence[ModelEntry],
         catalogue: Catalogue,
@@ -220,17 +220,17 @@ class ModelPanel(QFrame):
 
     def _filter(self) -> None:
         """Show the models that contain all typed words and belong to the selected family."""
-        words, family = self.search.text().lower().split(), self.family.currentData()
+        terms, family = self.search.text().lower().split(), self.family.currentData()
         current = self.table.currentIndex().row()
         key = self.model.key_of(self.model.rows[current]) if 0 <= current < self.model.count() else ""
-        shown = [
+        matches = [
             row
             for row in self._offered
-            if family in (_ALL, row.entry.family) and all(word in _searched(row.entry) for word in words)
+            if family in (_ALL, row.entry.family) and all(term in _searched(row.entry) for term in terms)
         ]
-        self.model.set_rows(self.model.sorted_rows(shown))
+        self.model.set_rows(self.model.sorted_rows(matches))
         position = self.model.position(key)
-        self._select(position if position is not None and not words else 0)
+        self._select(position if position is not None and not terms else 0)
 
     def _sort(self, column: int) -> None:
         """Sort by a column: accuracies from high to low, other values from low to high."""

@@ -52,11 +52,11 @@ class JobPanel(JobSignals):
         self.environment = JobEnvironment()
         self.submit_bar = SubmitBar(self.actions_of_window)
         self._label_check = LabelCheck(settings)
-        self._own_devices: tuple[str, ...] = ()
+        self._job_devices: tuple[str, ...] = ()
         self._stack = QStackedWidget()
-        self.own_form = self._add_form(None)
+        self.job_form = self._add_form(None)
         """Form for the user's new job, even if it isn't visible."""
-        self.form = self.own_form
+        self.form = self.job_form
         """Visible form."""
         self._make_banner()
         self._escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self)
@@ -125,7 +125,7 @@ class JobPanel(JobSignals):
     def on_started(self) -> None:
         """Return to the user's form if the prefilled form has requested the started run."""
         requested_here = self.form.submission.is_requested_here
-        self.own_form.submission.is_requested_here = self.form.submission.is_requested_here = False
+        self.job_form.submission.is_requested_here = self.form.submission.is_requested_here = False
         self.form.set_starting(False)
         if requested_here:
             self.end_prefill()
@@ -140,15 +140,15 @@ class JobPanel(JobSignals):
 
     def close_work(self) -> None:
         """End the child processes of the forms."""
-        for form in (self.own_form, self.form):
+        for form in (self.job_form, self.form):
             form.estimator.close()
 
     # Prefilled form
 
     def begin_prefill(self, prefill: Prefill) -> None:
         """Show the job of another run in a second form, which replaces an earlier prefilled form."""
-        if self.form is self.own_form:
-            self._own_devices = self.environment.devices
+        if self.form is self.job_form:
+            self._job_devices = self.environment.devices
         self._switch(self._add_form(prefill))
         self._show_banner(prefill.text)
         preset = prefill.preset.get("devices")
@@ -157,13 +157,13 @@ class JobPanel(JobSignals):
 
     def end_prefill(self) -> None:
         """Return to the user's form and discard the prefilled form."""
-        if self.form is self.own_form:
+        if self.form is self.job_form:
             return
         has_focus = self.isAncestorOf(self.window().focusWidget() or self.window())
-        self.environment.devices = self._own_devices
-        self._switch(self.own_form)
+        self.environment.devices = self._job_devices
+        self._switch(self.job_form)
         self._show_banner("")
-        self.devices_requested.emit(self._own_devices)
+        self.devices_requested.emit(self._job_devices)
         if has_focus:
             self.submit_bar.focus_train()
 
@@ -187,7 +187,7 @@ class JobPanel(JobSignals):
         self._stack.addWidget(form)
         form.choice_made.connect(self.apply)
         form.inspection.changed.connect(self.inspected)
-        form.card.gallery_wanted.connect(self.gallery_requested)
+        form.card.gallery_requested.connect(self.gallery_requested)
         self.relay(form)
         return form
 
@@ -197,7 +197,7 @@ class JobPanel(JobSignals):
         self.folder_chosen.emit(None)
         form.inspection.adopt(left.inspection)
         self._stack.setCurrentWidget(form)
-        if left is not self.own_form:
+        if left is not self.job_form:
             left.estimator.close()
             self._stack.removeWidget(left)
             left.deleteLater()

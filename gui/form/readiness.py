@@ -95,12 +95,12 @@ class Readiness:
         """Show in the bar whether a job with these problems can start."""
         reason = self.disabled_reason(problems)
         mistakes = self.mistakes(problems)
-        shown = [
+        unplaced = [
             problem for problem in mistakes if problem.field != "devices" and not self._fields.has_place_for(problem)
         ]
-        if not shown and errors(mistakes):
-            shown.append(Problem("", reason, "", "error"))
-        self._bar.show_ready(reason, tuple(shown))
+        if not unplaced and errors(mistakes):
+            unplaced.append(Problem("", reason, "", "error"))
+        self._bar.show_ready(reason, tuple(unplaced))
         working = {STEPS[0]: tr("inspecting the folder…")} if self._inspection.checking else {}
         to_do = {STEPS[0]: tr("choose a folder")} if self.lacks_dataset else {}
         self._bar.steps.show_steps(mistakes, dict(zip(STEPS, self._steps(), strict=True)), working, to_do)

@@ -242,7 +242,7 @@ class RecipeFollower(QObject):
         return tr("Reset to the recipe") if self._recipe else tr("Reset to the default")
 
     @property
-    def _shown(self) -> str:
+    def _displayed_recipe(self) -> str:
         return self._applied_recipe if self.paused else self._recipe
 
     def _show(self) -> None:
@@ -250,7 +250,7 @@ class RecipeFollower(QObject):
         task = str(self._rows["task"].value())
         choices = [(recipe.id, recipe.title, recipe.about) for recipe in self.known.for_task(task)]
         choices += [(one.id, one.id, "\n".join(map(str, one.problems))) for one in self.known.broken]
-        if "" in (self._shown, *self._stashed_overrides):
+        if "" in (self._displayed_recipe, *self._stashed_overrides):
             choices.append(("", tr("None"), _NONE))
         if choices != self._offered:
             self._offered = choices
@@ -258,8 +258,8 @@ class RecipeFollower(QObject):
             self._editor.set_choices(choices)
             broken = {one.id: "can't be used" for one in self.known.broken}
             self._editor.set_marks(broken, broken)
-        self._editor.set_value(self._shown)
-        self._show_note(self.known.get(self._shown))
+        self._editor.set_value(self._displayed_recipe)
+        self._show_note(self.known.get(self._displayed_recipe))
 
     def _show_note(self, recipe: Recipe | None) -> None:
         broken = self._broken()
@@ -267,9 +267,9 @@ class RecipeFollower(QObject):
             text = recipe.about
         elif broken is not None:
             text = "\n".join(map(str, broken.problems))
-        elif self._shown:
+        elif self._displayed_recipe:
             text = tr("There is no recipe “{shown}” here. Changes are shown against the built-in defaults.").format(
-                shown=self._shown
+                shown=self._displayed_recipe
             )
         else:
             text = _NONE
@@ -281,11 +281,11 @@ class RecipeFollower(QObject):
         self._editor.delete.setEnabled(bool(self._path()) and not self.paused)
 
     def _broken(self) -> InvalidRecipe | None:
-        return next((one for one in self.known.broken if one.id == self._shown), None)
+        return next((one for one in self.known.broken if one.id == self._displayed_recipe), None)
 
     def _path(self) -> str:
         """Return the file of the selected recipe; "" if it isn't a custom recipe."""
-        recipe = self.known.get(self._shown) or self._broken()
+        recipe = self.known.get(self._displayed_recipe) or self._broken()
         return recipe.path if recipe is not None else ""
 
     # Saved recipes

@@ -55,9 +55,9 @@ class SettingFilter(QWidget):
 
     def matches(self) -> list[str]:
         """Return the names of matching fields that have an effect, those with a matching label first."""
-        words = self.box.text().lower().split()
-        found = [name for name, row in self._rows.items() if row.has_effect and _contains(row, words)] if words else []
-        return sorted(found, key=lambda name: not _all_in(self._rows[name].field.label.lower(), words))
+        terms = self.box.text().lower().split()
+        found = [name for name, row in self._rows.items() if row.has_effect and _contains(row, terms)] if terms else []
+        return sorted(found, key=lambda name: not _all_in(self._rows[name].field.label.lower(), terms))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if not isinstance(event, QKeyEvent) or not self.box.text():
@@ -86,31 +86,31 @@ class SettingFilter(QWidget):
         self.pointed.emit(self._current)
 
     def _filter(self, text: str) -> None:
-        words = text.lower().split()
+        terms = text.lower().split()
         self._current = ""
-        if words and not self._open_before:
+        if terms and not self._open_before:
             self._open_before = {section: section.is_open for section in self._sections}
         for section in self._sections:
-            self._filter_section(section, words)
-        if not words:
+            self._filter_section(section, terms)
+        if not terms:
             self._open_before = {}
         self._no_match.setText(tr("No setting matches “{text}”.").format(text=text.strip()))
-        self._no_match.setVisible(bool(words) and not self.matches())
+        self._no_match.setVisible(bool(terms) and not self.matches())
 
-    def _filter_section(self, section: CollapsibleSection, words: Sequence[str]) -> None:
-        is_titled = bool(words) and _all_in(section.title.lower(), words)
+    def _filter_section(self, section: CollapsibleSection, terms: Sequence[str]) -> None:
+        is_titled = bool(terms) and _all_in(section.title.lower(), terms)
         for row in section.rows:
-            row.filter_out(not (is_titled or _contains(row, words)))
+            row.filter_out(not (is_titled or _contains(row, terms)))
         found = any(row.has_effect and not row.is_filtered_out for row in section.rows)
         section.setVisible(found)
-        section.set_open(found if words else self._open_before.get(section, section.is_open))
+        section.set_open(found if terms else self._open_before.get(section, section.is_open))
 
 
-def _contains(row: FieldRow, words: Iterable[str]) -> bool:
+def _contains(row: FieldRow, terms: Iterable[str]) -> bool:
     """Return True if label, name or help of a field contains all words."""
     field = row.field
-    return _all_in(f"{field.label} {field.name} {field.name.replace('_', ' ')} {field.help}".lower(), words)
+    return _all_in(f"{field.label} {field.name} {field.name.replace('_', ' ')} {field.help}".lower(), terms)
 
 
-def _all_in(text: str, words: Iterable[str]) -> bool:
-    return all(word in text for word in words)
+def _all_in(text: str, terms: Iterable[str]) -> bool:
+    return all(term in text for term in terms)

@@ -99,7 +99,7 @@ class LabelCheck:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings
-        self._seen = _load(settings)
+        self._checked_datasets = _load(settings)
         self._pressed = QElapsedTimer()
 
     def holds_back(self, folder: str, report: DatasetReport | None) -> bool:
@@ -110,7 +110,7 @@ class LabelCheck:
         if report is None or not report.format or report.certain or not report.examples:
             return False
         dataset = (os.path.abspath(os.path.expanduser(folder)), report.format)
-        if dataset not in self._seen:
+        if dataset not in self._checked_datasets:
             self._remember(dataset)
             self._pressed.start()
             return True
@@ -125,10 +125,10 @@ class LabelCheck:
         return self._pressed.isValid() and self._pressed.elapsed() < QApplication.doubleClickInterval()
 
     def _remember(self, dataset: tuple[str, str]) -> None:
-        self._seen = [*_load(self._settings), *self._seen]  # other windows may have added some
-        self._seen = [*dict.fromkeys((*self._seen, dataset))][-_REMEMBERED:]
+        self._checked_datasets = [*_load(self._settings), *self._checked_datasets]  # other windows may have added some
+        self._checked_datasets = [*dict.fromkeys((*self._checked_datasets, dataset))][-_REMEMBERED:]
         if self._settings is not None:
-            self._settings.set(_KEY, msgspec.json.encode(self._seen).decode())
+            self._settings.set(_KEY, msgspec.json.encode(self._checked_datasets).decode())
 
 
 def _load(settings: Settings | None) -> list[tuple[str, str]]:

@@ -83,7 +83,7 @@ class JobValidator:
         if machine is not None:
             problems += cpu_warnings(job, machine, torch, os.environ, chosen=True)
         if prefill is not None and prefill.run is not None:
-            problems += prefill.problems(values, self._disk.standing(prefill.run))
+            problems += prefill.problems(values, self._disk.resumable_run(prefill.run))
         self.weights_note = weights_line(job, catalogue, self._disk, size)
         return problems
 

@@ -77,8 +77,8 @@ class Bar(QWidget):
         self.show_following(True)
         controls = QWidget()
         row = FlowLayout(controls, spacing=6)
-        shown = (self._span_label, self.span, self.compact, self.load, self.hosts, self.more, self.past, self.newest)
-        for widget in shown:
+        widgets = (self._span_label, self.span, self.compact, self.load, self.hosts, self.more, self.past, self.newest)
+        for widget in widgets:
             row.addWidget(widget)
         # Place it next to the tabs if there is room, otherwise below them.
         layout = FlowLayout(self, spacing=20, line_spacing=6)

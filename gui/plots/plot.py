@@ -114,15 +114,15 @@ class LinePlot(QWidget):
             actions.append(action)
         return actions
 
-    def show_line(self, key: str, is_shown: bool) -> None:
+    def show_line(self, key: str, is_visible: bool) -> None:
         """Show or hide a line. The choice also applies if the line is removed and added again."""
-        self._hidden = self._hidden - {key} if is_shown else self._hidden | {key}
-        if key in self._lines and not is_shown:
+        self._hidden = self._hidden - {key} if is_visible else self._hidden | {key}
+        if key in self._lines and not is_visible:
             self._lines[key].hide()
         self.touch()
 
     @property
-    def _shown_lines(self) -> list[Line]:
+    def _visible_lines(self) -> list[Line]:
         return [line for key, line in self._lines.items() if key not in self._hidden]
 
     def add_button(self, button: QAbstractButton) -> None:
@@ -209,7 +209,7 @@ class LinePlot(QWidget):
         self._take_range()
         width = self._view.columns
         frame = Frame(*self.group.range, width, self._scale, self._log)
-        drawn = [line.draw(frame) for line in self._shown_lines]
+        drawn = [line.draw(frame) for line in self._visible_lines]
         spans = [span for span in drawn if span is not None]
         self._set_span(spans)
         self._show_marks()
@@ -228,7 +228,7 @@ class LinePlot(QWidget):
 
     def describe(self) -> str:
         """Describe the latest values of all lines, for screen readers."""
-        return self._readout.describe(self._shown_lines, self.group.cursor, self._x_text) or self._empty_text
+        return self._readout.describe(self._visible_lines, self.group.cursor, self._x_text) or self._empty_text
 
     def update_description(self) -> None:
         """Update the description for screen readers."""
@@ -367,7 +367,7 @@ class LinePlot(QWidget):
     def _write_values(self) -> None:
         if self._dense:
             return
-        self._readout.show_values(self._shown_lines, self.group.cursor, self._x_text)
+        self._readout.show_values(self._visible_lines, self.group.cursor, self._x_text)
 
 
 def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:

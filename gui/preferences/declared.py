@@ -25,7 +25,7 @@ Place = Literal["window", "notices", "folders", "cache"]
 class Setting:
     """Declaration of a setting.
 
-    `choices` maps values to titles. Numbers are in `unit`, between `least` and `most`. `check` returns the problem with
+    `choices` maps values to titles. Numbers are in `unit`, between `minimum` and `maximum`. `check` returns the problem with
     a text.
     """
 
@@ -37,8 +37,8 @@ class Setting:
     default: Value | Callable[[], Value]
     place: Place = "window"
     choices: Mapping[str, str] | Callable[[], Mapping[str, str]] = dict
-    least: float = 0
-    most: float = 0
+    minimum: float = 0
+    maximum: float = 0
     unit: str = ""
     check: Callable[[str], str] | None = None
     variable: str = ""
@@ -56,12 +56,12 @@ class Setting:
     def problem(self, value: Value) -> str:
         """Return the problem with `value` and its remedy; "" if `value` is valid."""
         if self.kind in ("number", "whole"):
-            good = isinstance(value, int | float) and math.isfinite(value) and self.least <= value <= self.most
+            good = isinstance(value, int | float) and math.isfinite(value) and self.minimum <= value <= self.maximum
             return (
                 ""
                 if good
-                else tr("Enter a number from {least} to {most}.").format(
-                    least=significant(self.least), most=significant(self.most)
+                else tr("Enter a number from {minimum} to {maximum}.").format(
+                    minimum=significant(self.minimum), maximum=significant(self.maximum)
                 )
             )
         if self.kind == "choice":
@@ -128,7 +128,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "text_percent", _APPEARANCE, tr("Text size"), tr("Text size relative to the system."), "whole", 100,
-        least=70, most=200, unit="%",
+        minimum=70, maximum=200, unit="%",
     ),
     Setting(
         "memory_unit", _APPEARANCE, tr("Memory and file sizes"), tr("GiB in powers of 1024, as for memory, or GB in powers of 1000, as for disks. Graphs always use GiB."),
@@ -162,11 +162,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "cache_gib", _FOLDERS, tr("Limit of the image cache"),
         tr("Disk space for the decoded images of all datasets. The oldest are removed first; 0 caches none."),
-        "number", lambda: round(default_limit_bytes() / GIB, 1), "cache", most=999_999, unit="GiB", variable=LIMIT_VARIABLE,
+        "number", lambda: round(default_limit_bytes() / GIB, 1), "cache", maximum=999_999, unit="GiB", variable=LIMIT_VARIABLE,
     ),
     Setting(
         "history_hours", _FOLDERS, tr("Device history"), tr("Hours that the Monitor's graphs go back."),
-        "number", 24, least=0.5, most=168, unit="h",
+        "number", 24, minimum=0.5, maximum=168, unit="h",
     ),
     Setting(
         "keep_device_history", _FOLDERS, tr("Keep the device history"),
@@ -175,11 +175,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "runs_every_s", _FOLDERS, tr("Refresh the run list every"), tr("Interval between updates of the run list."),
-        "number", 3, least=1, most=60, unit="s",
+        "number", 3, minimum=1, maximum=60, unit="s",
     ),
     Setting(
         "sample_every_s", _DEVICES, tr("Sample the devices every"), tr("Interval between readings of this machine's GPUs and CPU."),
-        "number", 1, least=0.25, most=60, unit="s",
+        "number", 1, minimum=0.25, maximum=60, unit="s",
     ),
     Setting(
         "ended", _NOTIFICATIONS, tr("Notify when a run has completed"), KINDS["ended"].meaning, "switch", True, "notices",
@@ -195,7 +195,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "least_minutes", _NOTIFICATIONS, tr("Minimum run duration"), tr("Shorter runs send no notifications; time in the queue counts."),
-        "number", 1.0, "notices", most=10_080, unit="min",
+        "number", 1.0, "notices", maximum=10_080, unit="min",
     ),
     Setting("desktop", _NOTIFICATIONS, tr("Desktop notifications"), tr("The desktop shows notifications."), "switch", True, "notices"),
     Setting(

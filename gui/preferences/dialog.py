@@ -76,12 +76,12 @@ class PreferencesDialog(QDialog):
         self.setLayout(vbox(top, (self._scroll, 1), margins=(0, 12, 0, 0)))
 
     def _search(self, text: str) -> None:
-        words = text.lower().split()
+        terms = text.lower().split()
         for row in self.rows.values():
-            row.setVisible(row.matches(words))
+            row.setVisible(row.matches(terms))
         for title, heading in self._headings.items():
-            heading.setVisible(any(row.matches(words) for row in self.rows.values() if row.setting.section == title))
-        found = any(row.matches(words) for row in self.rows.values())
+            heading.setVisible(any(row.matches(terms) for row in self.rows.values() if row.setting.section == title))
+        found = any(row.matches(terms) for row in self.rows.values())
         self._no_match.setText(tr("No setting matches “{text}”.").format(text=text.strip()))
         self._no_match.setVisible(not found)
 
@@ -124,11 +124,11 @@ class SettingRow(LabelledField):
         else:
             self.editor.edited.connect(self.commit)
 
-    def matches(self, words: list[str]) -> bool:
+    def matches(self, terms: list[str]) -> bool:
         """Return True if the row contains all of these words, which are in lower case."""
         hay = f"{self.setting.section} {self.setting.title} {self.setting.help}".lower()
         hay += " ".join(self.setting.offered().values()).lower()
-        return all(word in hay for word in words)
+        return all(term in hay for term in terms)
 
     def show_value(self) -> None:
         """Show the current value."""

@@ -119,9 +119,9 @@ def worst_class(data: RunData) -> str:
     if not figures or data.plan is None:
         return ""
     best_epoch = data.finished.best_epoch if data.finished is not None else None
-    shown = next((each for each in reversed(figures) if each.epoch == best_epoch), figures[-1])
-    title = next((name for name in (*_CLASS_METRICS, *shown.measures) if name in shown.measures), "")
-    values = shown.measures.get(title)
+    metrics = next((each for each in reversed(figures) if each.epoch == best_epoch), figures[-1])
+    title = next((name for name in (*_CLASS_METRICS, *metrics.measures) if name in metrics.measures), "")
+    values = metrics.measures.get(title)
     if values is None or len(values) != len(data.plan.classes):
         return ""
     known = values[np.isfinite(values)]

@@ -92,9 +92,9 @@ class RunHeader(QWidget):
         self.newest.clicked.connect(charts.group.follow)
         charts.group.following_changed.connect(lambda following: self.newest.setVisible(not following))
 
-    def show_curve_tools(self, shown: bool) -> None:
+    def show_curve_tools(self, is_visible: bool) -> None:
         """Show or hide the controls for the curves. The row keeps its height."""
-        self._curve_tools.setVisible(shown)
+        self._curve_tools.setVisible(is_visible)
 
     def show_run(self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool) -> None:
         """Show the state of `run`, whose log may not have been read in full."""
@@ -162,8 +162,8 @@ def notes(data: RunData) -> list[Note]:
     """Return all notes about a run."""
     found = [Note("muted", text) for text in (_resumed_text(data), _restarted_text(data)) if text]
     newest_first = reversed(data.warnings.values())
-    shown = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _FIRST)[:_MAX_WARNINGS]
-    return found + [Note("warning", _warning_text(each)) for each in shown]
+    displayed = sorted(newest_first, key=lambda warnings: warnings.newest.code not in _FIRST)[:_MAX_WARNINGS]
+    return found + [Note("warning", _warning_text(each)) for each in displayed]
 
 
 class NotesView(QWidget):
@@ -171,7 +171,7 @@ class NotesView(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._shown: list[Note] = []
+        self._notes: list[Note] = []
         self._lines: list[WrappingLabel] = []
         self._layout = vbox(spacing=2)
         self.setLayout(self._layout)
@@ -180,9 +180,9 @@ class NotesView(QWidget):
     def show_data(self, data: RunData) -> None:
         """Show the notes about a run."""
         found = notes(data)
-        if found == self._shown:
+        if found == self._notes:
             return
-        self._shown = found
+        self._notes = found
         while len(self._lines) < len(found):
             self._lines.append(WrappingLabel())
             self._layout.addWidget(self._lines[-1])

@@ -134,13 +134,13 @@ def _set(label: QLabel, text: str) -> None:
 
 def run_heading(job: Job, data: RunData) -> str:
     """Describe the model, dataset and devices of a run, as in "ResNet-18 · flowers · Single device on CPU"."""
-    parts = [
+    texts = [
         job.name,
         model_title(job.model.name),
         Path(job.data.dataset).name,
         f"{strategy_title(job.resolved_strategy)} on {devices_words(job.parallel.devices, data.device_names)}",
     ]
-    return shortened(" · ".join(part for part in parts if part))
+    return shortened(" · ".join(text for text in texts if text))
 
 
 class BestMetric(NamedTuple):

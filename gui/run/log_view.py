@@ -25,7 +25,7 @@ class LogView(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._shown = 0
+        self._line_count = 0
         self._is_following = True
         heading = QLabel("&Log")
         heading.setObjectName("heading")
@@ -46,14 +46,14 @@ class LogView(QWidget):
         bar.rangeChanged.connect(self._on_range_changed)
 
     def clear(self) -> None:
-        self._shown = 0
+        self._line_count = 0
         self._is_following = True
         self.text.clear()
 
     def show_lines(self, lines: list[Line]) -> bool:
         """Add new lines; return True if some remain for the next call."""
-        self._shown = max(self._shown, len(lines) - MAX_LINES)
-        batch = lines[self._shown : self._shown + _BATCH]
+        self._line_count = max(self._line_count, len(lines) - MAX_LINES)
+        batch = lines[self._line_count : self._line_count + _BATCH]
         if not batch:
             return False
         cursor = QTextCursor(self.text.document())
@@ -64,8 +64,8 @@ class LogView(QWidget):
                 cursor.insertBlock()
             cursor.insertText(_as_text(line), _format(line.kind))
         cursor.endEditBlock()
-        self._shown += len(batch)
-        return self._shown < len(lines)
+        self._line_count += len(batch)
+        return self._line_count < len(lines)
 
     def scroll_to_newest(self) -> None:
         bar = self.text.verticalScrollBar()

@@ -145,10 +145,10 @@ class FormGrid(QGridLayout):
                 control.setAccessibleName(name)
             self.addWidget(label, number, 0, Qt.AlignmentFlag.AlignTop if editor.layout() is None else _MIDDLE)
 
-    def show_row(self, editor: QWidget, is_shown: bool) -> None:
+    def show_row(self, editor: QWidget, is_visible: bool) -> None:
         """Show or hide the row of `editor`."""
         for widget in (editor, self._labels[editor]):
-            widget.setVisible(is_shown)
+            widget.setVisible(is_visible)
 
 
 _MIDDLE = Qt.AlignmentFlag.AlignVCenter

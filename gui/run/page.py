@@ -96,7 +96,7 @@ class RunPage(QWidget):
         self.header.tabs.currentChanged.connect(self._show_view)
         self._gpu_titles: dict[str, str] = {}
         self._titles: Mapping[str, str] = {}
-        self._is_result_shown = False
+        self._has_shown_result = False
         self._executions = 0
         self.large = LargePlot()
         self._curves = QStackedWidget()
@@ -158,7 +158,7 @@ class RunPage(QWidget):
         self.log.clear()
         self._executions = 0
         self.result.hide()
-        self._is_result_shown = False
+        self._has_shown_result = False
         self._show()
 
     def _reload_models(self) -> None:
@@ -194,12 +194,12 @@ class RunPage(QWidget):
             QTimer.singleShot(0, self, self._give_room_to_curves)  # after the splitter's layout
         if self.log.show_lines(store.data.lines):
             store.request_update()
-        if not status.active and not store.loading and not self._is_result_shown:
-            self._is_result_shown = True
+        if not status.active and not store.loading and not self._has_shown_result:
+            self._has_shown_result = True
             self.result.show_result(store.run, store.data, status.text if status.label in FAILED_LABELS else "")
             self._show_result_card()
-        elif status.active and self._is_result_shown:
-            self._is_result_shown = False
+        elif status.active and self._has_shown_result:
+            self._has_shown_result = False
             self.result.hide()
 
     def show_view(self, view: int) -> None:
@@ -224,7 +224,7 @@ class RunPage(QWidget):
     def _show_result_card(self) -> None:
         """Show the result above the curves. Other views and an enlarged plot need its space."""
         has_room = self.header.tabs.currentIndex() == CURVES and self._curves.currentWidget() is not self.large
-        self.result.setVisible(self._is_result_shown and has_room)
+        self.result.setVisible(self._has_shown_result and has_room)
 
     def _make_model_view(self, number: int) -> None:
         """Create the view of the model or of its use when it is first shown."""

@@ -265,8 +265,8 @@ def _state_text(run: RunSummary) -> str:
     else:
         first = f"{run.state.capitalize()} {lasted}"
     best = f"best {best_words(run, localised)}" if run.best else ""
-    parts = [part for part in (first, best, f"started {moment(run.started)}") if part]
-    return " · ".join(parts) + (f"\n{run.cause}" if run.cause else "")
+    texts = [text for text in (first, best, f"started {moment(run.started)}") if text]
+    return " · ".join(texts) + (f"\n{run.cause}" if run.cause else "")
 
 
 @dataclass(frozen=True)

@@ -141,10 +141,10 @@ class Orphans(QWidget):
         in_background(lambda: end_orphan(orphan), self, on_ended, on_failed)
 
     def _update(self) -> None:
-        shown = list(self._orphans)[:_MAX_BANNERS]
-        for orphan in self._banners.keys() - set(shown):
+        listed = list(self._orphans)[:_MAX_BANNERS]
+        for orphan in self._banners.keys() - set(listed):
             self._banners.pop(orphan).deleteLater()
-        for index, orphan in enumerate(shown):
+        for index, orphan in enumerate(listed):
             if orphan not in self._banners:
                 self._banners[orphan] = _OrphanBanner(orphan)
                 self._banners[orphan].end.clicked.connect(lambda _on=False, orphan=orphan: self._end([orphan]))

@@ -258,14 +258,14 @@ class RunsPage(QWidget):
 
     def _update(self) -> None:
         """Update the count and the empty state, and show the selected run."""
-        total, shown = len(self.model.runs), self.model.rowCount()
-        if shown == total:
+        total, matching = len(self.model.runs), self.model.rowCount()
+        if matching == total:
             self._count.setText(localised(total) if total else "")
         else:
-            self._count.setText(f"{localised(shown)} of {localised(total)}")
-        if total and not shown:
+            self._count.setText(f"{localised(matching)} of {localised(total)}")
+        if total and not matching:
             self._empty.setText(_NO_MATCH)
-        self._stack.setCurrentWidget(self.table if shown else self._empty)
+        self._stack.setCurrentWidget(self.table if matching else self._empty)
         for widget in (self.filters, self.filters.favourites, self.details):
             widget.setVisible(total > 0)
         self._on_selection_changed()

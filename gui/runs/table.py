@@ -70,7 +70,7 @@ class RunFilter:
         if not self.text:
             return True
         text = _searched_text(run)
-        return all(word in text for word in self.text.lower().split())
+        return all(term in text for term in self.text.lower().split())
 
 
 def _searched_text(run: RunSummary) -> str:

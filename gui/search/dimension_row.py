@@ -67,7 +67,7 @@ class DimensionRow(LabelledField):
         if self.boxes:
             return [value for value, box in self.boxes.items() if box.isChecked()]
         if self._scale == "list":
-            return [self._read(part) for part in self.listed.value().split(",") if part.strip()]
+            return [self._read(text) for text in self.listed.value().split(",") if text.strip()]
         ends: dict[str, Any] = {"low": self._read(self.low.value()), "high": self._read(self.high.value())}
         if self._scale == "log":
             ends["log"] = True
@@ -156,11 +156,11 @@ def _suggestion(field: Field, job_value: Any) -> Any:
     if field.kind == "bool":
         return [False, True]
     if field.kind in ("int", "float"):
-        return _range_around(field, job_value)
+        return _suggest_range(field, job_value)
     return list(field.choices) or [job_value or NONE]
 
 
-def _range_around(field: Field, value: float | None) -> dict[str, Any]:
+def _suggest_range(field: Field, value: float | None) -> dict[str, Any]:
     minimum, maximum = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
     if not value:
         return {"low": minimum, "high": min(maximum, 10 if field.kind == "int" else 0.2)}

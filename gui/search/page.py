@@ -119,7 +119,7 @@ class SearchPage(QWidget):
 
     def _connect(self) -> None:
         self.source.listed.connect(self._on_listed)
-        self.source.shown.connect(self._on_shown)
+        self.source.loaded.connect(self._on_loaded)
         self.source.lost.connect(self._on_lost)
         self.leave.on_trigger(self._leave)
         self.new.on_trigger(self._show_new_form)
@@ -144,7 +144,7 @@ class SearchPage(QWidget):
         if self.stack.currentIndex() in (NONE, LIST):
             self._show_page(LIST if lines else NONE)
 
-    def _on_shown(self, data: SearchData) -> None:
+    def _on_loaded(self, data: SearchData) -> None:
         self.notice.hide()
         self.view.show_data(data)
         self.title.setText(data.folder.name)

@@ -119,10 +119,10 @@ class SearchPlots(QWidget):
         self._columns = columns
         while self._grid.count():
             self._grid.takeAt(0)
-        shown = [panel for panel in self._panels.values() if not panel.isHidden()]
-        for number, panel in enumerate(shown):
+        visible = [panel for panel in self._panels.values() if not panel.isHidden()]
+        for number, panel in enumerate(visible):
             column = number % columns
-            span = columns - column if panel is shown[-1] else 1
+            span = columns - column if panel is visible[-1] else 1
             self._grid.addWidget(panel, number // columns, column, 1, span)
         for column in range(_MAX_COLUMNS):
             self._grid.setColumnStretch(column, int(column < columns))
@@ -278,14 +278,14 @@ class TwoFields(TrialPlot):
 
 
 def _fit_axis(plot: ThemedPlot, side: str, axis: Axis) -> None:
-    shown = plot.getAxis(side)
+    axis_item = plot.getAxis(side)
     if axis.choices:
         ticks = axis.ticks()
     elif axis.log:  # the labels of pyqtgraph's logarithmic axes overlap
         ticks = [(at, significant(10**at, 2)) for at in log_ticks(axis.low, axis.high, _MAX_LOG_TICKS)]
     else:
         ticks = None
-    shown.setTicks(None if ticks is None else [ticks])
+    axis_item.setTicks(None if ticks is None else [ticks])
     plot.label(side, axis.label)
     set_range = plot.setXRange if side == "bottom" else plot.setYRange
     set_range(axis.low, axis.high, padding=0.25 if axis.choices else 0.03)

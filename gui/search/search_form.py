@@ -337,8 +337,8 @@ class SearchForm(QWidget):
 
     def _max_confirmations(self) -> int:
         """Return the maximum number of runs that confirm the best trials and the unchanged job."""
-        most = CONFIRMED + 1
-        return int(self.rows["confirm"].value() or 0) * min(most, self.rows["trials"].value() or most)
+        maximum = CONFIRMED + 1
+        return int(self.rows["confirm"].value() or 0) * min(maximum, self.rows["trials"].value() or maximum)
 
     def _describe_trials(self, job: Job | None) -> None:
         if job is not None:

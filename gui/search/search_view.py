@@ -37,7 +37,7 @@ _MAX_FIELDS = 6
 """Maximum number of parameters of the best trial that are displayed."""
 _MIN_HEIGHT = 100
 """Minimum height in pixels of the plots and of the table."""
-_BUTTONS_BESIDE = 900
+_WIDE = 900
 """Minimum width in pixels, at a text size of 100 %, for the buttons next to the progress."""
 
 
@@ -144,7 +144,7 @@ class SearchView(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        is_wide = self.width() >= theme.scaled(_BUTTONS_BESIDE)
+        is_wide = self.width() >= theme.scaled(_WIDE)
         direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
         self._about.setDirection(direction)
 

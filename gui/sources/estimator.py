@@ -71,7 +71,7 @@ class Estimator(QObject):
         """Estimate for the last request; None if there isn't enough information."""
         self.request: EstimateRequest | None = None
         """Request that `estimate` answers; None for an incomplete job, or while its estimate is being computed."""
-        self._wanted: EstimateRequest | None = None
+        self._newest_request: EstimateRequest | None = None
         self._runs: tuple[RunSummary, ...] = ()
         self._known: dict[str, PastRun | None] = {}
         self._flight = SingleFlight(self, self._next, self._on_estimated, ignore_os_error)
@@ -97,9 +97,9 @@ class Estimator(QObject):
 
         `image_sizes` are the default image sizes of these models.
         """
-        if self._wanted is None:
+        if self._newest_request is None:
             return dict
-        return partial(estimates_by_model, self._wanted, image_sizes, self._runs, self._known)
+        return partial(estimates_by_model, self._newest_request, image_sizes, self._runs, self._known)
 
     def set_runs(self, runs: tuple[RunSummary, ...]) -> None:
         """Use these runs as the basis of estimates, newest first."""
@@ -109,9 +109,9 @@ class Estimator(QObject):
 
     def set_request(self, request: EstimateRequest | None) -> None:
         """Estimate another job; None removes the estimate."""
-        if request == self._wanted:
+        if request == self._newest_request:
             return
-        self._wanted = request
+        self._newest_request = request
         self._pause.stop()
         self._process.cancel()
         if request is None:
@@ -119,11 +119,15 @@ class Estimator(QObject):
         self._timer.start()
 
     def _next(self) -> Callable[[], tuple[EstimateRequest | None, Estimate | None]] | None:
-        return partial(_estimate, self._wanted, self._runs, self._known) if self._wanted is not None else None
+        return (
+            partial(_estimate, self._newest_request, self._runs, self._known)
+            if self._newest_request is not None
+            else None
+        )
 
     def _on_estimated(self, answer: tuple[EstimateRequest | None, Estimate | None]) -> None:
         request, found = answer
-        if request != self._wanted:
+        if request != self._newest_request:
             return
         self.request, self.estimate = request, found
         if request is not None and (found is None or found.memory_bytes is None):
@@ -137,12 +141,12 @@ class Estimator(QObject):
 
     def _compute(self) -> None:
         """Compute the memory of the job, unless this would execute a model file of the user."""
-        if self._wanted is not None and not self._wanted.job.model_is_file:
-            self._process.start(self._wanted.job)
+        if self._newest_request is not None and not self._newest_request.job.model_is_file:
+            self._process.start(self._newest_request.job)
 
     def _on_computed(self, answer: MemoryEstimate) -> None:
-        if self._wanted is not None:
-            self._computed[_memory_key(self._wanted.job)] = answer.bytes
+        if self._newest_request is not None:
+            self._computed[_memory_key(self._newest_request.job)] = answer.bytes
             self._timer.start()
 
 

@@ -72,15 +72,15 @@ class RunFacts:
     def status(self, data: RunData, requested: Asked, gpu_titles: Mapping[str, str]) -> RunStatus:
         """Return the status, taking a pending request into account; `gpu_titles` are by UUID."""
         state, waiting, started = self.state or "starting", data.waiting, data.started
-        words = {"interrupted": self.interruption} if self.interruption else {}
+        texts = {"interrupted": self.interruption} if self.interruption else {}
         if waiting is not None and started is not None:
             devices = started.job.parallel.devices
-            words["in_line"] = queue_message(
+            texts["in_line"] = queue_message(
                 waiting, devices, gpu_titles, lambda run_id: self.names.get(run_id, run_id)
             )
         elif state == "waiting" and self.slurm is not None:
-            words["in_line"] = tr("SLURM {words}").format(words=self.slurm.words)
-        status = status_of(data, state, requested, **words)
+            texts["in_line"] = tr("SLURM {words}").format(words=self.slurm.words)
+        status = status_of(data, state, requested, **texts)
         if not self.rejection or self.ended:
             return status
         return replace(status, text=f"{status.text} · following its log ({self.rejection})")

@@ -109,7 +109,7 @@ def data_of(folder: SearchFolder, search: Search, state: SearchState, status: St
     axes = tuple(_axis(name, dimension) for name, dimension in search.space.items())
     rows, goals = state.originals, search.goals
     positions = np.array([[axis.position(row.params.get(axis.name)) for axis in axes] for row in rows], np.float64)
-    scales = np.array([shown(goal, 1.0) for goal in goals])
+    scales = np.array([to_display_unit(goal, 1.0) for goal in goals])
     values = np.array([[math.nan if value is None else value for value in row.values] for row in rows], np.float64)
     ended_early = [row for row in rows if row.state in ("pruned", "failed")]
     others = [row for row in rows if row.state not in ("pruned", "failed")]
@@ -131,10 +131,10 @@ def lines_of(rows: Sequence[TrialRow], goal: Goal) -> Lines:
     """Return the curves of trials: the values of `goal` over epochs."""
     x = np.fromiter(chain.from_iterable((*row.reported, math.nan) for row in rows), np.float64)
     y = np.fromiter(chain.from_iterable((*row.reported.values(), math.nan) for row in rows), np.float64)
-    return Lines(x, y * shown(goal, 1.0))
+    return Lines(x, y * to_display_unit(goal, 1.0))
 
 
-def shown(goal: Goal, value: float) -> float:
+def to_display_unit(goal: Goal, value: float) -> float:
     """Convert a value to the unit for display, that is fractions to percent."""
     return 100 * value if goal.percent else value
 
@@ -230,12 +230,12 @@ class Searches(QObject):
 
     Signals:
         listed(list[SearchLine]): all searches, newest first.
-        shown(SearchData): new content of the opened search.
+        loaded(SearchData): new content of the opened search.
         lost(str): the reason why the opened search can't be shown.
     """
 
     listed = Signal(list)
-    shown = Signal(object)
+    loaded = Signal(object)
     lost = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -282,7 +282,7 @@ class Searches(QObject):
             if isinstance(read.news, str):
                 self.lost.emit(read.news)
             elif read.news is not None:
-                self.shown.emit(read.news)
+                self.loaded.emit(read.news)
 
     def _read(self, opened: str, version: tuple[object, ...]) -> _Read:
         folders = list_searches()

@@ -13,7 +13,7 @@ from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import read_file
 
-SHOWN_RUN = "shown_run"
+LAST_RUN = "last_run"
 """Key of the folder of the run that was open when the window closed; "" for the new job."""
 
 

@@ -14,7 +14,7 @@ from gui.form.panel import JobPanel
 from gui.run.page import RunPage
 from gui.sources.run_list import RunList, RunsRead
 from gui.sources.run_session import RunSession
-from gui.sources.settings import SHOWN_RUN, Settings
+from gui.sources.settings import LAST_RUN, Settings
 from gui.style import theme
 from gui.train.run_settings import RunSettingsView
 from gui.train.tabs import RunTabs
@@ -62,15 +62,15 @@ class TrainPage(QWidget):
         self._connect()
 
     @property
-    def is_run_shown(self) -> bool:
+    def shows_run(self) -> bool:
         """Return True if the page shows a run rather than the form."""
         return self._stack.currentWidget() is self._run_state
 
     @property
     def areas(self) -> list[QWidget]:
         """Return the parts of the page in tab order."""
-        beside = (self._run_state.widget(number) for number in range(self._run_state.count()))
-        return [self._strip, *filter(None, (self.welcome, self._job_panel, *beside))]
+        run_areas = (self._run_state.widget(number) for number in range(self._run_state.count()))
+        return [self._strip, *filter(None, (self.welcome, self._job_panel, *run_areas))]
 
     def complete(self, session: RunSession, run_list: RunList, run_page: RunPage) -> None:
         """Add the page of the run that `session` follows, and the welcome page."""
@@ -91,8 +91,8 @@ class TrainPage(QWidget):
 
     def close_work(self) -> None:
         """Save the open run for the next start."""
-        run = self._session.run if self._session is not None and self.is_run_shown else None
-        self._settings.set(SHOWN_RUN, str(run.path) if run is not None else "")
+        run = self._session.run if self._session is not None and self.shows_run else None
+        self._settings.set(LAST_RUN, str(run.path) if run is not None else "")
 
     def set_machine(self, snapshot: Snapshot) -> None:
         """Describe this machine on the welcome page, if that is visible."""
@@ -184,13 +184,13 @@ class TrainPage(QWidget):
         if tab is not None:
             self.tabs.close_run(tab.run)
 
-    def _on_settings_switched(self, shown: bool) -> None:
-        self.run_settings.setVisible(shown)
-        self._settings.set(_SETTINGS_FLAG, shown)
+    def _on_settings_switched(self, is_visible: bool) -> None:
+        self.run_settings.setVisible(is_visible)
+        self._settings.set(_SETTINGS_FLAG, is_visible)
 
     def _update_actions(self) -> None:
         tab = self.tabs.current_run
-        is_shown = self.is_run_shown and self.isVisible()
-        self._actions.run_settings.allow("" if is_shown else tr("Show a run first"))
+        is_run_visible = self.shows_run and self.isVisible()
+        self._actions.run_settings.allow("" if is_run_visible else tr("Show a run first"))
         reason = "" if tab is not None and tab.is_closable else tr("A working run keeps its tab")
         self.close_tab.allow(reason if tab is not None else tr("Choose the tab of a run first"))

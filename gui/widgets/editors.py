@@ -126,19 +126,19 @@ class _SpinBox(QSpinBox):
 
     def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
         state, text, position = super().validate(text, position)
-        if state == QValidator.State.Invalid and _whole(text) is not None:
+        if state == QValidator.State.Invalid and _parse_integer(text) is not None:
             state = QValidator.State.Intermediate
         return state, text, position
 
     def _on_typed(self, text: str) -> None:
-        self._typed = _whole(text)
+        self._typed = _parse_integer(text)
 
     def _clamp(self) -> None:
         typed, self._typed = self._typed, None
-        least = self.minimum() + bool(self.specialValueText())  # the lowest value represents the empty field
-        if typed is None or least <= typed <= self.maximum():
+        minimum = self.minimum() + bool(self.specialValueText())  # the lowest value represents the empty field
+        if typed is None or minimum <= typed <= self.maximum():
             return
-        self.setValue(max(least, min(typed, self.maximum())))
+        self.setValue(max(minimum, min(typed, self.maximum())))
         limit = tr("largest") if typed > self.maximum() else tr("smallest")
         self.adjusted.emit(tr("{typed} isn't possible; this is the {limit} value.").format(typed=typed, limit=limit))
 
@@ -149,7 +149,7 @@ class _SpinBox(QSpinBox):
             event.ignore()
 
 
-def _whole(text: str) -> int | None:
+def _parse_integer(text: str) -> int | None:
     """Convert a text to an integer; return None if it isn't one."""
     try:
         return int(text)
@@ -205,9 +205,9 @@ class ListEditor(TextEditor):
         self._kind = kind
 
     def value(self) -> Any:
-        parts = [part.strip() for part in self.line.text().split(",") if part.strip()]
+        texts = [text.strip() for text in self.line.text().split(",") if text.strip()]
         try:
-            return tuple(map(self._kind, parts))
+            return tuple(map(self._kind, texts))
         except ValueError:
             return self.line.text().strip()
 

@@ -251,10 +251,10 @@ class WrappingLabel(QLabel):
 
 def breakable(text: str) -> str:
     """Insert invisible break points into long words: after separators, and anywhere in long pieces."""
-    return re.sub(rf"\S{{{_LONGEST + 1},}}", lambda found: _broken(found[0]), text)
+    return re.sub(rf"\S{{{_LONGEST + 1},}}", lambda found: _break_word(found[0]), text)
 
 
-def _broken(word: str) -> str:
+def _break_word(word: str) -> str:
     pieces = re.findall(r"[^/\\_.,;-]*[/\\_.,;-]|[^/\\_.,;-]+", word)
     return _BREAK.join(piece if len(piece) <= _LONGEST else _BREAK.join(piece) for piece in pieces)
 

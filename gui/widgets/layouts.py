@@ -30,24 +30,24 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import make_menu_button
 
-Part = QWidget | QLayout | int | tuple[QWidget | QLayout, int] | tuple[QWidget, int, Qt.AlignmentFlag]
+Item = QWidget | QLayout | int | tuple[QWidget | QLayout, int] | tuple[QWidget, int, Qt.AlignmentFlag]
 Margins = tuple[int, int, int, int]
 NO_MARGINS = (0, 0, 0, 0)
 _Box = TypeVar("_Box", bound=QBoxLayout)
 
 
-def hbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QHBoxLayout:
+def hbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS) -> QHBoxLayout:
     """Create a horizontal layout; the arguments are those of `vbox`."""
-    return _fill(QHBoxLayout(), parts, spacing, margins)
+    return _fill(QHBoxLayout(), items, spacing, margins)
 
 
-def vbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QVBoxLayout:
+def vbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS) -> QVBoxLayout:
     """Create a vertical layout with `margins` in pixels: left, top, right, bottom.
 
-    A part is a widget, a layout, or a number, which is the stretch factor of an empty space. A tuple adds a stretch
+    An item is a widget, a layout, or a number, which is the stretch factor of an empty space. A tuple adds a stretch
     factor to a widget or layout, and optionally an alignment to a widget.
     """
-    return _fill(QVBoxLayout(), parts, spacing, margins)
+    return _fill(QVBoxLayout(), items, spacing, margins)
 
 
 def scrolling(content: QVBoxLayout) -> QScrollArea:
@@ -90,14 +90,14 @@ def save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:
     return button
 
 
-def _fill(layout: _Box, parts: Sequence[Part], spacing: int, margins: Margins) -> _Box:
+def _fill(layout: _Box, items: Sequence[Item], spacing: int, margins: Margins) -> _Box:
     layout.setContentsMargins(*margins)
     layout.setSpacing(spacing)
-    for part in parts:
-        if isinstance(part, int):
-            layout.addStretch(part)
+    for item in items:
+        if isinstance(item, int):
+            layout.addStretch(item)
             continue
-        content, stretch, *alignment = part if isinstance(part, tuple) else (part, 0)
+        content, stretch, *alignment = item if isinstance(item, tuple) else (item, 0)
         if isinstance(content, QWidget):
             layout.addWidget(content, stretch, *alignment)
         else:

@@ -58,7 +58,7 @@ class Legend(QWidget):
         self.setVisible(bool(self._entries))
         self.update()
 
-    def shown(self) -> tuple[list[int], int]:
+    def visible_entries(self) -> tuple[list[int], int]:
         """Return the indices of the entries that fit, and the number of present entries that don't."""
         every_index = list(range(len(self._entries)))
         if self._rows(every_index) <= LINES:
@@ -81,7 +81,7 @@ class Legend(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         scheme, metrics = theme.colors(), self.fontMetrics()
-        indices, more = self.shown()
+        indices, more = self.visible_entries()
         corners, _ = self._wrap(self._widths(indices, more), self.width())
         for index, corner in zip(indices, corners, strict=False):
             entry = self._entries[index]

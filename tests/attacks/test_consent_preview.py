@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
-from gui.form.consent import SHOWN_BYTES, ConsentBar
+from gui.form.consent import PREVIEW_BYTES, ConsentBar
 from tests.gui.conftest import OFFSCREEN_NOISE
 
 pytestmark = [pytest.mark.attacks, pytest.mark.qt_log_ignore(OFFSCREEN_NOISE)]
@@ -33,14 +33,14 @@ def show(bar: ConsentBar, program: Path, qtbot: QtBot) -> str:
 
 def test_preview_marks_cut_text(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
-    harmless = "# harmless\n" * (SHOWN_BYTES // 11)
-    rest = "#" * (SHOWN_BYTES - len(harmless)) + "\nimport os\nos.system('true')"
+    harmless = "# harmless\n" * (PREVIEW_BYTES // 11)
+    rest = "#" * (PREVIEW_BYTES - len(harmless)) + "\nimport os\nos.system('true')"
     program.write_text(harmless + rest)
     text = show(bar, program, qtbot)
-    assert len(text) == SHOWN_BYTES
+    assert len(text) == PREVIEW_BYTES
     assert "os.system" not in text
     assert bar._cut.isVisible()
-    left = len(harmless + rest) - SHOWN_BYTES
+    left = len(harmless + rest) - PREVIEW_BYTES
     assert f"3 lines are left ({left} bytes)" in bar._cut.text()
     bar._show.click()
     assert not bar._cut.isVisible()
@@ -48,7 +48,7 @@ def test_preview_marks_cut_text(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -
 
 def test_preview_shows_short_program_completely(bar: ConsentBar, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
-    program.write_text("# harmless\n" * (SHOWN_BYTES // 11))
+    program.write_text("# harmless\n" * (PREVIEW_BYTES // 11))
     assert show(bar, program, qtbot) == program.read_text()
     assert not bar._cut.isVisible()
 

@@ -242,7 +242,7 @@ def test_untabbed_page_has_a_way_back(open_window: OpenWindow) -> None:
     work.page("search").closed.emit()
     assert tabs.currentIndex() == window.pages.currentIndex() == TRAIN
     window.header.show_page(RUNS)
-    window.form.card.gallery_wanted.emit(0)
+    window.form.card.gallery_requested.emit(0)
     assert tabs.currentIndex() == TRAIN
     assert window.pages.currentWidget() is work.page("dataset")
     work.page("dataset").closed.emit()

@@ -142,7 +142,7 @@ def test_job_file_opens_without_consent(open_window: OpenWindow, images: Path, t
         ),
         file,
     )
-    window.come_forward(str(file))
+    window.bring_to_front(str(file))
     qtbot.waitUntil(lambda: window.form.prefill is not None)
     assert window.form.values()["epochs"] == 7
     assert window.form.values()["model_file_sha256"] == ""

@@ -97,18 +97,18 @@ def test_click_opens_the_run_and_others_are_named(bar: StatusBar, qtbot: QtBot) 
         lambda: qtbot.mouseClick(bar.status, Qt.MouseButton.LeftButton),
         lambda: qtbot.keyClick(bar.run, Qt.Key.Key_Return),
     ):
-        with qtbot.waitSignal(bar.page_wanted) as requested:
+        with qtbot.waitSignal(bar.page_requested) as requested:
             press()
         assert requested.args == [TRAIN]
     runs = [create_run(job(name=name)).summary() for name in ("one", "two")]
     bar.show_others(runs[:1])
     assert bar.others.text() == "one · starting"
-    with qtbot.waitSignal(bar.other_wanted) as requested:
+    with qtbot.waitSignal(bar.run_requested) as requested:
         bar.others.click()
     assert requested.args == runs[:1]
     bar.show_others(runs)
     assert bar.others.text() == "2 other active runs"
-    with qtbot.waitSignal(bar.page_wanted) as requested:
+    with qtbot.waitSignal(bar.page_requested) as requested:
         bar.others.click()
     assert requested.args == [RUNS]
     bar.show_idle("Idle · ready to train")

@@ -51,7 +51,7 @@ class ValueGrid(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
     @property
-    def shown(self) -> tuple[LabelledValue, ...]:
+    def visible_figures(self) -> tuple[LabelledValue, ...]:
         """Values that fit into the grid."""
         return self.figures[: self._count]
 
@@ -177,7 +177,7 @@ class ValueGrid(QWidget):
         lefts = [0, *accumulate(width + GAP for width in self._columns)]
         height = self.row_height
         placed = []
-        for number, figure in enumerate(self.shown):
+        for number, figure in enumerate(self.visible_figures):
             row, column = divmod(number, len(self._columns))
             placed.append((figure, QRect(lefts[column], row * height, self._columns[column], height)))
         return placed

@@ -33,7 +33,7 @@ class GpusView(QStackedWidget):
         self._by_load = False
         self._compact = False
         self._opened = ""
-        self._shown_view: tuple[QWidget | None, bool] = (None, False)
+        self._visible_view: tuple[QWidget | None, bool] = (None, False)
         self._gpus: list[WatchedGpu] = []
         self.energy = EnergyCounters()
         self.empty = EmptyState()
@@ -119,6 +119,6 @@ class GpusView(QStackedWidget):
             self.tiles.show_gpus(self._gpus, self._history)
         self.setCurrentWidget(face)
         now = face, self.shows_activity
-        if now != self._shown_view:
-            self._shown_view = now
+        if now != self._visible_view:
+            self._visible_view = now
             self.view_changed.emit()

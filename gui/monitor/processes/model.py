@@ -257,9 +257,9 @@ class ProcessRows(QSortFilterProxyModel):
             return False  # a group is visible only if one of its members is
         if (self._only_mine and not line.mine) or (self._device and self._device not in line.devices):
             return False
-        sought = self._text.split()
-        texts = _search_text(source, index) if sought else ""
-        return all(word in texts for word in sought)
+        terms = self._text.split()
+        texts = _search_text(source, index) if terms else ""
+        return all(term in texts for term in terms)
 
 
 def _search_text(model: ProcessModel, index: QModelIndex) -> str:

@@ -130,9 +130,9 @@ class ClassTable(QTableView):
 
     def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
         """Show `figures`. The sort order and the selection don't change."""
-        shown = self.model_.titles
+        titles_before = self.model_.titles
         self.model_.show_figures(classes, figures)
-        if self.model_.titles != shown and self.model_.titles:
+        if self.model_.titles != titles_before and self.model_.titles:
             self._fit_columns()
 
     def chosen(self) -> int | None:

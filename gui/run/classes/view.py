@@ -40,10 +40,10 @@ class ClassesView(QWidget):
         super().__init__(parent)
         self._data = RunData()
         self._is_active = False
-        self._shown: tuple[object, ...] = ()
+        self._displayed_state: tuple[object, ...] = ()
         self.validation_slider = ValidationSlider()
-        self.shown = ClassFiguresView("class")
-        self.shown.message.connect(self.message)
+        self.content = ClassFiguresView("class")
+        self.content.message.connect(self.message)
         self._empty = EmptyState()
         self._stack = QStackedWidget()
         self._lay_out()
@@ -51,9 +51,9 @@ class ClassesView(QWidget):
 
     def restart(self) -> None:
         """Prepare for another run."""
-        self._data, self._shown = RunData(), ()
+        self._data, self._displayed_state = RunData(), ()
         self.validation_slider.restart()
-        self.shown.restart()
+        self.content.restart()
 
     def show_data(self, data: RunData, is_active: bool) -> None:
         """Show the class metrics in `data`. More may follow if the run `is_active`."""
@@ -72,8 +72,8 @@ class ClassesView(QWidget):
         best = self._data.checkpoints.get("best")
         newest = figures[-1] if figures else None
         state = (len(figures), id(newest), best.step if best is not None else None, self._data.plan is not None)
-        if figures and state != self._shown:
-            self._shown = state
+        if figures and state != self._displayed_state:
+            self._displayed_state = state
             if self.validation_slider.show_validations(figures, self._data):
                 self._show_figures()
 
@@ -86,11 +86,11 @@ class ClassesView(QWidget):
         return self._data.plan.classes if self._data.plan is not None else ()
 
     def _show_figures(self) -> None:
-        self.shown.show_figures(self._classes(), self.figures())
+        self.content.show_figures(self._classes(), self.figures())
 
     def _lay_out(self) -> None:
         body = QWidget()
-        body.setLayout(vbox(self.validation_slider, (self.shown, 1)))
+        body.setLayout(vbox(self.validation_slider, (self.content, 1)))
         self._stack.addWidget(self._empty)
         self._stack.addWidget(body)
         self.setLayout(vbox(self._stack))

@@ -106,23 +106,23 @@ class PlotRows(QWidget):
             super().keyPressEvent(event)
 
     def _arrange(self) -> None:
-        shown = [name for name in self.order if name in self.chosen and name not in self._empty]
+        visible = [name for name in self.order if name in self.chosen and name not in self._empty]
         step = 3 if self.width() >= theme.scaled(_WIDE) else 2
-        rows = [shown[:1], *(shown[at : at + step] for at in range(1, len(shown), step))] if shown else []
+        rows = [visible[:1], *(visible[at : at + step] for at in range(1, len(visible), step))] if visible else []
         if rows == self._rows:
             return
         self._rows = rows
         for name, plot in self.plots.items():
             if name != self._enlarged:
                 plot.setParent(self._hidden)
-                plot.setVisible(name in shown)
+                plot.setVisible(name in visible)
         while (row := self._splitter.widget(0)) is not None:
             row.setParent(None)  # remove it immediately, so that the splitter has only the new rows
             row.deleteLater()
         for number, names in enumerate(rows):
             self._splitter.addWidget(self._row([self.plots[name] for name in names if name != self._enlarged]))
             self._splitter.setStretchFactor(number, 3 if number else 7)
-        for name, next_name in pairwise(shown):
+        for name, next_name in pairwise(visible):
             QWidget.setTabOrder(self.plots[name], self.plots[next_name])
         self._set_heights()
 
@@ -173,9 +173,9 @@ class LargePlot(QWidget):
 
 def _parse_choice(saved: str, names: list[str]) -> tuple[list[str], set[str]]:
     """Parse the saved order and selection of plots. New plots are appended and selected."""
-    words = [word for word in saved.split() if word.lstrip("-") in names]
-    order = list(dict.fromkeys(word.lstrip("-") for word in words))
-    hidden = {word[1:] for word in words if word.startswith("-")}
+    saved_names = [name for name in saved.split() if name.lstrip("-") in names]
+    order = list(dict.fromkeys(name.lstrip("-") for name in saved_names))
+    hidden = {name[1:] for name in saved_names if name.startswith("-")}
     return order + [name for name in names if name not in order], set(names) - hidden
 
 

@@ -123,12 +123,12 @@ class ResultView(QWidget):
             SAMPLES: len(opened.samples) > 0,
             COMPARE: True,
         }
-        self._stale = {number for number, shown in has_content.items() if shown}
-        for number, shown in has_content.items():
+        self._stale = {number for number, is_offered in has_content.items() if is_offered}
+        for number, is_offered in has_content.items():
             if (
-                self.tabs.isTabVisible(number) != shown
+                self.tabs.isTabVisible(number) != is_offered
             ):  # setting the same value again would misplace the tabs before it
-                self.tabs.setTabVisible(number, shown)
+                self.tabs.setTabVisible(number, is_offered)
         if not has_content[self.tabs.currentIndex()]:
             self.tabs.setCurrentIndex(SUMMARY)
         self._fill(self.tabs.currentIndex())

@@ -99,7 +99,7 @@ class Zoom(QObject):
         """Return True unless images are shown in full, and point clouds in the first direction."""
         return self.factor > 1 or self.direction != Direction()
 
-    def look(self, direction: Direction) -> None:
+    def set_direction(self, direction: Direction) -> None:
         """Show point clouds in another direction."""
         self.direction = direction
         self.changed.emit()
@@ -111,9 +111,9 @@ class Zoom(QObject):
         self.center = QPointF(x, y)
         self.changed.emit()
 
-    def zoom_by(self, times: float, around: QPointF | None = None) -> None:
-        """Multiply the magnification by `times`. The point `around`, by default the center, stays in place."""
-        fixed = around if around is not None else self.center
+    def zoom_by(self, times: float, fixed_point: QPointF | None = None) -> None:
+        """Multiply the magnification by `times`. The point `fixed_point`, by default the center, stays in place."""
+        fixed = fixed_point if fixed_point is not None else self.center
         new = min(MAX_ZOOM, max(1.0, self.factor * times))
         self.set(new, fixed + (self.center - fixed) * (self.factor / new))
 
@@ -253,7 +253,7 @@ class ImagePane(QWidget):
         moved = event.position() - self._drag_start
         if self.has_cloud:
             self._drag_start = event.position()
-            self._zoom.look(self._zoom.direction.dragged(moved.x(), moved.y()))
+            self._zoom.set_direction(self._zoom.direction.dragged(moved.x(), moved.y()))
             return
         if self._zoom.factor == 1.0:  # the full image is visible
             if moved.manhattanLength() >= QApplication.startDragDistance():
@@ -287,7 +287,7 @@ class ImagePane(QWidget):
         elif has_shift and key in pans:
             self._zoom.pan(pans[Qt.Key(key)])
         elif self.has_cloud and (direction := self._zoom.direction.after_key(event)) is not None:
-            self._zoom.look(direction)
+            self._zoom.set_direction(direction)
         else:
             super().keyPressEvent(event)
 

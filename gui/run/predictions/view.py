@@ -46,7 +46,7 @@ class PredictionsView(QWidget):
         self._data = RunData()
         self._folder = Path()
         self._is_active = False
-        self._shown: tuple[object, ...] = ()
+        self._displayed_state: tuple[object, ...] = ()
         self._legend: tuple[LegendEntry, ...] = ()
         self.validation_slider = ValidationSlider()
         self.zoom = Zoom(self)
@@ -68,7 +68,7 @@ class PredictionsView(QWidget):
 
     def restart(self) -> None:
         """Prepare for another run."""
-        self._data, self._shown = RunData(), ()
+        self._data, self._displayed_state = RunData(), ()
         self.validation_slider.restart()
         self.zoom.reset()
         self.strip.clear_cache()
@@ -100,11 +100,11 @@ class PredictionsView(QWidget):
             best.step if best is not None else None,
             self._data.cuts,
         )
-        if not predicted or state == self._shown:
+        if not predicted or state == self._displayed_state:
             return
-        if self._shown and self._data.cuts != self._shown[-1]:
+        if self._displayed_state and self._data.cuts != self._displayed_state[-1]:
             self.strip.clear_cache()  # the resumed run overwrites the images
-        self._shown = state
+        self._displayed_state = state
         if self.validation_slider.show_validations(predicted, self._data):
             self._show_validation()
 
@@ -155,14 +155,14 @@ class PredictionsView(QWidget):
         grid = QGridLayout()
         grid.setHorizontalSpacing(10)
         grid.setVerticalSpacing(3)
-        for column, (title, pane, words) in enumerate(
+        for column, (title, pane, caption) in enumerate(
             ((tr("Truth"), self.truth, self.truth_words), (tr("Prediction"), self.prediction, self.prediction_words))
         ):
             heading = QLabel(title)
             heading.setObjectName("heading")
             grid.addWidget(heading, 0, column)
             grid.addWidget(pane, 1, column)
-            grid.addWidget(words, 2, column)
+            grid.addWidget(caption, 2, column)
             grid.setColumnStretch(column, 1)
         grid.addWidget(self.reset, 0, 1, Qt.AlignmentFlag.AlignRight)
         grid.setRowStretch(1, 1)
@@ -306,8 +306,8 @@ class _PairDelegate(QStyledItemDelegate):
         scheme = theme.colors()
         rect: QRect = option.rect
         state: QStyle.StateFlag = option.state
-        for part, name in enumerate((sample.truth_png, sample.prediction_png)):
-            square = QRect(rect.left() + PAD, rect.top() + PAD + part * (SIDE + GAP), SIDE, SIDE)
+        for number, name in enumerate((sample.truth_png, sample.prediction_png)):
+            square = QRect(rect.left() + PAD, rect.top() + PAD + number * (SIDE + GAP), SIDE, SIDE)
             painter.fillRect(square, QColor(scheme.raised))
             thumbnail = self._strip.thumbnail(name)
             if thumbnail is not None and thumbnail.isNull():

@@ -204,10 +204,10 @@ class ScheduleDiagram(QWidget):
         blocks: dict[str, list[QRect]] = defaultdict(list)
         numbers: dict[str, list[tuple[QRect, str]]] = defaultdict(list)
         for action in actions:
-            begin, end = int(left + action.begin_s * per_second), int(left + action.end_s * per_second)
+            start, stop = int(left + action.begin_s * per_second), int(left + action.end_s * per_second)
             # Integer coordinates, and a gap instead of an outline, are several times as fast.
-            width = max(1, end - begin - (end - begin > 4))
-            rect = QRect(begin, tops[action.stage], width, height)
+            width = max(1, stop - start - (stop - start > 4))
+            rect = QRect(start, tops[action.stage], width, height)
             blocks[action.kind].append(rect)
             number = str(action.microbatch)
             if width >= digits[len(number)]:

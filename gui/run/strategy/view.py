@@ -32,34 +32,34 @@ class StrategyView(QWidget):
         self.cut = CutDiagram(read_only=True)
         self.schedule = ScheduleDiagram()
         self.ranks = RankBars()
-        self._shown: tuple[Planned, tuple[str, ...]] | None = None
-        self._parts = {
-            "cut": _Part(self.cut),
-            "schedule": _Part(self.schedule),
-            "ranks": _Part(self.ranks),
+        self._displayed_cut: tuple[Planned, tuple[str, ...]] | None = None
+        self._diagrams = {
+            "cut": _TitledDiagram(self.cut),
+            "schedule": _TitledDiagram(self.schedule),
+            "ranks": _TitledDiagram(self.ranks),
         }
-        layout = vbox(*self._parts.values(), 1, spacing=10)
+        layout = vbox(*self._diagrams.values(), 1, spacing=10)
         layout.setContentsMargins(0, 4, 0, 4)
         self.setLayout(layout)
         self.restart()
 
     def restart(self) -> None:
         """Prepare for another run or execution."""
-        self._shown = None
-        for part in self._parts.values():
-            part.set_headline("")
+        self._displayed_cut = None
+        for diagram in self._diagrams.values():
+            diagram.set_headline("")
         self.hide()
 
-    def headline(self, part: str) -> str:
-        """Return the headline of a part: "cut", "schedule" or "ranks"."""
-        return self._parts[part].headline.text()
+    def headline(self, name: str) -> str:
+        """Return the headline of a diagram: "cut", "schedule" or "ranks"."""
+        return self._diagrams[name].headline.text()
 
     def show_data(self, data: RunData, names: Mapping[str, str]) -> None:
         """Show the latest measurements; `names` contains the titles of devices by id."""
         self._show_cut(data, names)
         self._show_schedule(data, names)
         self._show_ranks(data, names)
-        self.setVisible(any(not part.isHidden() for part in self._parts.values()))
+        self.setVisible(any(not diagram.isHidden() for diagram in self._diagrams.values()))
         # Leave the remaining height to the curves and the log.
         self.setMaximumHeight(max(1, self.sizeHint().height()))
 
@@ -68,23 +68,25 @@ class StrategyView(QWidget):
         if plan is None or plan.cut is None:
             return
         titles = rank_titles(plan.cut.devices, names)
-        if self._shown is not None and self._shown[0] is plan and self._shown[1] == titles:
+        if self._displayed_cut is not None and self._displayed_cut[0] is plan and self._displayed_cut[1] == titles:
             return
-        self._shown = plan, titles
+        self._displayed_cut = plan, titles
         try:
             self.cut.show_cut(plan.cut, titles)
         except ValueError:
             return  # a log of another version may have other cuts
         count = len(plan.cut.stage_ranks)
         balance = cut_format.describe_balance(plan.cut, stages(plan.cut))
-        self._parts["cut"].set_headline(tr("Cut into {count} stages. {balance}").format(count=count, balance=balance))
+        self._diagrams["cut"].set_headline(
+            tr("Cut into {count} stages. {balance}").format(count=count, balance=balance)
+        )
 
     def _show_schedule(self, data: RunData, names: Mapping[str, str]) -> None:
         if data.trace is None:
             return
         devices = _devices(data)[: len(data.trace.ranks)]
         self.schedule.show_trace(data.trace, devices, rank_titles(devices, names))
-        self._parts["schedule"].set_headline(f"{schedule.headline(data.trace)}, step {localised(data.trace.step)}")
+        self._diagrams["schedule"].set_headline(f"{schedule.headline(data.trace)}, step {localised(data.trace.step)}")
 
     def _show_ranks(self, data: RunData, names: Mapping[str, str]) -> None:
         if data.rank_times is None:
@@ -92,12 +94,12 @@ class StrategyView(QWidget):
         devices = _devices(data)[: len(data.rank_times.ranks)]
         titles = rank_titles(devices, names)
         self.ranks.show_times(data.rank_times, devices, titles)
-        self._parts["ranks"].set_headline(
+        self._diagrams["ranks"].set_headline(
             f"{ranks_headline(data.rank_times, titles)}, step {localised(data.rank_times.step)}"
         )
 
 
-class _Part(QFrame):
+class _TitledDiagram(QFrame):
     """Diagram with a headline."""
 
     def __init__(self, diagram: QWidget) -> None:
@@ -116,7 +118,7 @@ def _devices(data: RunData) -> tuple[str, ...]:
     return data.started.job.parallel.devices if data.started is not None else ()
 
 
-PARTS = ("compute", "communication", "waiting")
+SECTIONS = ("compute", "communication", "waiting")
 ROW, GAP, HEAD = 22, 5, 24
 SWATCH, PAD = 14, 14
 MIN_WIDTH_WITH_NUMBERS = 560
@@ -139,7 +141,9 @@ def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
     """Describe the bars for screen readers."""
     ranks = [
         f"{_title(rank, titles)}: "
-        + ", ".join(f"{part} {_ms(seconds)} ms" for part, seconds in zip(PARTS, _parts(times), strict=True))
+        + ", ".join(
+            f"{section} {_ms(seconds)} ms" for section, seconds in zip(SECTIONS, _section_times(times), strict=True)
+        )
         for rank, times in enumerate(timed.ranks)
     ]
     return f"{ranks_headline(timed, titles)}. Step {localised(timed.step)}. " + ". ".join(ranks) + "."
@@ -168,13 +172,13 @@ class RankBars(QWidget):
         self.update()
 
     def bar(self, rank: int) -> tuple[QRectF, QRectF, QRectF]:
-        """Return the rectangles of the three parts of a rank's bar."""
+        """Return the rectangles of the three sections of a rank's bar."""
         plot = self._plot()
         ranks = self._timed.ranks if self._timed is not None else ()
         longest = max(map(_total, ranks), default=0.0) or 1.0
         x = plot.left()
         rects = []
-        for seconds in _parts(ranks[rank]):
+        for seconds in _section_times(ranks[rank]):
             width = plot.width() * seconds / longest
             rects.append(QRectF(x, HEAD + rank * (ROW + GAP), width, ROW))
             x += width
@@ -200,7 +204,7 @@ class RankBars(QWidget):
         if self.width() < MIN_WIDTH_WITH_NUMBERS:
             return []
         metrics = self.fontMetrics()
-        return [max(metrics.horizontalAdvance(part) + SWATCH + 6, 64) + PAD for part in PARTS]
+        return [max(metrics.horizontalAdvance(section) + SWATCH + 6, 64) + PAD for section in SECTIONS]
 
     def _plot(self) -> QRectF:
         bold = QFont(self.font())
@@ -216,13 +220,13 @@ class RankBars(QWidget):
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         x = plot.right() if columns else plot.left()
-        for index, part in enumerate(PARTS):
-            width = metrics.horizontalAdvance(part) + SWATCH + 6
+        for index, section in enumerate(SECTIONS):
+            width = metrics.horizontalAdvance(section) + SWATCH + 6
             left = x + columns[index] - width if columns else x
             swatch = QRectF(left, (HEAD - SWATCH) / 2 - 1, SWATCH, SWATCH)
             self._fill(painter, swatch, index, self._color(0))
             painter.setPen(QColor(scheme.muted))
-            painter.drawText(QPointF(left + SWATCH + 6, swatch.bottom() - 2), part)
+            painter.drawText(QPointF(left + SWATCH + 6, swatch.bottom() - 2), section)
             x += columns[index] if columns else width + PAD
         if columns:
             painter.drawText(QRectF(0, 0, plot.left(), HEAD - 3), Qt.AlignmentFlag.AlignVCenter, "ms per step")
@@ -231,7 +235,7 @@ class RankBars(QWidget):
         scheme = theme.colors()
         color = self._color(rank)
         metrics = painter.fontMetrics()
-        for index, (rect, seconds) in enumerate(zip(self.bar(rank), _parts(times), strict=True)):
+        for index, (rect, seconds) in enumerate(zip(self.bar(rank), _section_times(times), strict=True)):
             text_color = self._fill(painter, rect, index, color)
             text = _ms(seconds)
             if not columns and rect.width() > metrics.horizontalAdvance(text) + 8:
@@ -249,20 +253,20 @@ class RankBars(QWidget):
         )
         painter.drawText(QRectF(0, y, title_width, ROW), Qt.AlignmentFlag.AlignVCenter, title)
         x = plot.right()
-        for width, seconds in zip(columns, _parts(times), strict=False):
+        for width, seconds in zip(columns, _section_times(times), strict=False):
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             painter.drawText(QRectF(x, y, width, ROW), right, _ms(seconds))
             x += width
         font.setBold(False)
         painter.setFont(font)
 
-    def _fill(self, painter: QPainter, rect: QRectF, part: int, color: str) -> QColor:
-        """Paint a part of a bar; return a color for numbers that is readable on it."""
+    def _fill(self, painter: QPainter, rect: QRectF, section: int, color: str) -> QColor:
+        """Paint a section of a bar; return a color for numbers that is readable on it."""
         scheme = theme.colors()
-        if part == 0:
+        if section == 0:
             painter.fillRect(rect, QColor(color))
             return fills.text_on(QColor(color))
-        if part == 1:
+        if section == 1:
             painter.fillRect(rect, fills.blend(color, scheme.panel, 0.2))
             painter.fillRect(rect, QBrush(fills.blend(color, scheme.panel, 0.75), Qt.BrushStyle.BDiagPattern))
         else:
@@ -277,12 +281,12 @@ class RankBars(QWidget):
         return theme.device_color(self._devices[rank]) if rank < len(self._devices) else theme.colors().accent
 
 
-def _parts(times: RankTimes) -> tuple[float, float, float]:
+def _section_times(times: RankTimes) -> tuple[float, float, float]:
     return times.compute_s, times.communication_s, times.waiting_s
 
 
 def _total(times: RankTimes) -> float:
-    return sum(_parts(times))
+    return sum(_section_times(times))
 
 
 def _title(rank: int, titles: Sequence[str]) -> str:

@@ -267,10 +267,10 @@ def _read(file: Path) -> Converted:
 
 
 def _comparison_row(each: ComparedFile) -> tuple[str, ...]:
-    most = max((one.difference for one in each.differences), default=None)
+    largest = max((one.difference for one in each.differences), default=None)
     return (
         each.name,
-        significant(most, 2) if most is not None else "",
+        significant(largest, 2) if largest is not None else "",
         *(f"{localised(ms, 1)} ms" if ms is not None else "" for ms in (each.milliseconds, each.torch_milliseconds)),
     )
 

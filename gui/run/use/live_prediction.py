@@ -142,8 +142,8 @@ class LivePrediction(QFrame):
             return
         if predicted.rows:
             row = predicted.rows[0]
-            words = tr("Step {step}: {text}").format(step=checkpoint.step, text=row.text)
-            self.history.insertItem(0, shortened(words))
+            text = tr("Step {step}: {text}").format(step=checkpoint.step, text=row.text)
+            self.history.insertItem(0, shortened(text))
             self.history.setCurrentRow(0)
             self.state.setText(tr("Predicted by the newest checkpoint"))
             drawn = row.overlay or row.mask

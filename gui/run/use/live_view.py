@@ -49,7 +49,7 @@ class LiveView(QWidget):
         super().__init__(parent)
         self._run: RunFolder | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._shown = 0
+        self._frame_number = 0
         self._is_reading = False
         self.child = InferenceChild(tr("Watching"), self)
         self.source = PathEditor("a video", folder=False, placeholder="a video file, or a camera such as camera:0")
@@ -87,7 +87,7 @@ class LiveView(QWidget):
             return
         self._stop()
         self._folder = tempfile.TemporaryDirectory(prefix="footplate-live-", ignore_cleanup_errors=True)
-        self._shown = 0
+        self._frame_number = 0
         self.failure.show_problems(())
         self.zoom.reset()
         source = self.source.value()
@@ -124,10 +124,10 @@ class LiveView(QWidget):
 
     def _show(self, newest: tuple[LiveFrame, QImage] | None) -> None:
         self._is_reading = False
-        if newest is None or self._folder is None or newest[0].number == self._shown:
+        if newest is None or self._folder is None or newest[0].number == self._frame_number:
             return
         frame, image = newest
-        self._shown = frame.number
+        self._frame_number = frame.number
         caption = f"{localised(frame.images_per_second, 1)} images/s" + (f": {frame.text}" if frame.text else "")
         self.caption.setText(shortened(caption))
         self.image.show_image(image, caption)
@@ -136,7 +136,7 @@ class LiveView(QWidget):
         self._is_reading = False
 
     def _show_progress(self, progress: Progress) -> None:
-        if not self._shown:
+        if not self._frame_number:
             self.caption.setText(progress_words(progress))
         for warning in progress.warnings:
             self.message.emit(warning, "warning")

@@ -240,7 +240,7 @@ class PredictResult(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._predicted: Predicted | None = None
-        self._shown: PredictedRow | None = None
+        self._current_row: PredictedRow | None = None
         self.heading = styled(QLabel(wordWrap=True), "heading")
         self.files = caption()
         self.skipped = ProblemLabel()
@@ -292,7 +292,7 @@ class PredictResult(QWidget):
 
     def _on_row_chosen(self, number: int) -> None:
         predicted = self._predicted
-        self._shown = row = (
+        self._current_row = row = (
             predicted.rows[number] if predicted is not None and 0 <= number < len(predicted.rows) else None
         )
         self.caption.setText(shortened(row.text) if row is not None else "")
@@ -304,7 +304,7 @@ class PredictResult(QWidget):
         in_background(partial(read_image, file, _MAX_SIDE), self, partial(self._show_image, row), lambda error: None)
 
     def _show_image(self, row: PredictedRow, image: QImage | str) -> None:
-        if row is self._shown:
+        if row is self._current_row:
             self.image.show_image(image, row.text)
 
     def _reveal(self) -> None:
@@ -313,12 +313,12 @@ class PredictResult(QWidget):
 
     def _lay_out(self) -> None:
         top = hbox((self.heading, 1), *(bind(QPushButton(), action) for action in (self.more, self.open)))
-        shown = QWidget()
-        shown.setLayout(vbox((self.image, 1), self.caption))
+        image_column = QWidget()
+        image_column.setLayout(vbox((self.image, 1), self.caption))
         splitter = QSplitter()
         splitter.setChildrenCollapsible(False)
         splitter.addWidget(self.list)
-        splitter.addWidget(shown)
+        splitter.addWidget(image_column)
         splitter.setStretchFactor(0, 1)
         splitter.setStretchFactor(1, 2)
         self.setLayout(vbox(top, self.files, self.skipped, (splitter, 1)))

@@ -106,10 +106,10 @@ class Hosts(QObject):
         """Restrict this machine's sampler to the requested readings. Remote hosts always send all readings."""
         self.local.show(request)
 
-    def keep_history(self, is_kept: bool) -> None:
+    def keep_history(self, is_enabled: bool) -> None:
         """Save this machine's readings and restore those of earlier sessions, or disable both."""
-        self._restores_history = is_kept
-        self.local.set_history(is_kept)
+        self._restores_history = is_enabled
+        self.local.set_history(is_enabled)
 
     def start(self) -> None:
         self._started = True

@@ -159,14 +159,14 @@ def test_advice_page_shows_remedies_if_nothing_fits(page: AdvicePage) -> None:
 def test_advice_page_measures_saved_answer_again(page: AdvicePage) -> None:
     page.child.done.emit(an_answer(is_cached=True))
     assert page.view.saved.text()
-    page.wanted.connect(lambda: page.show_job(JOB, []))
+    page.job_requested.connect(lambda: page.show_job(JOB, []))
     page.try_again.click()
     assert page.child.running
     assert page._order.remeasure
 
 
 def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
-    page.wanted.connect(lambda: page.show_job(JOB, []))
+    page.job_requested.connect(lambda: page.show_job(JOB, []))
     page.child.done.emit(an_answer())
     page.options.machines.setValue(4)
     assert page.options.network.isVisible()

@@ -12,7 +12,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunSummary
-from gui.commands.palette import MAX_SHOWN_CHARS, Entry, EntryModel, Palette, find, of_runs
+from gui.commands.palette import MAX_ENTRIES, Entry, EntryModel, Palette, find, of_runs
 from gui.main_window import MainWindow
 from gui.preferences.dialog import PreferencesDialog
 from tests.support.widgets import ShowWidget
@@ -70,8 +70,8 @@ def test_palette_responds_within_a_frame(show_widget: ShowWidget, qtbot: QtBot) 
         palette.repaint()
         took.append(time.process_time() - before)
     print(f"median {1000 * sorted(took)[len(took) // 2]:.1f} ms, most {1000 * max(took):.1f} ms for a key")
-    assert palette.model.shown
-    assert all("night" in each.hay and "12" in each.hay for each in palette.model.shown)
+    assert palette.model.matches
+    assert all("night" in each.hay and "12" in each.hay for each in palette.model.matches)
     assert sorted(took)[len(took) // 2] < KEY_S
     palette.close()
 
@@ -80,9 +80,9 @@ def test_palette_model_follows_qt_rules(qtbot: QtBot) -> None:
     model = EntryModel()
     tester = ModelTester(None)  # type: ignore[arg-type]
     tester.check(model)
-    model.offer([entry(f"Command {n}") for n in range(2 * MAX_SHOWN_CHARS)])
+    model.offer([entry(f"Command {n}") for n in range(2 * MAX_ENTRIES)])
     model.search("command 1")
-    assert model.rowCount() == MAX_SHOWN_CHARS
+    assert model.rowCount() == MAX_ENTRIES
     tester._cleanup()
 
 
@@ -95,7 +95,7 @@ def palette(window: MainWindow) -> Palette:
 def type_into(palette: Palette, qtbot: QtBot, text: str) -> list[str]:
     palette.field.clear()
     qtbot.keyClicks(palette.field, text)
-    return [each.title for each in palette.model.shown]
+    return [each.title for each in palette.model.matches]
 
 
 def test_palette_runs_commands_settings_and_models(palette: Palette, qtbot: QtBot) -> None:
@@ -136,7 +136,7 @@ def test_disabled_command_states_the_reason(palette: Palette, qtbot: QtBot) -> N
 
 def test_arrows_move_the_selection_while_typing(palette: Palette, qtbot: QtBot) -> None:
     type_into(palette, qtbot, "page")
-    count = len(palette.model.shown)
+    count = len(palette.model.matches)
     for key, row in ((Qt.Key.Key_Down, 1), (Qt.Key.Key_Up, 0), (Qt.Key.Key_Up, count - 1), (Qt.Key.Key_Down, 0)):
         qtbot.keyClick(palette.field, key)
         assert palette.list.currentIndex().row() == row

@@ -103,7 +103,7 @@ def test_page_shows_refusal_and_failure_with_retry(page: CutPage) -> None:
     page.planner.failed.emit("Measuring the model ended early: killed")
     assert "ended early: killed Measure again" in page.failure.text()
     page.planner.cancel()
-    page.wanted.connect(lambda: page.show_job(JOB, [], {}))
+    page.job_requested.connect(lambda: page.show_job(JOB, [], {}))
     page.retry.click()
     assert page.planner.running
 

@@ -96,7 +96,7 @@ def rendered(sample: int, epoch: int, left: str, right: str = "") -> PreviewImag
 
 
 def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:
-    assert page.shown_as.count() == 4  # unchanged, and three epochs
+    assert page.version.count() == 4  # unchanged, and three epochs
     page.show_augmented(True)
     assert [example.sample for example in page.examples.examples] == [0, 40]
     assert page.examples.awaits(0)
@@ -107,7 +107,7 @@ def test_dataset_page_shows_augmented_images(page: DatasetPage) -> None:
     assert [page.examples.awaits(position) for position in (0, 1)] == [False, False]
     assert [left_color(page, position) for position in (0, 1)] == [QColor("green"), QColor("yellow")]
     assert "epoch 1 at 96 px" in page.examples.item(0).toolTip()
-    page.shown_as.setCurrentIndex(2)
+    page.version.setCurrentIndex(2)
     assert left_color(page, 0) == QColor("blue")
     assert page.examples.awaits(1)
     page.show_augmented(False)
@@ -129,7 +129,7 @@ def test_dataset_page_drops_images_of_other_jobs(page: DatasetPage) -> None:
     assert not page.examples.awaits(0)
     page.set_job(Job.from_fields(epochs=2))
     assert page.examples.awaits(0)
-    assert page.shown_as.count() == 3
+    assert page.version.count() == 3
     page.renderer.progress.emit(rendered(0, 1, "green"))
     page.set_job(Job.from_fields(epochs=2, patience=3))  # the patience doesn't affect images
     assert not page.examples.awaits(0)
@@ -171,7 +171,7 @@ def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, q
             (batch,) = loader.epoch(epoch)
             (rank_samples,) = sampler.epoch_from(epoch)
             rows = {int(sample): row for row, sample in enumerate(rank_samples.indices)}
-            page.shown_as.setCurrentIndex(epoch)
+            page.version.setCurrentIndex(epoch)
             for position, sample in enumerate(samples):
                 assert sample is not None
                 expected = (batch.inputs[rows[sample], 0] * std[0] + mean[0]).mul(255).round().clamp(0, 255)
@@ -286,6 +286,6 @@ def test_dataset_page_lists_the_values_of_masks(page: DatasetPage) -> None:
 def test_mask_values_text_keeps_the_most_frequent() -> None:
     values = tuple(MaskValue(str(number), number / 1000, 1) for number in range(40))
     lines = dataset_format.mask_values(structs.replace(REPORT, mask_values=values)).splitlines()
-    assert len(lines) == dataset_format.VALUES_SHOWN + 2
+    assert len(lines) == dataset_format.MAX_VALUES + 2
     assert lines[1].startswith("16: no class")
     assert "16 more" in lines[-1]

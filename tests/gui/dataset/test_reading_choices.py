@@ -91,7 +91,7 @@ def test_image_of_a_reading_opens_the_page(card: DatasetCard, qtbot: QtBot) -> N
     card.show_report(UNCLEAR)
     (images,) = card.readings.findChildren(ExampleList)
     images.setCurrentRow(1)
-    with qtbot.waitSignal(card.gallery_wanted):
+    with qtbot.waitSignal(card.gallery_requested):
         qtbot.keyClick(images, Qt.Key.Key_Return)
 
 

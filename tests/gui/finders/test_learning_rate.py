@@ -73,7 +73,7 @@ def test_rate_page_retries_after_refusal(page: RatePage) -> None:
     page.child.cancel()
     page.child.refused.emit((Problem("batch_size", "Out of memory.", "Set a smaller batch."),))
     assert page.fault.text() == "Out of memory. Set a smaller batch."
-    page.wanted.connect(lambda: page.show_job(JOB, []))
+    page.job_requested.connect(lambda: page.show_job(JOB, []))
     page.again.click()
     assert page.child.running
 

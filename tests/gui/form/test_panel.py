@@ -184,7 +184,7 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
     panel.begin_prefill(resuming(run))
     train = panel.submit_bar.train
     qtbot.waitUntil(train.isEnabled)
-    job_before = panel.own_form.job
+    job_before = panel.job_form.job
     assert job_before.training.epochs == 3
     panel.on_started()  # another run, requested elsewhere
     assert panel.form.prefill is not None
@@ -200,7 +200,7 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
         panel.start()
     panel.on_started()
     assert panel.form.prefill is None
-    assert panel.own_form.job == job_before
+    assert panel.job_form.job == job_before
 
 
 def test_setting_a_locked_field_returns_to_the_form_of_the_new_job(
@@ -208,7 +208,7 @@ def test_setting_a_locked_field_returns_to_the_form_of_the_new_job(
 ) -> None:
     panel.begin_prefill(resuming(run))
     panel.set_dataset(str(tmp_path))
-    assert panel.form is panel.own_form
+    assert panel.form is panel.job_form
     assert panel.form.field_value("dataset") == str(tmp_path)
     assert panel.form.field_value("epochs") == 3
 

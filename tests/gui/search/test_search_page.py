@@ -37,7 +37,7 @@ def page(styled: QApplication, qtbot: QtBot) -> Iterator[SearchPage]:
 
 def show_search(page: SearchPage, qtbot: QtBot, name: str) -> SearchPage:
     page.show()
-    with qtbot.waitSignal(page.source.shown):
+    with qtbot.waitSignal(page.source.loaded):
         page.show_search(name)
     return page
 
@@ -94,7 +94,7 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
     assert view.model.rows[0].number == view.data.state.best
     view.table.select([3])
     selected = view.model.rows[3].number
-    with qtbot.waitSignal(page.source.shown):
+    with qtbot.waitSignal(page.source.loaded):
         folder.save_state(a_state(15, running=3))
         page.source.refresh()
     assert view.model.rowCount() == 15
@@ -143,7 +143,7 @@ def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> 
     assert "85.0 %" not in view.best.text()
     confirmed = {best.number: (0.8, 0.9), 1: (0.7, 0.72)}
     trials = [structs.replace(row, confirmed=confirmed.get(row.number, ())) for row in state.trials]
-    with qtbot.waitSignal(page.source.shown):
+    with qtbot.waitSignal(page.source.loaded):
         folder.save_state(structs.replace(state, trials=(*trials, *repeats), **of))
         page.source.refresh()
     assert "85.0 %" in view.best.text()

@@ -80,7 +80,7 @@ def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, i
     runs.acts.resume.trigger()
     qtbot.waitUntil(lambda: "job.toml" in window.message.text())
     assert window.form.prefill is prefill
-    form_job = window.job_panel.own_form.job
+    form_job = window.job_panel.job_form.job
     window.close()
     assert form_job.data.dataset != str(images)
     assert Settings().last_job() == form_job

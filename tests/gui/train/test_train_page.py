@@ -90,11 +90,11 @@ def test_page_switches_between_job_and_runs_by_keyboard(open_window: OpenWindow,
     window = open_window()
     qtbot.waitActive(window)
     page, session = window.train, window.workspace.session
-    assert not page.is_run_shown
+    assert not page.shows_run
     window.form.set_field("epochs", 7)
     for run in (first, second):
         window.show_run(run)
-    assert page.is_run_shown
+    assert page.shows_run
     assert window.workspace.run.isVisible()
     assert not window.form.isVisible()
     press(window, Qt.Key.Key_Tab, qtbot)
@@ -106,7 +106,7 @@ def test_page_switches_between_job_and_runs_by_keyboard(open_window: OpenWindow,
     assert session.run.path == second.path
     press(window, Qt.Key.Key_N, qtbot)
     press(window, Qt.Key.Key_Backtab, qtbot, shift=True)
-    assert page.is_run_shown, "also the run that the window follows already"
+    assert page.shows_run, "also the run that the window follows already"
     window.header.show_page(RUNS)
     press(window, Qt.Key.Key_N, qtbot)
     assert window.acts.page == TRAIN
@@ -151,7 +151,7 @@ def test_window_shows_the_run_of_last_time(open_window: OpenWindow, qtbot: QtBot
     third.close()
     working = supervise_here(a_run(20, None, name="working"))
     fourth = open_window()
-    qtbot.waitUntil(lambda: fourth.train.is_run_shown)
+    qtbot.waitUntil(lambda: fourth.train.shows_run)
     assert fourth.workspace.session.run.path == working.path
 
 

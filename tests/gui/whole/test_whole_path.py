@@ -58,8 +58,8 @@ def open_views(window: MainWindow) -> None:
     """Open the class metrics and the predictions of the run, and check that they are visible."""
     page = window.workspace.run
     page.header.tabs.setCurrentIndex(CLASSES)
-    assert page.classes.shown.table.rows.rowCount() == 10
-    assert page.classes.shown.matrix.isVisible()
+    assert page.classes.content.table.rows.rowCount() == 10
+    assert page.classes.content.matrix.isVisible()
     assert len(window.workspace.session.data.validation_details.predicted) == 2
     page.header.tabs.setCurrentIndex(PREDICTIONS)
     assert page.predictions.strip.count() == 8

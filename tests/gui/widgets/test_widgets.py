@@ -120,7 +120,7 @@ def legend(show_widget: ShowWidget) -> Legend:
 
 def test_legend_shows_all_entries(legend: Legend) -> None:
     legend.show_legend(FEW, [1])
-    assert legend.shown() == ([0, 1], 0)
+    assert legend.visible_entries() == ([0, 1], 0)
     assert legend.accessibleDescription() == "In the images: car"
     image = legend.grab().toImage()
     pixels = {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(SWATCH)}
@@ -129,9 +129,9 @@ def test_legend_shows_all_entries(legend: Legend) -> None:
 
 def test_legend_shows_present_entries_that_fit(legend: Legend) -> None:
     legend.show_legend(MANY, [3, 8])
-    assert legend.shown() == ([3, 8], 0)
+    assert legend.visible_entries() == ([3, 8], 0)
     legend.show_legend(MANY, range(90))
-    visible_entries, more = legend.shown()
+    visible_entries, more = legend.visible_entries()
     assert visible_entries == list(range(len(visible_entries)))
     assert len(visible_entries) + more == 90
     assert 2 < len(visible_entries) < 20

@@ -133,12 +133,12 @@ class Drawings(QObject):
 
     def _on_done(self, path: str) -> None:
         in_background(
-            partial(_read_shown, Path(path)), self, partial(self._store, Path(path).parent), self._on_unreadable
+            partial(_read_drawings, Path(path)), self, partial(self._store, Path(path).parent), self._on_unreadable
         )
 
-    def _store(self, folder: Path, shown: SampleDrawings) -> None:
-        self.legend = shown.legend
-        self._drawn |= {each.number: (folder, each) for each in shown.samples}
+    def _store(self, folder: Path, drawings: SampleDrawings) -> None:
+        self.legend = drawings.legend
+        self._drawn |= {each.number: (folder, each) for each in drawings.samples}
         if self._requested and self._requested[0] in self._drawn:
             self._read(self._requested[0])
         elif self._requested:
@@ -156,7 +156,7 @@ class Drawings(QObject):
         self.failed.emit((Problem("", tr("Couldn't read the drawing: {error}.").format(error=describe_error(error))),))
 
 
-def _read_shown(path: Path) -> SampleDrawings:
+def _read_drawings(path: Path) -> SampleDrawings:
     try:
         return decode_drawings(read_file(path, MAX_RESULT_BYTES))
     except NOT_DECODED as error:
@@ -187,7 +187,7 @@ def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction
     for title, text, column in ((tr("Truth"), truth, samples.true), (tr("Prediction"), prediction, samples.predicted)):
         if text or column is not None:
             parts.append(f"{title}: {text or format_classes(classes, column[row] if column is not None else ())}")
-    parts += [f"{part[:1].upper()}{part[1:]}" for part in _numbers(opened, row, short=False)]
+    parts += [f"{number[:1].upper()}{number[1:]}" for number in _numbers(opened, row, short=False)]
     return " · ".join(parts)
 
 

@@ -13,7 +13,7 @@ from gui.format import counted, localised
 from gui.run.model.samples.detail import SampleDetail
 from gui.run.model.samples.drawings import short_caption
 from gui.run.model.samples.review import (
-    MAX_SHOWN,
+    MAX_SAMPLES,
     SORTS,
     Choice,
     MarkedCsv,
@@ -85,10 +85,10 @@ class SamplesPage(QWidget):
         """Show the samples of `opened`. Its model runs on `devices` for drawings and heat maps."""
         self._opened = opened
         self.wall.thumbnails.clear()
-        self.wall.shown.show_rows((), partial(sample_file, opened), partial(short_caption, opened))
+        self.wall.samples.show_rows((), partial(sample_file, opened), partial(short_caption, opened))
         self.detail.show_evaluation(opened, devices)
         self.stack.setCurrentIndex(WALL)
-        self.wall.shown.marked = set()
+        self.wall.samples.marked = set()
         in_background(partial(read_marks, opened.kept), self, partial(self._show_marks, opened), reraise)
         self._show_choices(opened)
         self.review.show_evaluation(opened)  # shows all of them
@@ -111,12 +111,12 @@ class SamplesPage(QWidget):
 
     def open(self, position: int) -> None:
         """Show the sample at `position` of the wall in detail."""
-        shown = self.wall.shown
-        if not 0 <= position < len(shown.rows):
+        samples = self.wall.samples
+        if not 0 <= position < len(samples.rows):
             return
         self.wall.choose(position)
-        self.detail.show_sample(shown.rows, position, shown.file(position))
-        self.detail.show_marked(shown.rows[position] in shown.marked)
+        self.detail.show_sample(samples.rows, position, samples.file(position))
+        self.detail.show_marked(samples.rows[position] in samples.marked)
         if self.stack.currentIndex() != DETAIL:
             self.stack.setCurrentIndex(DETAIL)
             self.detail.image.pane.setFocus()
@@ -135,7 +135,7 @@ class SamplesPage(QWidget):
 
     def _move(self, by: int) -> None:
         position = self.wall.current() + by
-        if 0 <= position < len(self.wall.shown.rows):
+        if 0 <= position < len(self.wall.samples.rows):
             self.open(position)
 
     # Choosing
@@ -156,7 +156,7 @@ class SamplesPage(QWidget):
         """Return the current filter and order."""
         true, predicted = (None if e.value() == ALL_CLASSES else int(e.value()) for e in (self.true, self.predicted))
         sort: Sort = next((each for each in SORTS if each == self.sort.value()), "loss")
-        marked = frozenset(self.wall.shown.marked) if self.only_marked.isChecked() else None
+        marked = frozenset(self.wall.samples.marked) if self.only_marked.isChecked() else None
         return Choice(true, predicted, self.wrong.isChecked(), sort, marked)
 
     def _show_suspects(self) -> None:
@@ -166,7 +166,7 @@ class SamplesPage(QWidget):
         else:
             with QSignalBlocker(self.only_marked):
                 self.only_marked.setChecked(False)
-            self._show(opened, suspects.rows[:MAX_SHOWN], suspects.captions.__getitem__, suspects.summary)
+            self._show(opened, suspects.rows[:MAX_SAMPLES], suspects.captions.__getitem__, suspects.summary)
         self._marks_changed()
 
     def _rank(self, only: frozenset[int] | None = None) -> None:
@@ -176,14 +176,14 @@ class SamplesPage(QWidget):
             return
         choice = self.choice() if only is None else Choice(sort=self.choice().sort, only=only)
         found = rank_samples(opened.samples, choice)
-        rows = found[:MAX_SHOWN].tolist()
+        rows = found[:MAX_SAMPLES].tolist()
         self._show(opened, rows, partial(short_caption, opened), _summary(len(found), len(rows), len(opened.samples)))
 
     def _show(
         self, opened: OpenedEvaluation, rows: Sequence[int], caption: Callable[[int], tuple[str, str]], summary: str
     ) -> None:
-        before = self.wall.shown.rows[self.wall.current()] if self.wall.current() >= 0 else None
-        self.wall.shown.show_rows(rows, partial(sample_file, opened), caption)
+        before = self.wall.samples.rows[self.wall.current()] if self.wall.current() >= 0 else None
+        self.wall.samples.show_rows(rows, partial(sample_file, opened), caption)
         self.summary.setText(summary)
         if rows:
             self.wall.choose(rows.index(before) if before in rows else 0)
@@ -192,17 +192,17 @@ class SamplesPage(QWidget):
 
     def _show_marks(self, opened: OpenedEvaluation, marked: set[int]) -> None:
         if self._opened is opened:
-            self.wall.shown.marked = {row for row in marked if 0 <= row < len(opened.samples)}
+            self.wall.samples.marked = {row for row in marked if 0 <= row < len(opened.samples)}
             self._marks_changed()
 
     def _toggle_mark(self, position: int) -> None:
-        opened, shown = self._opened, self.wall.shown
-        if opened is None or not 0 <= position < len(shown.rows):
+        opened, samples = self._opened, self.wall.samples
+        if opened is None or not 0 <= position < len(samples.rows):
             return
-        shown.marked ^= {shown.rows[position]}
-        self.detail.show_marked(shown.rows[position] in shown.marked)
+        samples.marked ^= {samples.rows[position]}
+        self.detail.show_marked(samples.rows[position] in samples.marked)
         self._marks_changed()
-        self._unsaved[opened.kept.folder] = opened.kept, tuple(shown.marked)
+        self._unsaved[opened.kept.folder] = opened.kept, tuple(samples.marked)
         if not self._writing.running:
             self._writing.request()
 
@@ -215,10 +215,10 @@ class SamplesPage(QWidget):
         self.message.emit(tr("Couldn't save the marks: {error}.").format(error=describe_error(error)), "warning")
 
     def _marks_changed(self) -> None:
-        count = len(self.wall.shown.marked)
-        self.wall.shown.marks_changed()
+        count = len(self.wall.samples.marked)
+        self.wall.samples.marks_changed()
         if self._opened is not None:
-            self.save_marked.show_marked(self._opened, self.wall.shown.marked, self.review.suggestions())
+            self.save_marked.show_marked(self._opened, self.wall.samples.marked, self.review.suggestions())
         self.only_marked.setEnabled(count > 0 or self.only_marked.isChecked())
         if self.only_marked.isChecked() and self.stack.currentIndex() == WALL:
             self._rank()
@@ -256,12 +256,12 @@ class SamplesPage(QWidget):
         )
 
 
-def _summary(found: int, shown: int, total: int) -> str:
+def _summary(found: int, listed: int, total: int) -> str:
     if not found:
         return tr("No samples match.")
-    if shown < found:
-        return tr("The first {shown} of {found} matching samples, of {total}").format(
-            shown=localised(shown), found=localised(found), total=localised(total)
+    if listed < found:
+        return tr("The first {listed} of {found} matching samples, of {total}").format(
+            listed=localised(listed), found=localised(found), total=localised(total)
         )
     return f"{counted(found, 'sample')} of {localised(total)}"
 

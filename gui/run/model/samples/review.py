@@ -70,15 +70,15 @@ class ReviewBar(QWidget):
             tr("Find wrong labels…"),
             tr("Looks for labels worth checking and for duplicate images"),
         )
-        self.shown = ChoiceEditor([(ALL, "all samples", "")])
-        self.shown.control.setAccessibleName(tr("Samples to show"))
+        self.selection = ChoiceEditor([(ALL, "all samples", "")])
+        self.selection.control.setAccessibleName(tr("Samples to show"))
         self.line = ProgressLine(tr("Reviewing the samples"))
         self.origin = caption()
-        self._label = field_label(tr("Show"), self.shown.control)
-        top = hbox(self._label, self.shown, bind(QPushButton(), self.act), 1)
+        self._label = field_label(tr("Show"), self.selection.control)
+        top = hbox(self._label, self.selection, bind(QPushButton(), self.act), 1)
         self.setLayout(vbox(top, self.origin, self.line, spacing=4))
         self.act.on_trigger(self._start)
-        self.shown.edited.connect(self.changed)
+        self.selection.edited.connect(self.changed)
         self.child.done.connect(self._on_done)
         self.line.follow(self.child)
 
@@ -92,12 +92,12 @@ class ReviewBar(QWidget):
 
     def choose_all(self) -> None:
         """Select all samples, without emitting `changed`."""
-        with QSignalBlocker(self.shown):
-            self.shown.set_value(ALL)
+        with QSignalBlocker(self.selection):
+            self.selection.set_value(ALL)
 
     def suspects(self) -> Suspects | None:
         """Return the selected suspicious samples; None for all samples."""
-        find = {LABELS: self._wrong_labels, DUPLICATES: self._duplicates}.get(self.shown.value())
+        find = {LABELS: self._wrong_labels, DUPLICATES: self._duplicates}.get(self.selection.value())
         return find(self.review) if find is not None and self.review is not None else None
 
     def suggestions(self) -> dict[int, str]:
@@ -126,7 +126,7 @@ class ReviewBar(QWidget):
         """Show a new review immediately."""
         self._store(opened, read)
         if read is not None and read.review.label_issues:
-            self.shown.set_value(LABELS)
+            self.selection.set_value(LABELS)
 
     def _store(self, opened: OpenedEvaluation, read: _LoadedReview | None) -> None:
         if opened is self._opened and read is not None:
@@ -143,9 +143,9 @@ class ReviewBar(QWidget):
             choices.append((DUPLICATES, f"duplicate images ({localised(len(review.duplicates))})", ""))
             self.origin.setText(" ".join((review.origin, *review.missing)))
         self.origin.setVisible(review is not None)
-        for widget in (self._label, self.shown):
+        for widget in (self._label, self.selection):
             widget.setVisible(review is not None)
-        self.shown.reset_choices(choices)
+        self.selection.reset_choices(choices)
         self.changed.emit()
 
     def _row(self, sample: ReviewedSample) -> int | None:
@@ -194,8 +194,8 @@ def _load_newest(opened: OpenedEvaluation) -> _LoadedReview | None:
     """Return the newest review that covers only this evaluation; None if there is none."""
     folder = opened.kept.folder.absolute()
     found = [_load(opened, file) for file in (folder.parents[1] / "reviews").glob("*.json")]
-    own = [read for read in found if read is not None and read.review.evaluations == (str(folder),)]
-    return max(own, key=lambda read: read.review.date, default=None)
+    matching = [read for read in found if read is not None and read.review.evaluations == (str(folder),)]
+    return max(matching, key=lambda read: read.review.date, default=None)
 
 
 MARKS_FILE = "marked.json"
@@ -253,7 +253,7 @@ class MarkedCsv:
             yield [getattr(mark, name) for name in Mark.__struct_fields__]
 
 
-MAX_SHOWN = 1000
+MAX_SAMPLES = 1000
 """Maximum number of samples on the wall."""
 
 Sort = Literal["loss", "correct", "sure", "order"]

@@ -86,7 +86,7 @@ class SampleWall(QListView):
         mark_requested(int): the user has pressed Space to mark the sample at this position.
 
     Attributes:
-        shown: Its model.
+        samples: Model of the samples in the wall.
     """
 
     opened = Signal(int)
@@ -94,10 +94,10 @@ class SampleWall(QListView):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.shown = SampleModel(self)
+        self.samples = SampleModel(self)
         self.thumbnails = Thumbnails(2 * SIDE, self)
         self.thumbnails.loaded.connect(self.viewport().update)
-        self.setModel(self.shown)
+        self.setModel(self.samples)
         self.setAccessibleName(tr("Samples"))
         self.setToolTip(tr("Enter opens a sample, Space marks it"))
         self.setViewMode(QListView.ViewMode.IconMode)
@@ -114,7 +114,7 @@ class SampleWall(QListView):
         return self.currentIndex().row()
 
     def choose(self, position: int) -> None:
-        index = self.shown.index(position)
+        index = self.samples.index(position)
         if index.isValid():
             self.setCurrentIndex(index)
             self.scrollTo(index)
@@ -154,7 +154,7 @@ class _SampleDelegate(QStyledItemDelegate):
         rect: QRect = option.rect
         square = QRect(rect.center().x() - SIDE // 2, rect.top() + PAD, SIDE, SIDE)
         painter.fillRect(square, QColor(scheme.raised))
-        image = self._wall.thumbnails.image(self._wall.shown.file(index.row()))
+        image = self._wall.thumbnails.image(self._wall.samples.file(index.row()))
         if image is None or image.isNull():
             painter.setPen(QColor(scheme.muted))
             painter.drawText(square, Qt.AlignmentFlag.AlignCenter, "…" if image is None else "no preview")
@@ -166,7 +166,7 @@ class _SampleDelegate(QStyledItemDelegate):
             painter.drawImage(target, image)
         self._draw_lines(painter, rect, square.bottom() + PAD // 2, index)
         state: QStyle.StateFlag = option.state
-        if self._wall.shown.rows[index.row()] in self._wall.shown.marked:
+        if self._wall.samples.rows[index.row()] in self._wall.samples.marked:
             self._draw_badge(painter, square)
         if state & QStyle.StateFlag.State_Selected:
             painter.setBrush(Qt.BrushStyle.NoBrush)

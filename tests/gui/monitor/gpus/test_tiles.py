@@ -33,7 +33,7 @@ def test_tiles_fit_without_scrolling(watching: Watching, qtbot: QtBot, count: in
         assert tile.width() >= MIN_WIDTH
         assert tile.height() >= MIN_HEIGHT
         assert tile.plot.height() >= 50
-        assert len(tile.figures.shown) >= 4
+        assert len(tile.figures.visible_figures) >= 4
 
 
 def test_tiles_eight_fit_in_window(watching: Watching, qtbot: QtBot) -> None:
@@ -49,12 +49,12 @@ def test_tile_larger_shows_more_values(watching: Watching, qtbot: QtBot) -> None
     watching.see(*gpus(16))
     watching.page.grab()
     view = watching.page.gpus.tiles
-    few = min(len(tile.figures.shown) for tile in view.tiles.values())
+    few = min(len(tile.figures.visible_figures) for tile in view.tiles.values())
     watching.see(*gpus(1), at=1)
     watching.page.grab()
     (tile,) = view.tiles.values()
-    qtbot.waitUntil(lambda: len(tile.figures.shown) == len(tile.figures.figures))
-    assert len(tile.figures.shown) > few
+    qtbot.waitUntil(lambda: len(tile.figures.visible_figures) == len(tile.figures.figures))
+    assert len(tile.figures.visible_figures) > few
 
 
 def compact_texts(watching: Watching, row: int = 0) -> list[str]:

@@ -42,8 +42,8 @@ def test_grid_leaves_out_last_values(place: QWidget, qtbot: QtBot) -> None:
     figures.show_figures(FEW)
     place.resize(220, 300)
     qtbot.waitUntil(lambda: figures.width() < 220)
-    assert 0 < len(figures.shown) < len(FEW)
-    assert figures.shown == FEW[: len(figures.shown)]
+    assert 0 < len(figures.visible_figures) < len(FEW)
+    assert figures.visible_figures == FEW[: len(figures.visible_figures)]
     assert figures.height() == figures.row_height
     assert "Label 5 5 W" in figures.words()
 
@@ -52,7 +52,7 @@ def test_grid_without_limit_shows_all(place: QWidget, qtbot: QtBot) -> None:
     figures = put(ValueGrid(), place)
     figures.show_figures(FEW)
     place.resize(150, 400)
-    assert figures.shown == FEW
+    assert figures.visible_figures == FEW
     qtbot.waitUntil(lambda: figures.height() > figures.row_height)
 
 
@@ -72,7 +72,7 @@ def test_grid_rearranges_changed_values(place: QWidget) -> None:
     figures = put(ValueGrid(max_rows=2), place)
     figures.show_figures(FEW)
     figures.show_figures(FEW[1:])
-    assert figures.shown == FEW[1:]
+    assert figures.visible_figures == FEW[1:]
     first = figures.figure_at(QPoint(1, 1))
     assert first.id == "f1"
 

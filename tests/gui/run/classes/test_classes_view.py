@@ -41,12 +41,12 @@ def table_texts(table: ClassTable) -> list[list[str]]:
 
 def test_classes_view_shows_newest_validation(view: ClassesView) -> None:
     view.show_data(data_of(), is_active=False)
-    assert table_texts(view.shown.table) == [
+    assert table_texts(view.content.table) == [
         ["ash", "40.0 %", "40.0 %", "8"],
         ["birch", "80.0 %", "80.0 %", "10"],
         ["cedar", "–", "–", "0"],
     ]
-    assert view.shown.headline.text() == "Lowest IoU: ash 40.0 %, birch 80.0 %"
+    assert view.content.headline.text() == "Lowest IoU: ash 40.0 %, birch 80.0 %"
     assert view.validation_slider.label.text() == "Epoch 4 of 4 · step 40 (newest, best)"
 
 
@@ -56,17 +56,17 @@ def test_class_table_sorts_unknown_last(view: ClassesView) -> None:
         (Qt.SortOrder.AscendingOrder, ["ash", "birch", "cedar"]),
         (Qt.SortOrder.DescendingOrder, ["birch", "ash", "cedar"]),
     ):
-        view.shown.table.sortByColumn(1, order)
-        assert [row[0] for row in table_texts(view.shown.table)] == names
+        view.content.table.sortByColumn(1, order)
+        assert [row[0] for row in table_texts(view.content.table)] == names
 
 
 def test_class_model_is_consistent(view: ClassesView, qtbot: QtBot) -> None:
     mode = QAbstractItemModelTester.FailureReportingMode.Warning
-    tester = QAbstractItemModelTester(view.shown.table.rows, mode, view)
+    tester = QAbstractItemModelTester(view.content.table.rows, mode, view)
     view.show_data(data_of(), is_active=False)
     view.validation_slider.step(-2)
-    assert tester.model() is view.shown.table.rows
-    assert view.shown.table.model_.rowCount(QModelIndex()) == 3
+    assert tester.model() is view.content.table.rows
+    assert view.content.table.model_.rowCount(QModelIndex()) == 3
 
 
 def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
@@ -74,12 +74,12 @@ def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
     del partial.validation_details.classes[3:]
     view.show_data(partial, is_active=True)
     view.validation_slider.step(-1)
-    assert table_texts(view.shown.table)[0][1] == "20.0 %"
+    assert table_texts(view.content.table)[0][1] == "20.0 %"
     view.show_data(complete, is_active=True)
-    assert table_texts(view.shown.table)[0][1] == "20.0 %"
+    assert table_texts(view.content.table)[0][1] == "20.0 %"
     assert view.validation_slider.label.text() == "Epoch 2 of 4 · step 20"
     view.validation_slider.best.click()
-    assert table_texts(view.shown.table)[0][1] == "40.0 %"
+    assert table_texts(view.content.table)[0][1] == "40.0 %"
 
 
 def test_slider_follows_the_newest_validation(view: ClassesView) -> None:
@@ -93,20 +93,20 @@ def test_slider_follows_the_newest_validation(view: ClassesView) -> None:
 
 def test_matrix_describes_cell_chosen_by_keys(view: ClassesView, qtbot: QtBot) -> None:
     view.show_data(data_of(), is_active=False)
-    assert view.shown.cell.text() == "Most common mistake: ash taken for birch (2 of 8)"
-    qtbot.keyClick(view.shown.matrix, Qt.Key.Key_Down)
-    qtbot.keyClick(view.shown.matrix, Qt.Key.Key_Down)
-    assert view.shown.matrix.cell == (1, 0)
-    assert view.shown.cell.text() == "Of 10 birch, 1 (10.0 %) were predicted as ash."
-    assert view.shown.table.chosen() == 1
-    assert view.shown.matrix.accessibleDescription() == view.shown.cell.text()
+    assert view.content.cell.text() == "Most common mistake: ash taken for birch (2 of 8)"
+    qtbot.keyClick(view.content.matrix, Qt.Key.Key_Down)
+    qtbot.keyClick(view.content.matrix, Qt.Key.Key_Down)
+    assert view.content.matrix.cell == (1, 0)
+    assert view.content.cell.text() == "Of 10 birch, 1 (10.0 %) were predicted as ash."
+    assert view.content.table.chosen() == 1
+    assert view.content.matrix.accessibleDescription() == view.content.cell.text()
 
 
 def test_table_selection_chooses_cell(view: ClassesView) -> None:
     view.show_data(data_of(), is_active=False)
-    view.shown.table.choose(2)
-    assert view.shown.matrix.cell == (2, 2)
-    assert view.shown.cell.text() == "No samples of cedar."
+    view.content.table.choose(2)
+    assert view.content.matrix.cell == (2, 2)
+    assert view.content.cell.text() == "No samples of cedar."
 
 
 def test_matrix_fills_cells_by_fraction_of_row(styled: QApplication, qtbot: QtBot) -> None:
@@ -125,8 +125,8 @@ def test_matrix_fills_cells_by_fraction_of_row(styled: QApplication, qtbot: QtBo
 def test_classes_view_saves_csv(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
     view.show_data(data_of(), is_active=False)
     for save, expected in (
-        (view.shown.save_metrics, [["class", "IoU", "F1"], ["ash", "0.4", "0.4"], ["birch", "0.8", "0.8"], ["cedar", "", ""]]),
-        (view.shown.save_confusion, [["true class", *CLASSES], *([c, *map(str, r)] for c, r in zip(CLASSES, CONFUSION, strict=True))]),
+        (view.content.save_metrics, [["class", "IoU", "F1"], ["ash", "0.4", "0.4"], ["birch", "0.8", "0.8"], ["cedar", "", ""]]),
+        (view.content.save_confusion, [["true class", *CLASSES], *([c, *map(str, r)] for c, r in zip(CLASSES, CONFUSION, strict=True))]),
     ):  # fmt: skip
         with qtbot.waitSignal(view.message) as signal:
             save(tmp_path / "out.csv")
@@ -137,7 +137,7 @@ def test_classes_view_saves_csv(view: ClassesView, qtbot: QtBot, tmp_path: Path)
 def test_classes_view_reports_failed_save(view: ClassesView, qtbot: QtBot, tmp_path: Path) -> None:
     view.show_data(data_of(), is_active=False)
     with qtbot.waitSignal(view.message) as signal:
-        view.shown.save_metrics(tmp_path / "no such folder" / "out.csv")
+        view.content.save_metrics(tmp_path / "no such folder" / "out.csv")
     assert signal.args[1] == "warning"
     assert "Could not save" in signal.args[0]
 
@@ -164,12 +164,12 @@ def test_class_table_filters_many_classes(view: ClassesView) -> None:
     data = RunData(plan=a_plan(classes=names))
     data.validation_details.classes.append(ClassFigures(1, 1, {"AP": np.linspace(0, 1, 40)}, None))
     view.show_data(data, is_active=True)
-    assert view.shown.filter.isVisible()
-    assert not view.shown.matrix.isVisible()
-    view.shown.filter.setText("kind 3")
-    assert len(table_texts(view.shown.table)) == 11
-    view.shown.table.choose(39)
-    assert view.shown.table.chosen() == 39
+    assert view.content.filter.isVisible()
+    assert not view.content.matrix.isVisible()
+    view.content.filter.setText("kind 3")
+    assert len(table_texts(view.content.table)) == 11
+    view.content.table.choose(39)
+    assert view.content.table.chosen() == 39
 
 
 def test_class_names_fill_missing_names() -> None:

@@ -76,7 +76,7 @@ def test_matrix_cell_opens_its_samples(view: ModelView, qtbot: QtBot) -> None:
     matrix = view.result.classes.figures.matrix
     qtbot.mouseClick(matrix, Qt.MouseButton.LeftButton, pos=matrix.cell_rect(1, 2).center().toPoint())
     assert view.result.tabs.currentIndex() == SAMPLES
-    assert view.result.samples.wall.shown.rows == [5, 4]
+    assert view.result.samples.wall.samples.rows == [5, 4]
     assert view.result.samples.summary.text() == f"2 samples of {COUNT}"
 
 
@@ -190,5 +190,5 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     qtbot.waitUntil(lambda: page.comparison is not None)
     page.mine.click()
     assert view.result.tabs.currentIndex() == SAMPLES
-    assert sorted(view.result.samples.wall.shown.rows) == [8, 9, 10, 11]
+    assert sorted(view.result.samples.wall.samples.rows) == [8, 9, 10, 11]
     assert view.result.samples.summary.text() == "4 samples that only this evaluation got right"

@@ -33,27 +33,27 @@ def page(view: ModelView, qtbot: QtBot) -> SamplesPage:
 
 
 def test_samples_page_filters_and_sorts(page: SamplesPage) -> None:
-    assert page.wall.shown.rows[:3] == [5, 4, 1]
-    assert len(page.wall.shown.rows) == COUNT
+    assert page.wall.samples.rows[:3] == [5, 4, 1]
+    assert len(page.wall.samples.rows) == COUNT
     page.wall.choose(2)
     page.wrong.setChecked(True)
-    assert page.wall.shown.rows[page.wall.current()] == 1
+    assert page.wall.samples.rows[page.wall.current()] == 1
     page.true.set_value("0")
-    assert page.wall.shown.rows == [1]
+    assert page.wall.samples.rows == [1]
     page.true.set_value("all")
     page.predicted.set_value("1")
-    assert page.wall.shown.rows == [1]
+    assert page.wall.samples.rows == [1]
     page.wrong.setChecked(False)
     page.sort.set_value("order")
-    assert page.wall.shown.rows == [1, 6, 7]
+    assert page.wall.samples.rows == [1, 6, 7]
     page.predicted.set_value("-1")
     assert page.summary.text() == "No samples match."
 
 
 def test_wall_loads_visible_thumbnails(page: SamplesPage, qtbot: QtBot) -> None:
     thumbnails = page.wall.thumbnails
-    qtbot.waitUntil(lambda: (page.wall.grab() is not None) and thumbnails.image(page.wall.shown.file(0)) is not None)
-    image = thumbnails.image(page.wall.shown.file(0))
+    qtbot.waitUntil(lambda: (page.wall.grab() is not None) and thumbnails.image(page.wall.samples.file(0)) is not None)
+    image = thumbnails.image(page.wall.samples.file(0))
     assert (image.width(), image.height()) == (12, 8)
 
 
@@ -73,7 +73,7 @@ def test_samples_page_opens_and_marks_by_keys(page: SamplesPage, run: RunFolder,
     assert page.stack.currentIndex() == WALL
     assert page.wall.current() == 1
     qtbot.keyClick(page.wall, Qt.Key.Key_Space)
-    assert page.wall.shown.marked == {4, 5}
+    assert page.wall.samples.marked == {4, 5}
     marks = run.path / "evaluations/20261124-100000-val" / MARKS_FILE
     qtbot.waitUntil(lambda: marks.exists() and marks.read_text() == "[4,5]")
 
@@ -109,9 +109,9 @@ def test_marks_are_restored_filtered_and_exported(
     view.result.tabs.setCurrentIndex(SAMPLES)
     view.reload(other.folder.name)
     page = view.result.samples
-    qtbot.waitUntil(lambda: page.wall.shown.marked == {1, 4})
+    qtbot.waitUntil(lambda: page.wall.samples.marked == {1, 4})
     page.only_marked.setChecked(True)
-    assert page.wall.shown.rows == [4, 1]
+    assert page.wall.samples.rows == [4, 1]
     assert page.save_marked.text().startswith("Save 2 ")
     with qtbot.waitSignal(page.message) as signal:
         page.save_marked.save_list(tmp_path / "marked.csv")
@@ -157,31 +157,31 @@ def test_review_shows_wrong_labels_and_duplicates(
     view: ModelView, page: SamplesPage, qtbot: QtBot, checked_samples: int, remark: str
 ) -> None:
     opened = view.result.opened
-    assert not page.review.shown.isVisible()
+    assert not page.review.selection.isVisible()
     file = opened.kept.folder.parents[1] / "reviews" / "1.json"
     file.parent.mkdir()
     file.write_bytes(msgspec.json.encode(make_review(opened, checked_samples)))
     page.review.child.done.emit(str(file))
-    qtbot.waitUntil(lambda: page.wall.shown.rows == [5])
-    index = page.wall.shown.index(0)
-    assert page.wall.shown.data(index) == "1.png: birch → cedar, 10 % → 80 %"
+    qtbot.waitUntil(lambda: page.wall.samples.rows == [5])
+    index = page.wall.samples.index(0)
+    assert page.wall.samples.data(index) == "1.png: birch → cedar, 10 % → 80 %"
     assert page.summary.text().startswith("1 label worth checking")
     assert remark in page.summary.text()
     qtbot.keyClick(page.wall, Qt.Key.Key_Space)
-    assert page.wall.shown.rows == [5]
-    page.review.shown.set_value("duplicates")
-    assert page.wall.shown.data(page.wall.shown.index(0)) == "0.png: the same as 7.png, train"
+    assert page.wall.samples.rows == [5]
+    page.review.selection.set_value("duplicates")
+    assert page.wall.samples.data(page.wall.samples.index(0)) == "0.png: the same as 7.png, train"
     page.wrong.setChecked(True)
-    assert page.review.shown.value() == "all"
-    assert page.wall.shown.rows == [5, 4, 1]
+    assert page.review.selection.value() == "all"
+    assert page.wall.samples.rows == [5, 4, 1]
 
 
 def test_sample_model_is_consistent(page: SamplesPage) -> None:
-    tester = QAbstractItemModelTester(page.wall.shown, QAbstractItemModelTester.FailureReportingMode.Fatal, page)
+    tester = QAbstractItemModelTester(page.wall.samples, QAbstractItemModelTester.FailureReportingMode.Fatal, page)
     page.wrong.setChecked(True)
-    assert tester.model() is page.wall.shown
-    first = page.wall.shown.index(0)
-    assert page.wall.shown.data(first, Qt.ItemDataRole.AccessibleTextRole).startswith("1.png: birch → cedar, loss ")
+    assert tester.model() is page.wall.samples
+    first = page.wall.samples.index(0)
+    assert page.wall.samples.data(first, Qt.ItemDataRole.AccessibleTextRole).startswith("1.png: birch → cedar, loss ")
 
 
 def test_rank_samples_matches_each_of_several_labels() -> None:

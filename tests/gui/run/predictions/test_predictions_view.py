@@ -156,7 +156,7 @@ def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFol
     qtbot.keyClick(page, Qt.Key.Key_PageUp, Qt.KeyboardModifier.ControlModifier)
     assert page.header.tabs.currentIndex() == CLASSES
     show(a_predicted_run())
-    qtbot.waitUntil(lambda: page.classes.shown.table.rows.rowCount() == 3)
+    qtbot.waitUntil(lambda: page.classes.content.table.rows.rowCount() == 3)
     page.header.tabs.setCurrentIndex(CURVES)
     assert page.header.options.isVisible()
 
