@@ -55,7 +55,7 @@ class Action(QAction):
             icon: Name of an icon.
             color: Color of the icon.
             context: Focus for which the shortcuts work.
-            on: Initial state of a toggle; None for a command.
+            on: Initial state of a toggle, or None for a command.
             always_enabled: Allow the action even with a `disabled_reason`, which may be out of date.
         """
         super().__init__(widget)
@@ -114,7 +114,7 @@ class Action(QAction):
 
 
 def first_key(name: str) -> str:
-    """Return the first shortcut of the action `name` in the notation of the desktop; "" if it has none."""
+    """Return the first shortcut of the action `name` in the notation of the desktop, or "" if it has none."""
     keys = chosen_keys.get(name, _standard_keys.get(name, ()))
     return QKeySequence(keys[0]).toString(QKeySequence.SequenceFormat.NativeText) if keys else ""
 
@@ -171,7 +171,7 @@ class Command:
             title: Text for menus and buttons; "&" marks the letter that selects it in a menu.
             tip: Sentence fragment that describes the action.
             keys: Default shortcuts.
-            menu: Menu and group in it, such as "file 1"; "" for none.
+            menu: Menu and group in it, such as "file 1", or "" for none.
             needs_pages: Disable the action until the pages have been created.
             rest: Other arguments of `Action`.
         """

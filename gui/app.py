@@ -38,7 +38,7 @@ X_LIBRARIES = (
 
 
 def why_no_window() -> str | None:
-    """Return the reason why no window can be opened; None if one can.
+    """Return the reason why no window can be opened, or None if one can.
 
     This is checked in advance, because Qt calls abort() if it can't load its platform plugin.
     """
@@ -77,7 +77,7 @@ def main(path: str = "") -> int:
     """Open the window, or bring an open one to the front; return the exit code, which is 2 without a display.
 
     Args:
-        path: Dataset folder or job file to open; "" for none.
+        path: Dataset folder or job file to open, or "" for none.
     """
     problem = why_no_window()
     if problem is not None:

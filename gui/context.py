@@ -34,6 +34,6 @@ class AppContext:
     show_form: Callable[[], None]
     """Function that shows the form for a new job on the Train page."""
     show_help: Callable[[str], None]
-    """Function that opens a page of the user guide; "" for the current page."""
+    """Function that opens a page of the user guide, or the guide's current page for ""."""
     show_alerts: Callable[[], None]
     """Function that brings the window to the front and shows the alerts."""

@@ -340,7 +340,7 @@ class MainWindow(QMainWindow):
         """Bring the window to the front.
 
         Args:
-            path: Dataset folder or job file to open; "" for none.
+            path: Dataset folder or job file to open, or "" for none.
             activation_token: Token with which the desktop permits the window to take the focus.
         """
         if activation_token:

@@ -21,8 +21,8 @@ class JobInForm:
     """Job in the form, for pages that use it.
 
     Attributes:
-        job: Job with absolute paths; None if it is invalid.
-        edited: Job as it is in the form; None if it is invalid.
+        job: Job with absolute paths, or None if it is invalid.
+        edited: Job as it is in the form, or None if it is invalid.
         problems: All problems with the job.
         device_names: Titles of all known devices, by the keys that jobs use.
         report: Report on the dataset folder.
@@ -48,7 +48,7 @@ class TabEntry:
 
     Attributes:
         name: Id of the page.
-        factory: Class as "MODULE:CLASS"; "" for the Train page, which exists before the others.
+        factory: Class as "MODULE:CLASS", or "" for the Train page, which exists before the others.
         parts: Attributes of the workspace that the class takes as its arguments.
     """
 
@@ -98,7 +98,7 @@ class PageEntry:
         name: Id with which others request the page.
         factory: Class as "MODULE:CLASS", imported when it is first needed.
         tab: Index in `TABS` of the tab that the page covers.
-        title: Title of a command in the Tools menu that opens the page; "" for none.
+        title: Title of a command in the Tools menu that opens the page, or "" for none.
         tip: Tip of that command.
     """
 

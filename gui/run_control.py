@@ -146,7 +146,7 @@ class RunControl(QObject):
             launcher.resume(run, changes)
 
     def _free_launcher(self) -> Launcher | None:
-        """Return the launcher, and show that it is creating a run; None if it is creating another one."""
+        """Return the launcher and show that it is starting a run, or return None while it is starting another one."""
         if self._launcher.busy:
             return None
         self._panel.form.set_starting(True)

@@ -121,7 +121,7 @@ def tray_icon(fraction: float | None, *, running: bool, has_alerts: bool) -> QIc
     """Draw Footplate's icon with progress and alerts.
 
     Args:
-        fraction: Progress of the open run; None if unknown.
+        fraction: Progress of the open run, or None if unknown.
         running: Draw a progress bar at the bottom.
         has_alerts: Draw a red dot, whose rim makes it visible without color.
     """

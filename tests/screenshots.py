@@ -62,7 +62,7 @@ def faint(page: QWidget, image: QImage) -> Iterator[str]:
 
 
 def ground_of(widget: QWidget, page: QWidget, image: QImage) -> QColor | None:
-    """Return the most common color in the visible part of `widget`; None if it is hidden."""
+    """Return the most common color in the visible part of `widget`, or None if it is hidden."""
     visible = widget.visibleRegion().boundingRect()
     if visible.isEmpty():
         return None

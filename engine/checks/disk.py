@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 20
 
 
 def metrics_in(content: bytes) -> tuple[Measure, ...]:
-    """Return the metrics of the task class in the text of a Python file; empty if they are not literals."""
+    """Return the metrics of the task class in the text of a Python file, or () if they are not literals."""
     if len(content) > MAX_BYTES:
         return ()
     try:
@@ -69,7 +69,7 @@ MODEL_FILE_BYTES = 16 << 20
 """Maximum size in bytes of a Python file that is read."""
 
 Kind = Literal["", "file", "folder", "other"]
-"""Kind of the file at a path; "" if it does not exist or is inaccessible."""
+"""Kind of the file at a path, or "" if it does not exist or is inaccessible."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class ModelFile:
     """Current state of a Python file.
 
     Attributes:
-        sha256: Hash of the content, for the user's consent to run it; None if the file can't be read.
+        sha256: Hash of the content, for the user's consent to run it, or None if the file can't be read.
         measures: Metrics that the text defines.
         agreed: True if the user has allowed this content to run.
     """
@@ -186,5 +186,5 @@ def _answers(host: str) -> bool:
 
 
 def model_file_sha256(path: str) -> str | None:
-    """Return the SHA-256 of a model file, as used in the user's consent to run it; None if it can't be read."""
+    """Return the SHA-256 of a model file, as used in the user's consent to run it, or None if it can't be read."""
     return RealDisk().model_file(path).sha256

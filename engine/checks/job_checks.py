@@ -131,7 +131,7 @@ def _with_automatic(problem: Problem) -> Problem:
 
 
 def _no_file(path: str, disk: Disk) -> str:
-    """Return the reason why `path` can't be opened as a file; "" if it can, or if that is unknown."""
+    """Return the reason why `path` can't be opened as a file, or "" if it can, or if that is unknown."""
     match disk.kind(path):
         case "file" | None:
             return ""

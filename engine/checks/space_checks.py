@@ -29,7 +29,7 @@ def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
 
 
 def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | None:
-    """Return all values of a dimension; None for a range without steps or with over `MAX_COMBINATIONS` values."""
+    """Return all values of a dimension, or None for a range without steps or with over `MAX_COMBINATIONS` values."""
     if isinstance(dimension, Choices):
         return dimension.values
     step = dimension.step or (1 if field is not None and field.kind == "int" and not dimension.log else None)

@@ -24,9 +24,9 @@ class TorchBuild(NamedTuple):
 
     Attributes:
         version: Version such as "2.15.0+cu132".
-        cuda: Version of CUDA such as "13.2"; None for a build without CUDA.
+        cuda: Version of CUDA such as "13.2", or None for a build without CUDA.
         architectures: Result of `torch.cuda.get_arch_list()`: "sm_90" is compiled code, "compute_90" is code for the
-            driver to compile; empty if unknown.
+            driver to compile. It is empty if unknown.
     """
 
     version: str
@@ -35,7 +35,7 @@ class TorchBuild(NamedTuple):
 
 
 def installed_torch() -> TorchBuild | None:
-    """Return the build that `import torch` would load; None if torch is missing or its version is unknown."""
+    """Return the build that `import torch` would load, or None if torch is missing or its version is unknown."""
     spec = PathFinder.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -57,7 +57,7 @@ class LineChild:
         return self._has_ended
 
     def exit_reason(self) -> str | None:
-        """Return the reason for the exit, such as "exit code 1" or "SIGABRT"; None for a normal exit."""
+        """Return the reason for the exit, such as "exit code 1" or "SIGABRT", or None for a normal exit."""
         code = self._process.returncode
         if not code:
             return None

@@ -74,7 +74,7 @@ class CudaOrder:
 
 
 def ask_cuda() -> list[str] | None:
-    """Return the UUIDs ("GPU-…") of CUDA's devices in its order; None if CUDA does not work.
+    """Return the UUIDs ("GPU-…") of CUDA's devices in its order, or None if CUDA does not work.
 
     Source: CUDA driver API, cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetUuid_v2. For a GPU with MIG, the last
     function returns the UUID of an instance instead.

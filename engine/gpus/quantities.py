@@ -31,7 +31,7 @@ class Quantity:
     digits: int = 0
 
     def read(self, gpu: Gpu) -> float | None:
-        """Return the value; None if the GPU doesn't report it."""
+        """Return the value, or None if the GPU doesn't report it."""
         member, _, name = self.source.partition(".")
         if member == "nvlinks":
             values = [each for link in gpu.nvlinks if (each := getattr(link, name)) is not None]
@@ -45,7 +45,7 @@ class Quantity:
         return None if limit == math.inf else limit
 
     def write(self, value: float | None) -> str:
-        """Format `value`, which is in the basic unit: "41.2 GiB"; a dash if unknown."""
+        """Format `value`, which is in the basic unit, as in "41.2 GiB". If it is unknown, return a dash."""
         return "–" if value is None or math.isnan(value) else f"{value * self.scale:,.{self.digits}f} {self.unit}"
 
 

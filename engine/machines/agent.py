@@ -76,7 +76,7 @@ class Agent:
             os.kill(self._process.pid or 0, signal.SIGKILL)
 
     def exit_codes(self) -> dict[int, int | None]:
-        """Wait for the workers and return their exit codes by rank; None for workers that the agent has stopped.
+        """Wait for the workers and return their exit codes by rank, or None for those that the agent has stopped.
 
         Raises:
             AgentFailed: The agent failed or was killed.

@@ -155,7 +155,7 @@ class Follower:
         self._link.send(LogRequest(offset=self._log.end, sha256=file_sha256(self._run.events_file)))
 
     def _append_log(self, chunk: LogChunk) -> None:
-        """Append the complete lines of a chunk to the log; a chunk at offset 0 starts a new log."""
+        """Append the complete lines of a chunk to the log. A chunk at offset 0 starts a new log."""
         assert self._log is not None
         assert self._run is not None
         if chunk.offset == 0 and self._log.end:

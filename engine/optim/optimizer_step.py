@@ -161,7 +161,7 @@ class OptimizerStep:
     def step(self, loss: Tensor | None = None) -> None:
         """Update the parameters with their gradients and advance the schedule.
 
-        `loss` is this rank's contribution to the step's loss, 0-dimensional; None if the rank does not know it.
+        `loss` is this rank's contribution to the step's loss, 0-dimensional, or None if the rank does not know it.
         """
         self._follow_shards()
         for parameter, shard in self._shards:

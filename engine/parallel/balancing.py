@@ -33,8 +33,8 @@ class SegmentCosts(NamedTuple):
         min_seconds: Lower bound of `seconds` that grows with every further segment.
         memory: Memory of a stage.
         limits: Memory limit of each rank, or infinity.
-        phases: Times of a stage in each phase of a step, which add up to `seconds`; empty unless all ranks complete one
-            phase before the next.
+        phases: Times of a stage in each phase of a step, which add up to `seconds`. It is empty unless all ranks
+            complete one phase before the next.
     """
 
     segments: int

@@ -47,7 +47,10 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Memory for the state of the parameters, and for the activations of all microbatches in flight."""
     over_memory: bool
     sent_bytes: int
-    """Size per microbatch of the activations sent to the next stage, and of the gradients it returns; 0 for the last one."""
+    """Bytes per microbatch of the activations for the next stage, and also of the gradients that it returns.
+
+    It is 0 for the last stage.
+    """
 
 
 class _Ledger:
@@ -104,7 +107,7 @@ class _Ledger:
         return len(self.cut.segments)
 
     def _received(self, stage: int, start: int) -> int:
-        """Return the bytes sent to `stage` if it starts at `start`; 0 if the stage before it is on the same rank."""
+        """Return the bytes sent to `stage` if it starts at `start`, or 0 if the stage before it is on the same rank."""
         ranks = self.cut.stage_ranks
         stays = start == 0 or stage == 0 or stage >= len(ranks) or ranks[stage - 1] == ranks[stage]
         return 0 if stays else self.cut.segments[start - 1].output_bytes

@@ -99,7 +99,7 @@ class WorkerProcess:
         selector.register(self.channel, selectors.EVENT_READ, lambda _mask: on_readable())
 
     def poll(self) -> int | None:
-        """Return the exit code, or the negative number of a fatal signal; None while the process is running."""
+        """Return the exit code, or the negative number of a fatal signal, or None while the process is running."""
         if self.exit_code is None and _has_exited(self.pid):
             if self._popen is not None:
                 self.exit_code = self._popen.poll()

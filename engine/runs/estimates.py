@@ -27,8 +27,8 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
         device_kinds: Name of each device, without its number.
         image_size: Side of the images in pixels.
         images_per_second: Median over the training, for all devices together.
-        validated_per_second: Images per second in validations; None if there were none.
-        memory_bytes: Largest increase of a device's used memory during the run; None if it was not measured.
+        validated_per_second: Images per second in validations, or None if there were none.
+        memory_bytes: Largest increase of a device's used memory during the run, or None if it was not measured.
     """
 
     run_id: str
@@ -44,11 +44,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated time and memory of a job.
 
     Attributes:
-        seconds: Time of training and validation; None if unknown.
-        memory_bytes: Peak memory per device; None if unknown.
+        seconds: Time of training and validation, or None if unknown.
+        memory_bytes: Peak memory per device, or None if unknown.
         is_upper_bound: True if the memory comes from a run with a larger batch size, so that the job may need less.
         is_computed: True if the memory was computed from the model's layers instead of measured in a run.
-        run_id: Past run on which the time is based; "" without a time.
+        run_id: Past run on which the time is based, or "" without a time.
         is_scaled: True if that run had another number of devices or another image size.
     """
 

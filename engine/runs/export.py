@@ -219,7 +219,7 @@ def _reported(run: RunFolder) -> str:
 
 
 def _end(file: Path) -> str:
-    """Return the last complete lines of a log; "" if it is missing or a symbolic link."""
+    """Return the last complete lines of a log, or "" if it is missing or a symbolic link."""
     try:
         if file.is_symlink():
             return ""

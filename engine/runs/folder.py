@@ -151,7 +151,7 @@ def _boot() -> int:
 
 
 def started_before_this_boot(start_time: float) -> bool:
-    """Return True if a process with this start time (`process_start`) ran before the last boot; False if unknown."""
+    """Return True if a process with this start time (`process_start`) ran before the last boot, or False if unknown."""
     return sys.platform == "linux" and int(start_time // _LONGER_THAN_A_BOOT_S) != _boot()
 
 
@@ -465,7 +465,7 @@ def list_runs(most: int | None = None) -> list[RunFolder]:
 
 
 def older_checkpoints(folder: Path) -> dict[int, Path]:
-    """Return the paths of checkpoints older than last.pt, by step in ascending order; {} if `folder` can't be read."""
+    """Return the paths of checkpoints older than last.pt by step, in ascending order; {} if `folder` can't be read."""
     try:
         found = [(match, path) for path in folder.iterdir() if (match := OLDER_CHECKPOINT.fullmatch(path.name))]
     except OSError:

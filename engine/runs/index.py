@@ -33,7 +33,9 @@ Summaries of runs that have changed within this time are not cached, since a fur
 """
 
 _Stamp = tuple[int, int, int]
-"""Modification times of the folder and the log in nanoseconds since the epoch, and size of the log; -1 if missing."""
+"""Modification times of the folder and the log in nanoseconds since the epoch, and size of the log. Missing ones
+are -1.
+"""
 _RUN_ID = re.compile(r"\w[\w.-]{0,199}")
 
 

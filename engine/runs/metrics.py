@@ -16,7 +16,7 @@ def find_measure(task: str, name: str, described: Sequence[Measure] = ()) -> Mea
     """Find a metric by its id; return None if it is unknown.
 
     Args:
-        task: Task whose metrics in the catalogue are searched; "" for all tasks.
+        task: Task whose metrics in the catalogue are searched, or "" for all tasks.
         name: Id of the metric.
         described: Metrics of the run, which take precedence over the catalogue.
     """

@@ -98,11 +98,11 @@ class Strategy(ABC):
     objective: Objective
     resolved: ResolvedJob
     cut: Cut | None = None
-    """Cut of a pipeline's model and the measurements behind it, on every rank; set by `wrap`."""
+    """Cut of a pipeline's model and the measurements behind it. Set on every rank by `wrap`."""
     shares: tuple[float, ...] = ()
-    """Fraction of every batch for each data rank, set by `wrap`; empty if all ranks get the same."""
+    """Fraction of every batch for each data rank, set by `wrap`. It is empty if all ranks get the same."""
     accumulation: int
-    """Number of parts into which a worker divides its part of a batch; a single worker raises it if memory runs out."""
+    """Number of microbatches into which a worker divides its batch. A single worker raises it if memory runs out."""
     evaluation_parts: int
     """Number of parts of a batch in an evaluation with a single worker; several workers use `accumulation`."""
     profiles: ClassVar[type[StepProfiler]] = StepProfiler
@@ -120,13 +120,13 @@ class Strategy(ABC):
         self.data_world = self.dims.replicate * self.dims.shard
         self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_ranks[0]
         self.stream_rank = spec.rank // self.dims.tensor
-        """Index of this rank's random stream; the ranks of a tensor-parallel group use the same stream."""
+        """Index of this rank's random stream. The ranks of a tensor-parallel group use the same stream."""
         self.counts = self.coordinate.tensor == 0
-        """True if the results of this rank count; False if another rank computes the same results."""
+        """False if another rank computes the same results, so that those of this rank must not be counted again."""
         self.profiler = self.profiles(self.device)
-        """Profiler; `step` marks the end of each part of a step with it."""
+        """Profiler with which `step` marks the end of each section of a step."""
         self.remarks: list[Warned | LogLine] = []
-        """Messages to the user about the model's placement; `wrap` adds them on rank 0."""
+        """Messages to the user about the model's placement, which `wrap` adds on rank 0."""
 
     @property
     def gpus(self) -> list[torch.device]:

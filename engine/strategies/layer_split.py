@@ -38,7 +38,7 @@ class LayerPair(NamedTuple):
         units: Number of hidden units or heads, which must be a multiple of the number of ranks.
         dropouts: Dropout layers between the two.
         elementwise: All elementwise layers of the sequence that contains the two.
-        attention: Module with the heads; None for an MLP.
+        attention: Module with the heads, or None for an MLP.
     """
 
     first: nn.Linear | nn.MultiheadAttention

@@ -66,9 +66,9 @@ class Pipeline(Distributed):
     profiles = ScheduleProfiler
     profiler: ScheduleProfiler
     group: dist.ProcessGroup | None = None
-    """Group of the ranks of this pipeline, which exchange activations; None for all ranks."""
+    """Group of the ranks of this pipeline, which exchange activations, or None for all ranks."""
     peers: dist.ProcessGroup | None = None
-    """Group of the ranks with the same stages in all pipelines; None with a single pipeline."""
+    """Group of the ranks with the same stages in all pipelines, or None with a single pipeline."""
     _fed: Microbatches
     _optimizer_step: OptimizerStep
 

@@ -96,7 +96,7 @@ def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
 
 
 def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
-    """Return the rank for which all others wait longer than MIN_EXTRA_WAIT of the step; None if there is none."""
+    """Return the rank for which all others wait longer than MIN_EXTRA_WAIT of the step, or None if there is none."""
     order = sorted(range(len(ranks)), key=lambda rank: ranks[rank].waiting_s)
     if len(order) < 2:
         return None

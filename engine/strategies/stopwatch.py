@@ -97,7 +97,7 @@ class Stopwatch:
             self._passes = {"forward": forward, "backward": backward, "communication": idle}
 
     def take(self) -> Times | None:
-        """Return the times since the last call and reset them; None if there were no steps."""
+        """Return the times since the last call and reset them, or None if there were no steps."""
         if not self._steps:
             return None
         steps, spent = self._steps, self._spent

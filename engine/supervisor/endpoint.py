@@ -39,7 +39,7 @@ class Endpoint:
 
     @property
     def is_reachable(self) -> bool:
-        """True if clients can reach the socket; False if its file was removed, as after a logout, or replaced."""
+        """True unless the file of the socket was replaced or removed (as after a logout), so that no client can reach it."""
         if self._path is None:
             return True
         try:

@@ -140,7 +140,10 @@ class RestartPolicy:
         return msgspec.structs.replace(failed, cause=cause, changes=changes)
 
     def job_without(self, machine: str) -> Job | str:
-        """Return the job without a machine's devices, or the reason why the run waits; "" if the user chose to wait."""
+        """Return the job without a machine's devices, or the reason why the run waits.
+
+        The reason is "" if the user has chosen to wait.
+        """
         if self.job.faults.on_lost_device == "wait":
             return ""
         return _job_on(self.job, tuple(device for device in self.job.parallel.devices if host_of(device) != machine))
@@ -195,7 +198,7 @@ def _oom_fallbacks(job: Job) -> list[Job]:
 
 
 def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
-    """Return the job with twice as many micro-batches, or the closest valid number; None if there is none."""
+    """Return the job with twice as many micro-batches, or the closest valid number, or None if there is none."""
     field, count = "accumulation", job.training.accumulation
     if strategy.schedules:
         field, count = "microbatches", layout(job, strategy).microbatches or 1

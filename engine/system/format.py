@@ -12,7 +12,7 @@ _NAMED = 2
 
 
 def size(count: float | None, unit: str = "") -> str:
-    """Format bytes in binary units ("44.9 MiB"), as NVIDIA's tools do; a dash if unknown.
+    """Format bytes in binary units ("44.9 MiB"), as NVIDIA's tools do, or return a dash if it is unknown.
 
     Pass a fixed `unit` for numbers that are compared or change while they are displayed.
     """
@@ -24,7 +24,7 @@ def size(count: float | None, unit: str = "") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Format seconds as "8 s", "3:12 min" or "2:05:40 h"; a dash if unknown."""
+    """Format seconds as "8 s", "3:12 min" or "2:05:40 h", or return a dash if it is unknown."""
     if seconds is None:
         return NOT_KNOWN
     total = max(0, round(seconds))

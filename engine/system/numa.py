@@ -15,7 +15,7 @@ ENOUGH = 0.9
 
 
 def near_cpus(bus_id: str, sysfs: Path = SYSFS) -> frozenset[int]:
-    """Return the CPUs of a PCI device's NUMA node ("0000:3b:00.0"); empty if it has none or it is unknown."""
+    """Return the CPUs of a PCI device's NUMA node ("0000:3b:00.0"), or an empty set if it is unknown."""
     folder = sysfs / "bus/pci/devices" / bus_id.lower()
     try:
         if int((folder / "numa_node").read_text()) < 0:
@@ -35,7 +35,7 @@ def parse_cpus(text: str) -> frozenset[int]:
 
 
 def bound_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path = SYSFS) -> frozenset[int]:
-    """Return the CPUs for binding a rank on this machine; empty if the rank should stay unbound.
+    """Return the CPUs to which to bind a rank on this machine, or an empty set if it should stay unbound.
 
     These are the `allowed` CPUs of its GPU's node, which it shares with the ranks of other GPUs there. A rank stays
     unbound if binding leaves it with clearly fewer CPUs than an equal share of all: reading images may gain more from

@@ -58,7 +58,7 @@ class Visualization(NamedTuple):
         image: Pixels, uint8 [h, w, 3].
         words: Text to show next to the image.
         legend: Indices of the entries in the objective's legend that occur in the image.
-        cloud: Points in the image as the text of `CLOUD_TEXT`; "" for other images.
+        cloud: Points in the image as the text of `CLOUD_TEXT`, or "" for other images.
     """
 
     image: Bytes

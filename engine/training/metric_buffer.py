@@ -30,9 +30,9 @@ class StepTotals:
     """Sums over `steps` steps on this rank.
 
     Attributes:
-        losses: Sums of the components of the loss; empty if it has none, or without steps.
+        losses: Sums of the components of the loss. It is empty if the loss has none, or without steps.
         has_correct: True if the number of correct predictions is known.
-        first_bad: First step whose loss was not finite; None if all were finite.
+        first_bad: First step whose loss was not finite, or None if all were finite.
     """
 
     steps: int

@@ -144,7 +144,7 @@ class Reporter:
 
     @property
     def current_step(self) -> int | None:
-        """Number of the step in progress or, outside of the training phase, of the last step; None before the first."""
+        """Number of the current step, or of the last one outside of the training phase. It is None before the first step."""
         return self.step + (self._phase == "training") or None
 
     @property

@@ -131,7 +131,7 @@ def changes(of: Candidate) -> str:
 
 
 def details(of: Candidate) -> Iterator[str]:
-    """Yield sentences about a candidate."""
+    """Yield sentences about a candidate: changed settings, remark, wait for images, duration and memory."""
     yield tr("Sets {of}.").format(of=changes(of)) if of.changes else tr("This is your current job.")
     if of.why:
         yield of.why
@@ -167,7 +167,7 @@ def how(of: Advice) -> Iterator[str]:
 
 
 def left_out(reason: LeftOut) -> str:
-    """Describe a group of candidates that were left out, with reason, number and names."""
+    """Describe a group of candidates that weren't tried: reason, number and names."""
     more = len(reason.names) - _NAMES
     names = "; ".join([*reason.names[:_NAMES], *([f"and {localised(more)} more"] if more > 0 else [])])
     return f"{counted(len(reason.names), 'way')}: {reason.why}\n{names}"

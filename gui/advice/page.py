@@ -182,7 +182,7 @@ GIGABIT = 1e9
 
 
 class AdviceOptions(QWidget):
-    """Row of fields for options, with a button that requests advice with them.
+    """Row of option fields, with a button that requests advice with these options.
 
     Signals:
         changed(): a field has changed.

@@ -148,7 +148,7 @@ class AdviceTable(QTableView):
         self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
 
     def show_candidates(self, candidates: Sequence[Candidate], advised: bool = False) -> None:
-        """Show candidates. The selection doesn't change; without one, the first row is selected."""
+        """Show candidates. The selection doesn't change. If there is none, the first row is selected."""
         chosen = self.chosen()
         self.model_.show_candidates(candidates, advised)
         self.setColumnHidden(ENERGY, all(each.joules_per_thousand_images is None for each in candidates))

@@ -15,8 +15,8 @@ from gui.translation import tr
 class Finding:
     """Condition that a rule has found.
 
-    `full` is False for a value that has returned across the threshold by less than the margin. Such a value prolongs an
-    active alert, but raises none.
+    `full` is False for a value that has returned across the threshold, but by less than the margin. Such a value
+    keeps an active alert active, but raises no new one.
     """
 
     text: str
@@ -41,7 +41,8 @@ def _lost(gpu: Gpu) -> Finding:
 def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
     """Evaluate a rule on `gpu`; `run` is the name of the run that uses the GPU.
 
-    Returns None without a finding. Unknown values give none, nor do the last values of a lost or sleeping GPU.
+    Returns None if the condition isn't met or the value is unknown. The last values of a lost or sleeping GPU don't
+    count.
     """
     if rule.kind == "lost":
         return _lost(gpu) if gpu.lost else None
@@ -84,8 +85,8 @@ def _sentence(text: str, rule: Rule) -> str:
 class EventTracker:
     """Detector of new events on a GPU.
 
-    Xid errors and a failed row remapping are reported when they are first seen; memory errors only when their number
-    rises.
+    Xid errors and a failed row remapping are reported when they are first seen. Memory errors are only reported when
+    their number rises.
     """
 
     def __init__(self) -> None:

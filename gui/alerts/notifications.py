@@ -22,7 +22,7 @@ SENT = tr("Sent. If nothing appears, check whether the desktop is set to “do n
 
 
 def find_channel(parent: QObject) -> Channel | None:
-    """Return the best notification channel that this desktop offers; None if there is none."""
+    """Return the best notification channel that this desktop offers, or None if there is none."""
     if has_session_bus():
         # Loading D-Bus takes time, and most sessions never need it.
         from PySide6.QtDBus import QDBusConnection
@@ -38,7 +38,9 @@ def find_channel(parent: QObject) -> Channel | None:
 
 
 class DesktopNotices(QObject):
-    """Sender of desktop notifications for alerts whose rules request them. It combines alerts, and limits their rate.
+    """Sender of desktop notifications for alerts whose rules request them.
+
+    It combines simultaneous alerts into one notification, and limits the rate of notifications.
 
     Signals:
         pressed(): the user has clicked a notification and wants to see the alerts.

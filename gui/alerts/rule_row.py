@@ -263,5 +263,5 @@ class RuleEditors(QWidget):
 
 
 def _number(value: float | str | None) -> float | None:
-    """Return the value of a `FloatEditor`; NaN if its text isn't a number."""
+    """Return the value of a `FloatEditor`, or NaN if its text isn't a number."""
     return math.nan if isinstance(value, str) else value

@@ -31,10 +31,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """User's rule for a kind of alert.
 
     Attributes:
-        threshold: Limit in the unit of the kind's `Threshold`; None for the limit of the GPU, and for kinds without a
+        threshold: Limit in the unit of the kind's `Threshold`. None means the limit of the GPU, or that the kind has no
             limit.
         for_s: Seconds that the condition must last.
-        devices: Keys of the devices for which the rule applies (a GPU's UUID, or "host/UUID"); None for all.
+        devices: Keys of the devices for which the rule applies (a GPU's UUID, or "host/UUID"), or None for all.
     """
 
     kind: KindId
@@ -55,7 +55,7 @@ class Threshold:
     Attributes:
         read: Returns the value of a GPU in `unit`.
         margin: Distance by which the value must return across the limit to end an alert, so that alerts don't flicker.
-        device_limit: Returns the limit that the GPU reports; None if it reports none.
+        device_limit: Returns the limit that the GPU reports, or None if it reports none.
         device_limit_name: Name of that limit.
     """
 
@@ -87,7 +87,7 @@ class Kind:
 
 
 def memory_full_percent(gpu: Gpu) -> float | None:
-    """Return the used memory in percent, including the driver's reserve; None if unknown."""
+    """Return the used memory in percent, including the driver's reserve, or None if unknown."""
     if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
         return None
     return 100 * (gpu.memory_used_bytes + (gpu.memory_reserved_bytes or 0)) / gpu.memory_total_bytes

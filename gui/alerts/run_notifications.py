@@ -51,7 +51,7 @@ class NotificationTest(JsonLinesProcess):
         super().__init__(SENDER, tr("Sending the notification"), decode, parent, answer_of=Answer, cleans_up=True)
 
     def start(self, notice: Notice) -> None:
-        """Deliver `notice`."""
+        """Start the process that delivers `notice`."""
         self.run(stdin=msgspec.json.encode(notice))
 
 

@@ -20,10 +20,7 @@ from gui.translation import tr
 CALM_S = 10.0
 """Seconds without a finding after which an alert ends. The delay prevents flickering."""
 GAP_S = 60.0
-"""Gaps between snapshots of more than this many seconds restart the duration of a condition.
-
-Gaps occur during suspension, for example.
-"""
+"""If there are more seconds between two snapshots, as after suspension, the duration of a condition starts again."""
 _CONCERN_RUNS: set[KindId] = {"temperature", "memory_temperature", "throttled", "memory", "xid", "memory_errors"}
 """Kinds of alerts that become warnings for a job on the device. A lost GPU is reported as an error elsewhere."""
 CAPACITY = 200
@@ -36,7 +33,7 @@ class Alert:
 
     Attributes:
         since: Start, in seconds since the epoch by the host's clock.
-        ended: End; None while the alert is active.
+        ended: End, or None while the alert is active.
         times: Number of events since the last acknowledgement.
     """
 
@@ -64,7 +61,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class _Subject:
-    """Subject of an alert; `source` distinguishes reports of different origin about the same device."""
+    """Subject of an alert. `source` distinguishes reports of different origin about the same device."""
 
     host: str
     device: str
@@ -74,7 +71,13 @@ class _Subject:
 
 @dataclass
 class _Watch:
-    """State of a rule for a subject: when its condition began, and when it was last absent."""
+    """State of a rule for a subject.
+
+    Attributes:
+        since: Time at which the condition began, or None for events.
+        calm: Time since which the condition has been absent, or None while it is present.
+        alert: Number of the active alert, or None if there is none.
+    """
 
     since: float | None = None
     calm: float | None = None
@@ -88,8 +91,7 @@ class Alerts(QObject):
     """Active alerts, their history, and the rules.
 
     Times are those of the snapshots, so that a blocked window doesn't cause false alerts. An acknowledged alert remains
-    active
-    while its cause exists; the alert of an event ends when it is acknowledged.
+    active while its cause exists. The alert of an event ends when it is acknowledged.
 
     Signals:
         raised(Alert): an alert has been raised, or its event has occurred again.
@@ -213,7 +215,7 @@ class Alerts(QObject):
                 self._step(key, found.get(key), now)
 
     def set_connection_error(self, host: str, message: str) -> None:
-        """Set the error of the connection to `host`; "" if it is solved."""
+        """Set the error of the connection to `host`, or "" if it is solved."""
         if message:
             self._connection_errors[host] = message
         elif self._connection_errors.pop(host, None):

@@ -58,7 +58,7 @@ def packages(root: str = "footplate") -> list[Package]:
 
 
 def licence(dist: Distribution) -> str:
-    """Return the name of a package's license; "" if it is unknown.
+    """Return the name of a package's license, or "" if it is unknown.
 
     It is read from the SPDX expression, the license field or the classifiers.
     """

@@ -121,7 +121,7 @@ class Commands(QObject):
         self._palette.offer(self._entries())
 
     def show_preferences(self, key: str = "") -> None:
-        """Open the settings dialog, at the setting `key` if it is given."""
+        """Open the settings dialog and, if `key` is given, scroll to that setting."""
         from gui.preferences.dialog import PreferencesDialog
 
         self._settings_dialog = self._settings_dialog or PreferencesDialog(self.preferences, self._window)

@@ -163,7 +163,7 @@ def datasets_of(runs: Sequence[RunSummary], recent: Sequence[str]) -> list[str]:
 
 
 def titles_of(folders: Sequence[str]) -> dict[str, str]:
-    """Return the name of each folder; folders with the same name get the parent's name, too."""
+    """Return the name of each folder. If several have the same name, the name of their parent folder is added."""
     names = [Path(folder).name for folder in folders]
     return {
         folder: name if names.count(name) == 1 else f"{name} ({Path(folder).parent.name})"

@@ -34,7 +34,7 @@ class ComparedRun:
     Attributes:
         series: Index among the compared runs, which determines its color.
         summary: Summary of the run.
-        job: Job of the run; None if it can't be read.
+        job: Job of the run, or None if it can't be read.
         data: Logged data.
     """
 
@@ -53,7 +53,7 @@ class ComparedRun:
         return f"{self.number} · {run_title(self.summary)}"
 
     def x(self, values_of: Steps | Validations, over: Over) -> Floats:
-        """Return the x values for logged figures: steps, fractional epochs or seconds; empty if unknown."""
+        """Return the x values for logged figures (steps, fractional epochs or seconds), or an empty array if unknown."""
         if over == "time":
             return values_of.seconds.values
         if over == "step":
@@ -83,7 +83,7 @@ class ComparedRun:
 
     @property
     def energy_wh(self) -> float | None:
-        """Energy of the devices while they were sampled, in watt-hours; None if no device reports its power.
+        """Energy of the devices while they were sampled, in watt-hours, or None if no device reports its power.
 
         Computed with the trapezoidal rule; gaps longer than `GAP_S` are left out.
         """
@@ -109,7 +109,7 @@ class LogLoader(QObject):
 
     Signals:
         read(ComparedRun): a run has been read completely.
-        unread(str, str): the id of a run that can't be read, and the reason; "" if it was deleted.
+        unread(str, str): a run with this id can't be read, for this reason. The reason is "" if it was deleted.
         complete(): all runs have been read.
     """
 

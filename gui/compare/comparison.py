@@ -20,7 +20,7 @@ class Row:
 
     Attributes:
         title: Title of the row.
-        texts: A text for each run; empty for a heading.
+        texts: A text for each run, or () for a heading.
         best: Series of the best runs.
         help: Tool tip of the title.
         tips: Tool tips of the cells.
@@ -49,7 +49,7 @@ def rows(runs: Sequence[ComparedRun]) -> list[Row]:
 
 
 def results(runs: Sequence[ComparedRun]) -> list[Row]:
-    """Return rows for state and figures. The best runs in a row are marked if there are several to compare."""
+    """Return rows for state and figures. If at least two runs can be compared in a row, the best ones are marked."""
     is_completed = [run.summary.state == "completed" for run in runs]
     seconds = [run.summary.seconds for run in runs]
     energy = [run.energy_wh for run in runs]
@@ -168,7 +168,7 @@ def _figure_row(
     among: Sequence[bool] | None = None,
     help_text: str = "",
 ) -> Row:
-    """Return a row of figures, and mark the best runs out of `among`."""
+    """Return a row of figures that marks the best of the runs selected by `among`."""
     counted = {
         series: value for series, value in enumerate(values) if value is not None and (among is None or among[series])
     }

@@ -29,7 +29,7 @@ _MIN_HEIGHT = 170
 
 
 class CompareCurves(QWidget):
-    """Plots of the compared runs, one per quantity, with a line for each run that is labeled with its number.
+    """Plots of the compared runs: one per quantity, with a line for each run. Lines are labeled with the runs' numbers.
 
     Training figures are smoothed. From the ninth run on, lines are dashed.
     """

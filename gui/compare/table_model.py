@@ -168,5 +168,5 @@ def _points(
 
 
 def _format(value: float) -> str:
-    """Format a number; "" for NaN."""
+    """Format a number, or return "" for NaN."""
     return "" if math.isnan(value) else f"{value:.{_DIGITS}g}"

@@ -40,8 +40,8 @@ class CutDiagram(QWidget):
         automatic_requested(): the user has pressed Home.
 
     Attributes:
-        cut: Displayed Cut; None if there is none.
-        handles: Handles from left to right; empty if `read_only`.
+        cut: Displayed Cut, or None if there is none.
+        handles: Handles from left to right, or an empty list if `read_only`.
     """
 
     cut_moved = Signal(object)
@@ -224,7 +224,7 @@ class CutDiagram(QWidget):
             painter.drawLine(QPointF(x, top), QPointF(x, top + (TICK if is_reachable else TICK - 3)))
 
     def _draw_transfers(self, painter: QPainter) -> None:
-        """Write the amount of data that each cut transfers below it, in one or two rows.
+        """Below each cut, write the amount of data that is transferred there, in one or two rows.
 
         Texts that don't fit are left out.
         """
@@ -286,7 +286,7 @@ class Bar(NamedTuple):
 
     Attributes:
         stages: Stages from left to right.
-        edges: Positions of their edges from 0 to 1; one more than there are stages.
+        edges: Positions of their edges from 0 to 1; one more than stages.
         spots: Possible positions of cuts.
         seconds: Total time of all stages for a microbatch.
     """
@@ -354,7 +354,7 @@ class Handle(QWidget):
 
     @property
     def is_active(self) -> bool:
-        """True while this cut is being moved."""
+        """True while the handle is grabbed or has the keyboard focus."""
         return self.is_grabbed or self.hasFocus()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

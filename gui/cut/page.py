@@ -54,11 +54,11 @@ class CutPage(QWidget):
 
     Signals:
         closed(): the user wants to return to the previous page.
-        used(dict): the user wants to put these cuts into the form, by field; () for automatic cuts.
+        used(dict): the user wants to put these cuts into the form, by field. () means automatic cuts.
         job_requested(): the user wants to measure the current job; the owner calls `show_job`.
 
     Attributes:
-        cut: Visible Cut; None if there is none.
+        cut: Visible Cut, or None if there is none.
     """
 
     closed = Signal()
@@ -96,7 +96,7 @@ class CutPage(QWidget):
         """Show the cut of `job`. Measure the model first if necessary.
 
         Args:
-            job: Job in the form; None if it is invalid.
+            job: Job in the form, or None if it is invalid.
             problems: All problems with the job. Only those of fields that affect the cut are relevant.
             names: Titles of devices by id.
         """

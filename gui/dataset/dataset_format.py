@@ -67,7 +67,7 @@ def describe(report: DatasetReport) -> str:
 
 
 def recognized_by(report: DatasetReport) -> str:
-    """Return the evidence for the recognized format; "" if it is unknown."""
+    """Return the evidence for the recognized format, or "" if it is unknown."""
     return tr("Recognized by: {evidence}.").format(evidence="; ".join(report.evidence)) if report.evidence else ""
 
 
@@ -144,7 +144,7 @@ def sizes(image_sizes: ImageSizes) -> str:
 
 
 def objects(split: SplitReport) -> str:
-    """Describe the number and sizes of the annotations in a split; "" if unknown."""
+    """Describe the number and sizes of the annotations in a split, or return "" if unknown."""
     if not split.objects:
         return ""
     text = f"{split.name}: {localised(sum(split.objects.values()))} marked"
@@ -155,7 +155,7 @@ def objects(split: SplitReport) -> str:
 
 
 def mask_values(report: DatasetReport) -> str:
-    """Return the most frequent mask values with their classes, one per line; "" for datasets without masks."""
+    """Return the most frequent mask values with their classes, one per line, or "" for datasets without masks."""
     values = report.mask_values
     frequent = sorted(values, key=lambda each: -each.share)[:MAX_VALUES]
     lines = [
@@ -177,7 +177,7 @@ def counts(report: DatasetReport) -> str:
 
 
 def unreadable(report: DatasetReport) -> str:
-    """Return the unreadable files, one per line; "" if there are none."""
+    """Return the unreadable files, one per line, or "" if there are none."""
     return "\n".join(f"{bad.path}: {bad.reason}" for bad in report.unreadable[:NAMED_UNREADABLE])
 
 

@@ -76,8 +76,8 @@ class ExampleList(QListWidget):
     def show_examples(self, examples: Sequence[Example], given: Mapping[int, PreviewImage] | None = None) -> None:
         """Show `examples`.
 
-        With `given`, show the rendered images in it (by sample) instead of those in the folder. Missing ones stay
-        empty.
+        If `given` (rendered images by sample) isn't None, they replace the images in the folder. Examples without a
+        rendered image stay empty.
         """
         row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
@@ -110,7 +110,7 @@ class ExampleList(QListWidget):
         return self._given is not None and self.examples[row].sample not in self._given
 
     def image(self, row: int) -> QPixmap:
-        """Return the image of the example at `row`; a null image if it can't be read."""
+        """Return the image of the example at `row`, or a null image if it can't be read."""
         if row not in self._pixmaps:
             cloud = self._cloud(row)
             image = (
@@ -122,7 +122,7 @@ class ExampleList(QListWidget):
         return self._pixmaps[row]
 
     def _cloud(self, row: int) -> PointCloud | None:
-        """Return the point cloud in the example at `row` of a grid."""
+        """Return the point cloud in the example at `row`, or None in a strip and for other images."""
         if self._strip:
             return None
         if row not in self._clouds:
@@ -160,12 +160,12 @@ class ExampleList(QListWidget):
         return self._images[row]
 
     def png(self, row: int) -> bytes:
-        """Return the PNG data of an example; empty if it hasn't been rendered."""
+        """Return the PNG data of an example, or b"" if it hasn't been rendered."""
         image = self._source(row)
         return b"" if image is None else image.png
 
     def _source(self, row: int) -> Example | PreviewImage | None:
-        """Return the source of an example's image; None if it hasn't been rendered."""
+        """Return the source of an example's image, or None if it hasn't been rendered."""
         example = self.examples[row]
         if self._given is None:
             return example

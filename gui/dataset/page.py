@@ -168,7 +168,7 @@ class DatasetPage(QWidget):
         self.renderer.close()
 
     def set_job(self, job: Job | None) -> None:
-        """Set the job for which images are rendered; None if it is invalid."""
+        """Set the job for which images are rendered, or None if it is invalid."""
         if _rendered_by(job) != _rendered_by(self._job):
             self._job = job
             self._drop_rendered()

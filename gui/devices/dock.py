@@ -1,4 +1,4 @@
-"""Place of the devices panel next to the pages."""
+"""Container of the devices panel, next to the pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DevicesDock(QObject):
         panel: Devices panel, or a placeholder until it is created.
 
     Signals:
-        switched(bool): The panel is shown or hidden now.
+        switched(bool): the panel has been shown (True) or hidden.
     """
 
     switched = Signal(bool)
@@ -41,7 +41,7 @@ class DevicesDock(QObject):
         window: QWidget,
         next_focus: QWidget,
     ) -> None:
-        """Put a placeholder into the splitter.
+        """Add a placeholder for the panel to the splitter.
 
         Args:
             splitter: Splitter for the panel and the pages.
@@ -49,7 +49,7 @@ class DevicesDock(QObject):
             settings: Storage of the choices.
             pages: Names of the pages with tabs.
             window: Window whose width decides if there is room for the panel.
-            next_focus: Widget that gets the keyboard focus when the panel is hidden with it.
+            next_focus: Widget that gets the keyboard focus if the panel has it when it is hidden.
         """
         super().__init__(window)
         self._next_focus = next_focus

@@ -80,7 +80,7 @@ class Sparkline(QWidget):
         painter.drawPolyline(QPolygonF(run))
 
     def _runs(self, width: int, height: int) -> list[list[QPointF]]:
-        """Return the points between gaps in pixels. A single point becomes one pixel wide."""
+        """Return the points in pixels, as a list for each section without gaps. A single point becomes one pixel wide."""
         finite = np.isfinite(self._values)
         if not finite.any():
             return []

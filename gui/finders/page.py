@@ -75,7 +75,7 @@ class FinderPage(QWidget):
         self.child = child or FinderChild(self)
         self.target = target
         self.found: Any = None
-        """Visible result; None if there is none."""
+        """Visible result, or None if there is none."""
         self._job: Job | None = None
         self._tried: Job | None = None
         self.leave = back_action(self, f"leave_{self.target}")
@@ -102,7 +102,7 @@ class FinderPage(QWidget):
         """Show the result for `job`; if there is none, run a trial first.
 
         Args:
-            job: Job in the form; None if it is invalid.
+            job: Job in the form, or None if it is invalid.
             problems: All problems with the job.
         """
         self.set_job(job)
@@ -135,7 +135,7 @@ class FinderPage(QWidget):
         raise NotImplementedError
 
     def chosen(self) -> Any:
-        """Return the value that the Use button applies; None if nothing is selected."""
+        """Return the value that the Use button applies, or None if nothing is selected."""
         raise NotImplementedError
 
     def values(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class CachedDisk(QObject):
         return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.reaches(host)))
 
     def resumable_run(self, run: RunFolder) -> ResumableRun | None:
-        """Return the state of a run that determines whether it can be resumed; None until it is known."""
+        """Return the state of a run that determines whether it can be resumed, or None until it is known."""
         from engine.runs.resume import read_resumable
 
         return cast("ResumableRun | None", self._ask(("run", str(run.path)), lambda: read_resumable(run)))

@@ -78,7 +78,7 @@ class ConsentBar(QFrame):
 
         Args:
             path: Path of the file.
-            sha256: Hash of its contents; None if it can't be read.
+            sha256: Hash of its contents, or None if it can't be read.
             agreed: True if the user has allowed these contents.
         """
         if sha256 is None or agreed:

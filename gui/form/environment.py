@@ -38,7 +38,7 @@ class JobEnvironment:
     runs: tuple[RunSummary, ...] = ()
     """All runs, newest first, which are the basis of estimates."""
     default_recipe: str = ""
-    """Default recipe for new jobs according to the settings; "" for the one that matches the job."""
+    """Default recipe for new jobs according to the settings, or "" for the one that matches the job."""
     is_starting: bool = False
     """True while a run is being created."""
 
@@ -60,14 +60,14 @@ class JobEnvironment:
         return {**self.host_device_names, **{gpu.uuid: gpu_title(gpu) for gpu in gpus}}
 
     def device_kinds(self, devices: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the name of each device; None if one is unknown, as on other machines."""
+        """Return the name of each device, or None if one is unknown, as on other machines."""
         if self.machine is None:
             return None
         known = {gpu.uuid: gpu.name for gpu in self.machine.gpus} | {CPU: self.machine.cpu.name}
         return tuple(known[device] for device in devices) if set(devices) <= known.keys() else None
 
     def device_memory_bytes(self, devices: Sequence[str]) -> int | None:
-        """Return the memory of the device that has the least; None if unknown."""
+        """Return the memory of the device that has the least, or None if unknown."""
         if self.machine is None:
             return None
         known = {gpu.uuid: gpu.memory_total_bytes for gpu in self.machine.gpus}

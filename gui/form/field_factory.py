@@ -88,7 +88,7 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
 
 
 def choices_of(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]:
-    """Return the choices of a field as (value, title, help); an empty list if any value is possible."""
+    """Return the choices of a field as (value, title, help), or an empty list if any value is possible."""
     if field.name == "task":
         return [(task.id, task.title, "") for task in catalogue.tasks]
     if field.name == "strategy":
@@ -106,7 +106,7 @@ def metric_choices(
 
     Args:
         catalogue: Catalogue of tasks.
-        task: Task of the job; None for the metrics of all tasks.
+        task: Task of the job, or None for the metrics of all tasks.
         of_file: Metrics that the task's Python file defines, which come first.
     """
     listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.metrics)]
@@ -168,7 +168,7 @@ class OptionRows(QWidget):
         self._show_set()
 
     def label(self, field: str) -> str | None:
-        """Return the label of a problem's field; None if that isn't a visible option."""
+        """Return the label of a problem's field, or None if that isn't a visible option."""
         row = self.rows.get(field.removeprefix(PREFIX)) if field.startswith(PREFIX) else None
         return row.field.label if row is not None else None
 

@@ -40,7 +40,7 @@ class FieldRow(LabelledField):
         self._is_adjusted = False
         """True if the note explains why a typed value was replaced."""
         self.locked = ""
-        """Reason why the field can't be changed; "" if it can."""
+        """Reason why the field can't be changed, or "" if it can."""
         self._problems: tuple[Problem, ...] = ()
         self.reset = reset_button(
             lambda: self.set_value(self.standard),

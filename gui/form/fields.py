@@ -50,7 +50,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 
 
 def section_of(name: str) -> str:
-    """Return the title of the section that contains the field `name`; "" for a field that is always visible."""
+    """Return the title of the section that contains the field `name`, or "" for a field that is always visible."""
     return next((title for title, names in SECTIONS.items() if name in names), "")
 
 

@@ -132,7 +132,7 @@ class ModelFollower(QObject):
 
     Attributes:
         is_active: True while the default is followed. A loaded job keeps its model.
-        reason: Phrase that names the default and the reason for it; "" for any other model.
+        reason: Phrase that names the default and the reason for it, or "" for any other model.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class JobForm(JobSignals):
         self.reason, self.train, self.copy, self.steps = bar.reason, bar.train, bar.copy, bar.steps
         self.environment = environment or JobEnvironment()
         self.prefill = prefill
-        """Content that was taken from another run; None in the form for a new job."""
+        """Content that was taken from another run, or None in the form for a new job."""
         self.problems: list[Problem] = []
         self.job: Job | None = None
         self._is_current, self._is_validating = True, False

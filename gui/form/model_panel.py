@@ -46,9 +46,9 @@ class OfferedModel:
     """Model in the list.
 
     Attributes:
-        command: Command that installs missing packages; "" if none are missing.
-        weights: State of the weights; None until it has been looked up.
-        estimate: Time and memory of the job with this model; None if unknown.
+        command: Command that installs missing packages, or "" if none are missing.
+        weights: State of the weights, or None until it has been looked up.
+        estimate: Time and memory of the job with this model, or None if unknown.
     """
 
     entry: ModelEntry
@@ -264,7 +264,7 @@ def _searched(entry: ModelEntry) -> str:
 
 
 def _accuracy(published: str) -> tuple[str, float] | None:
-    """Parse "ImageNet 80.9 % top-1, torchvision" to a dataset and a number, for sorting; None without a number."""
+    """Split a text such as "ImageNet 80.9 % top-1" into dataset and number. Return None if it contains no number."""
     for word in published.split():
         try:
             return published.partition(word)[0], float(word)

@@ -68,7 +68,7 @@ class Readiness:
         self._action = action
 
     def disabled_reason(self, problems: Sequence[Problem]) -> str:
-        """Return the reason why the job can't be started; "" if it can."""
+        """Return the reason why the job can't be started, or "" if it can."""
         if self._environment.is_starting:
             return tr("Starting the run.")
         if self.lacks_dataset and all(problem.field == "dataset" for problem in errors(problems)):
@@ -115,7 +115,7 @@ class Readiness:
         self._bar.show_action(tr("Add to queue") if is_queued and self._action == tr("Train") else self._action)
 
     def estimate_request(self, job: Job | None) -> EstimateRequest | None:
-        """Return the facts that determine the estimate for `job`; None while the job or its dataset is unknown."""
+        """Return the facts that determine the estimate for `job`, or None while the job or its dataset is unknown."""
         report, environment = self._inspection.report, self._environment
         if job is None or report is None or not report.format:
             return None

@@ -127,7 +127,7 @@ class RecipeFollower(QObject):
         """Apply the recipe that matches the inspected dataset folder.
 
         Args:
-            report: Inspection results for the folder; None if there are none.
+            report: Inspection results for the folder, or None if there are none.
             checking: True while the folder is being inspected. The last report is used until there is a new one.
         """
         if report is not None or not checking:
@@ -141,7 +141,7 @@ class RecipeFollower(QObject):
 
     @property
     def user_edited(self) -> Collection[str] | None:
-        """Fields that the user has set, including "recipe" if the user has selected one; None if unknown."""
+        """Fields that the user has set, including "recipe" if the user has selected one, or None if unknown."""
         if self.paused or self._must_detect_overrides:
             return None
         return self._overridden | {"recipe"} if self._is_chosen else self._overridden
@@ -284,7 +284,7 @@ class RecipeFollower(QObject):
         return next((one for one in self.known.broken if one.id == self._displayed_recipe), None)
 
     def _path(self) -> str:
-        """Return the file of the selected recipe; "" if it isn't a custom recipe."""
+        """Return the file of the selected recipe, or "" if it isn't a custom recipe."""
         recipe = self.known.get(self._displayed_recipe) or self._broken()
         return recipe.path if recipe is not None else ""
 

@@ -132,7 +132,7 @@ class LabelCheck:
 
 
 def _load(settings: Settings | None) -> list[tuple[str, str]]:
-    """Return the saved datasets; an empty list if they can't be read."""
+    """Return the saved datasets, or an empty list if they can't be read."""
     try:
         text = settings.text(_KEY, "[]") if settings is not None else "[]"
         return msgspec.json.decode(text, type=list[tuple[str, str]])

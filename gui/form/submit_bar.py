@@ -35,7 +35,7 @@ _NAMED_RUNS = 2
 
 
 def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str, str], at_once: bool) -> str:
-    """Describe the runs that use or wait for `devices`; "" if there are none.
+    """Describe the runs that use or wait for `devices`, or return "" if there are none.
 
     Args:
         queued: Runs by device.

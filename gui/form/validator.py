@@ -56,7 +56,7 @@ class JobValidator:
         return job, list(problems)
 
     def model_file(self, model: str) -> ModelFile | None:
-        """Return the facts about a model that is a Python file; None for other models, or if they are unknown."""
+        """Return the facts about a model that is a Python file, or None for other models, or if they are unknown."""
         return self._disk.model_file(model) if model.endswith(".py") else None
 
     def model_file_sha256(self, model: str) -> str:

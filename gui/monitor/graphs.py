@@ -176,7 +176,7 @@ def _memory_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
 
 
 def _common(limits: Iterable[float | None]) -> float | None:
-    """Return the limit that all GPUs share; None if they differ. GPUs that report no limit are ignored."""
+    """Return the limit that all GPUs share, or None if they differ. GPUs that report no limit are ignored."""
     reported = {limit for limit in limits if limit is not None}
     return reported.pop() if len(reported) == 1 else None
 

@@ -107,7 +107,7 @@ class Annotations(QGraphicsItem):
             self._invalidate_marks()
 
     def mark_at(self, x: float, within_px: float) -> Mark | None:
-        """Return the mark that is nearest to `x`; None if it is more than `within_px` pixels away."""
+        """Return the mark that is nearest to `x`, or None if it is more than `within_px` pixels away."""
         within = self._box.pixel_to_x(within_px) - self._box.pixel_to_x(0)
         near = min(self.marks, key=lambda mark: abs(mark.x - x), default=None)
         return near if near is not None and abs(near.x - x) <= within else None

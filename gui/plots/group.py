@@ -49,7 +49,7 @@ class Mark:
     Attributes:
         x: Position on the horizontal axis.
         color: Returns the color. It is called after each change of the color scheme.
-        of: Keys of the lines whose plots show the mark; None for every plot.
+        of: Keys of the lines whose plots show the mark, or None for every plot.
     """
 
     x: float

@@ -30,8 +30,8 @@ class LineStyle:
         smooth: Apply the smoothing slider to the curve.
         markers: Draw dots connected by dashes, for short series.
         dashed: Draw dashes without dots.
-        scale: Factor that converts values to the unit of the vertical axis; None for the plot's factor.
-        write: Formats an unscaled value for the readout; None for the plot's format.
+        scale: Factor that converts values to the unit of the vertical axis, or None for the plot's factor.
+        write: Formats an unscaled value for the readout, or None for the plot's format.
     """
 
     label: str
@@ -131,14 +131,14 @@ class Line:
 
     @property
     def latest(self) -> float | None:
-        """Newest finite value; None if there is none."""
+        """Newest finite value, or None if there is none."""
         finite = np.isfinite(self.y[-_LATEST_WITHIN:])
         if not finite.any():
             return None
         return float(self.smoothed[-_LATEST_WITHIN:][finite][-1])
 
     def value_at(self, x: float) -> float | None:
-        """Return the value at the point nearest to `x`; None if there is none."""
+        """Return the value at the point nearest to `x`, or None if there is none."""
         if not len(self.x):
             return None
         after = int(self.x.searchsorted(x))
@@ -150,7 +150,8 @@ class Line:
     def draw(self, frame: Frame) -> tuple[float, float] | None:
         """Draw the part of the line within `frame`, unless it is up to date.
 
-        Returns the minimum and maximum of the drawn values in the unit of the vertical axis; None if nothing was drawn.
+        Returns the minimum and maximum of the drawn values in the unit of the vertical axis, or None if nothing
+        was drawn.
         """
         now = (frame, len(self.x), float(self.x[-1]) if len(self.x) else 0.0)
         if now != self._drawn:

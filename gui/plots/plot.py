@@ -151,7 +151,7 @@ class LinePlot(QWidget):
         self._view.annotations.show_thresholds(thresholds)
 
     def read(self, key: str) -> str:
-        """Return a line's formatted value at the crosshair, or its newest value; a dash if there is none."""
+        """Format the value of a line at the crosshair. Without a crosshair, use its newest value; without values, a dash."""
         line, cursor = self._lines[key], self.group.cursor
         return self._readout.write(line, line.latest if cursor is None else line.value_at(cursor))
 

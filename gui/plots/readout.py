@@ -107,7 +107,7 @@ class Readout(QWidget):
         return ", ".join(f"{line.style.label} {self.write(line, value)}" for line, value in values if value is not None)
 
     def write(self, line: Line, value: float | None) -> str:
-        """Format a line's value; a dash for None."""
+        """Format a line's value, or return a dash for None."""
         if value is None:
             return "–"
         write = line.style.write

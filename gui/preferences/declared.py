@@ -54,7 +54,7 @@ class Setting:
         return self.choices() if callable(self.choices) else self.choices
 
     def problem(self, value: Value) -> str:
-        """Return the problem with `value` and its remedy; "" if `value` is valid."""
+        """Return the problem with `value` and its remedy, or "" if `value` is valid."""
         if self.kind in ("number", "whole"):
             good = isinstance(value, int | float) and math.isfinite(value) and self.minimum <= value <= self.maximum
             return (
@@ -69,7 +69,7 @@ class Setting:
         return self.check(value) if self.check is not None and isinstance(value, str) else ""
 
     def overridden(self) -> str:
-        """Return the reason why the setting has no effect; "" if it has one."""
+        """Return the reason why the setting has no effect, or "" if it has one."""
         return tr("Overridden by {variable}.").format(variable=self.variable) if self.variable in os.environ else ""
 
 
@@ -90,7 +90,7 @@ def _cache_problem(path: str) -> str:
 
 
 def _folder_problem(path: str, accepts: Callable[[Path], bool]) -> str:
-    """Return the problem with a folder that must be writable and pass `accepts`; "" if there is none."""
+    """Return the problem with a folder that must be writable and pass `accepts`, or "" if there is none."""
     if not path:
         return ""
     folder = Path(path).expanduser()

@@ -43,7 +43,7 @@ class ResultCard(QFrame):
         export_requested(): the user wants to export the run.
 
     Attributes:
-        code: Python code that loads the best checkpoint; "" if there is none.
+        code: Python code that loads the best checkpoint, or "" if there is none.
     """
 
     trial_requested = Signal()
@@ -114,7 +114,7 @@ def _heading(data: RunData) -> str:
 
 
 def worst_class(data: RunData) -> str:
-    """Return the class with the lowest metric at the best epoch; "" if no class is worse than the others."""
+    """Return the class with the lowest metric at the best epoch, or "" if no class is worse than the others."""
     figures = data.validation_details.classes
     if not figures or data.plan is None:
         return ""
@@ -225,7 +225,10 @@ class VerdictCard(QFrame):
 
 
 def _advice(data: RunData) -> _Advice | None:
-    """Return advice after a run: resuming without a lost GPU, the verdict, or other weights; None if there is none."""
+    """Return the most important advice after a run, or None.
+
+    In order of importance: resume without a lost GPU, follow the verdict, or use other weights.
+    """
     verdict, failure = data.verdict, data.failure
     if failure is not None and failure.changes and data.finished is not None:
         values = {

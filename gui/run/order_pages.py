@@ -148,7 +148,7 @@ class InferenceChild(JsonLinesProcess):
     Its progress is a `Progress`, and its result the path of the file with the results.
 
     Attributes:
-        order: Last order; None before the first one.
+        order: Last order, or None before the first one.
     """
 
     def __init__(self, activity: str, parent: QObject | None = None) -> None:

@@ -26,7 +26,7 @@ class ValidationSlider(QWidget):
         moved(int): the index of the selected validation.
 
     Attributes:
-        position: Index of the selected validation; -1 if there is none.
+        position: Index of the selected validation, or -1 if there is none.
     """
 
     moved = Signal(int)

@@ -274,7 +274,7 @@ class DetailFields:
     """Details of a run.
 
     Attributes:
-        changed: Job fields with values other than the default; None if the job can't be read.
+        changed: Job fields with values other than the default, or None if the job can't be read.
         options: Options of task, model and strategy that are set, by label.
     """
 

@@ -124,7 +124,7 @@ class QueueView(QWidget):
         self.reading.request()
 
     def current(self) -> QueuePosition | None:
-        """Return the selected run; None if there is none."""
+        """Return the selected run, or None if there is none."""
         row = self.table.currentIndex().row()
         return self.model.rows[row] if 0 <= row < self.model.count() else None
 

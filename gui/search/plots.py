@@ -285,7 +285,7 @@ def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
 
 
 def goodness(data: SearchData) -> Floats:
-    """Return how good each trial is by the first goal, from 0 (bad) to 1 (best); NaN without a result."""
+    """Return how good each trial is by the first goal, from 0 (bad) to 1 (best), or NaN without a result."""
     if not len(data.values):
         return np.empty(0)
     low, high = axis_range(data.values[:, 0], data.search.goals[0])

@@ -89,7 +89,7 @@ class ValidationRequest:
     Attributes:
         values: Values of the search.
         job: Job that all trials share.
-        report: Report on the job's dataset; None before its inspection.
+        report: Report on the job's dataset, or None before its inspection.
         taken: Names of other searches; None to continue an existing search.
     """
 

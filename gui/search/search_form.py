@@ -104,11 +104,11 @@ class SearchForm(QWidget):
         """Set the window's job.
 
         Args:
-            job: Job; None if it has errors.
+            job: Job, or None if it has errors.
             problems: Problems of the job.
             devices: Selected devices.
             names: Names of the GPUs.
-            report: Report on the job's dataset; None before its inspection.
+            report: Report on the job's dataset, or None before its inspection.
         """
         previous_task = self._job.task if self._job is not None else None
         self._devices, self._device_names, self._report = devices, dict(names), report

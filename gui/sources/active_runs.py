@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class QueuedRun(NamedTuple):
     """Run that uses a device or waits for it.
 
-    `left_s` is the number of seconds until it is expected to end; None if unknown.
+    `left_s` is the number of seconds until it is expected to end, or None if unknown.
     """
 
     title: str
@@ -79,7 +79,7 @@ def device_queues() -> dict[str, tuple[QueuedRun, ...]]:
 
 
 def _left_s(run: RunFolder) -> float | None:
-    """Return the seconds until a training run is expected to finish; None if unknown."""
+    """Return the seconds until a training run is expected to finish, or None if unknown."""
     from engine.runs.estimates import remaining_s
     from engine.runs.folder import UnreadableJob
 

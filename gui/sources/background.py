@@ -20,10 +20,10 @@ CLOSE_S = 1.0
 """Maximum wait for all calls and processes together while the window closes, because a dead disk may never answer."""
 
 _closes_at: list[float] = []
-"""Time until which the closing window may wait; empty while no window closes."""
+"""Time until which the closing window may wait, or an empty list while no window is closing."""
 
 _KILL_S = 0.1
-"""Least time to wait for a killed process, which normally exits at once."""
+"""Minimum seconds to wait for a killed process, which normally exits at once."""
 
 _Result = TypeVar("_Result")
 

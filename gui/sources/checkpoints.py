@@ -28,8 +28,8 @@ class Checkpoint:
 
     Attributes:
         written: Time of writing, in seconds since the epoch.
-        epoch: Epoch after which it was written; None if unknown.
-        step: Step after which it was written; None if unknown.
+        epoch: Epoch after which it was written, or None if unknown.
+        step: Step after which it was written, or None if unknown.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class Checkpoint:
 
     @property
     def location(self) -> str:
-        """Position such as "epoch 3, step 345" or "epoch 3"; "" if unknown."""
+        """Position such as "epoch 3, step 345" or "epoch 3", or "" if unknown."""
         if self.epoch is None:
             return ""
         return f"epoch {self.epoch}" + (f", step {localised(self.step)}" if self.step is not None else "")

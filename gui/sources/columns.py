@@ -33,7 +33,7 @@ class Column:
 
     @property
     def last(self) -> float:
-        """Newest value; NaN if there is none."""
+        """Newest value, or NaN if there is none."""
         return float(self._data[self._length - 1]) if self._length else float("nan")
 
     def append(self, value: float | None) -> None:

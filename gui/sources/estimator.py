@@ -68,9 +68,9 @@ class Estimator(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.estimate: Estimate | None = None
-        """Estimate for the last request; None if there isn't enough information."""
+        """Estimate for the last request, or None if there isn't enough information."""
         self.request: EstimateRequest | None = None
-        """Request that `estimate` answers; None for an incomplete job, or while its estimate is being computed."""
+        """Request that `estimate` answers, or None for an incomplete job, or while its estimate is being computed."""
         self._newest_request: EstimateRequest | None = None
         self._runs: tuple[RunSummary, ...] = ()
         self._known: dict[str, PastRun | None] = {}

@@ -232,7 +232,7 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
 
 
 def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
-    """Return the confusion matrix [n + 1, n + 1] at a confidence threshold; None for samples without a single class.
+    """Return the confusion matrix [n + 1, n + 1] at a confidence threshold, or None for samples without a single class.
 
     Predictions below the threshold are counted in the last column, as no class.
     """

@@ -138,7 +138,7 @@ def export_png(path: Path, grabbed: QPixmap) -> Path:
 
 
 def written(value: float) -> str:
-    """Format a reading with seven digits, which is the precision of float32; "" for NaN."""
+    """Format a reading with seven digits, which is the precision of float32, or return "" for NaN."""
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if value.is_integer() else f"{value:.7g}"

@@ -26,7 +26,7 @@ class Inspector(JsonLinesProcess):
     It inspects one folder at a time. Its progress is an InspectionProgress, and its result a DatasetReport.
 
     Attributes:
-        folder: Last inspected folder; "" before the first one.
+        folder: Last inspected folder, or "" before the first one.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -124,7 +124,7 @@ class Thumbnails(QObject):
         self._flight = SingleFlight(self, self._next_batch, self._on_read, reraise)
 
     def image(self, file: Path) -> QImage | None:
-        """Return the thumbnail of `file`; None if it hasn't been read, a null image if it can't be read."""
+        """Return the thumbnail of `file`, None if it hasn't been read, or a null image if it can't be read."""
         image = self._images.get(file)
         if image is None:
             self._requested.pop(file, None)

@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 
 def answer_in(message: object) -> Answer | None:
-    """Return the answer in a message from a process that executes orders; None for a progress message."""
+    """Return the answer in a message from a process that executes orders, or None for a progress message."""
     match message:
         case Done(answer=value):
             return Answer(value)
@@ -142,7 +142,7 @@ class JsonLinesProcess(QObject):
         return sys.executable, ["-m", self._module, *arguments]
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Return the answer that the exit code `code` represents; None if the process failed."""
+        """Return the answer that the exit code `code` represents, or None if the process failed."""
         return self._answer
 
     def _end(self, process: QProcess) -> None:

@@ -151,7 +151,7 @@ class Prefill:
     Attributes:
         text: Text above the form.
         job: Job of the resumed run, or of the new one.
-        run: Run to resume in its folder; None for a new run.
+        run: Run to resume in its folder, or None for a new run.
         checkpoint: Path of the checkpoint to resume from; "" to start from the beginning.
         action: Text of the button.
         preset: Initial values in the form that differ from the job.
@@ -199,7 +199,7 @@ class Prefill:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def command(self, values: dict[str, Any]) -> str:
-        """Return the terminal command that resumes the run with `values`; "" for a new run."""
+        """Return the terminal command that resumes the run with `values`, or "" for a new run."""
         return resume_line(self.run.run_id, self.changes(values)) if self.run is not None else ""
 
     def problems(self, values: dict[str, Any], resumable: ResumableRun | None) -> list[Problem]:

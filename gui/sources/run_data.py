@@ -124,9 +124,9 @@ class RunData:
     waiting: Waiting | None = None
     """Queue position of a queued run."""
     fetching: tuple[Fetching, ...] = ()
-    """First and latest progress message of a download of weights; empty after the download."""
+    """First and latest progress message of a download of weights. It is empty after the download."""
     restarting: Restarting | None = None
-    """Current restart; None once the new workers have planned their steps."""
+    """Current restart, or None once the new workers have planned their steps."""
     restarts: list[Restarting] = field(default_factory=list)
     failure: Failed | None = None
     devices_free: DevicesFree | None = None
@@ -143,11 +143,11 @@ class RunData:
 
     @property
     def task(self) -> str:
-        """Id of the task; "" before the run has logged its job."""
+        """Id of the task, or "" before the run has logged its job."""
         return self.started.job.task if self.started is not None else ""
 
     def find_measure(self, name: str) -> Measure | None:
-        """Return the description of a metric, from the run or from the catalogue; None if it is unknown."""
+        """Return the description of a metric, from the run or from the catalogue, or None if it is unknown."""
         described = self.plan.metrics if self.plan is not None else ()
         return find_measure(self.task, name, described)
 

@@ -45,8 +45,8 @@ class RunFacts:
     """Facts about a run from its folder, its supervisor and the queue.
 
     Attributes:
-        state: State of the run; None until it has been read.
-        job: Job in the run's folder; None until it has been read.
+        state: State of the run, or None until it has been read.
+        job: Job in the run's folder, or None until it has been read.
         stamp: Value that changes when the run is resumed.
         slurm: SLURM job of the run.
         elsewhere: True if the supervisor runs under SLURM on another machine.

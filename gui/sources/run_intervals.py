@@ -38,10 +38,10 @@ class RunInterval:
     """Execution of a run, with times in seconds since the epoch.
 
     Attributes:
-        devices: Devices that it uses or used; empty while it is queued.
+        devices: Devices that it uses or used, or () while it is queued.
         start: Time at which it got its devices.
-        end: Time at which it ended; None while it is active.
-        supervisor: Process id of the local supervisor; None if there is none.
+        end: Time at which it ended, or None while it is active.
+        supervisor: Process id of the local supervisor, or None if there is none.
     """
 
     run_id: str
@@ -185,8 +185,8 @@ class Execution:
 
     Attributes:
         start: Time at which it got its devices, or at which it joined the queue if it never got them.
-        end: Time of its last event; None for the newest execution.
-        state: Outcome; None for the newest execution, whose state is `RunFolder.state`.
+        end: Time of its last event, or None for the newest execution.
+        state: Outcome, or None for the newest execution, whose state is `RunFolder.state`.
     """
 
     devices: tuple[str, ...]
@@ -196,7 +196,7 @@ class Execution:
 
 
 def executions(run: RunFolder) -> list[Execution]:
-    """Return all executions in order; empty without a log. Raises OSError."""
+    """Return all executions in order, or an empty list without a log. Raises OSError."""
     try:
         log = open_file(run.events_file)
     except FileNotFoundError:

@@ -43,7 +43,7 @@ class LiveConnection(QObject):
 
     @property
     def rejection(self) -> str:
-        """Reason why the supervisor closed the connection; "" if it gave none."""
+        """Reason why the supervisor closed the connection, or "" if it gave none."""
         return self._connection.reason if self._connection is not None and self._connection.closed else ""
 
     def open(self, connection: RunConnection) -> None:

@@ -36,9 +36,9 @@ class Poll:
     Attributes:
         events: Events that were added to the log.
         more: True if the end of the log hasn't been reached; the fields below are then unset.
-        state: State of the run; None if it wasn't read.
-        job: Job of the run, which is read with the first state; None if it can't be read.
-        stamp: Value that changes when the run is resumed or writes something; None if the folder was removed.
+        state: State of the run, or None if it wasn't read.
+        job: Job of the run, which is read with the first state, or None if it can't be read.
+        stamp: Value that changes when the run is resumed or writes something, or None if the folder was removed.
         slurm: SLURM job of the run.
         elsewhere: True if the supervisor runs under SLURM on another machine and can't be reached.
         interruption: Explanation of an interrupted run.
@@ -159,7 +159,7 @@ class LogReader:
         """Number of the last event that has been read."""
 
     def read(self) -> list[AnyEvent] | None:
-        """Return the next events; None at the end of the log, or if it can't be read.
+        """Return the next events, or None at the end of the log, or if it can't be read.
 
         An incomplete last line is read when it is complete. Damaged lines and unknown events from a newer Footplate are
         skipped; a line that is too long ends the log.

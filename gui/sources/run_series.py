@@ -84,8 +84,9 @@ class ClassFigures:
     """Metrics of each class in a validation.
 
     Attributes:
-        measures: Values of all classes as fractions, by the metric's title; NaN for a class that doesn't occur.
-        confusion: Counts by true class (row) and predicted class (column), int64; None if not logged.
+        measures: Values of all classes as fractions, by the metric's title. The value of a class that doesn't
+            occur is NaN.
+        confusion: Counts by true class (row) and predicted class (column), int64, or None if not logged.
         intervals: Limits of the 95 % confidence interval of each value, [n, 2], by the metric's title.
     """
 

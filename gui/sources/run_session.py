@@ -97,7 +97,7 @@ class RunSession(QObject):
 
     @property
     def job(self) -> Job | None:
-        """Return the job of the open run; None until it has been read."""
+        """Return the job of the open run, or None until it has been read."""
         return self.data.started.job if self.data.started is not None else self._facts.job
 
     @property

@@ -66,7 +66,7 @@ class RunStatus:
     Attributes:
         text: Sentence that begins with `label`.
         fraction: Progress from 0 to 1.
-        devices_free: True once the workers have exited; None without a run.
+        devices_free: True once the workers have exited, or None without a run.
     """
 
     label: StatusLabel = "Idle"
@@ -92,12 +92,12 @@ class RunStatus:
 
     @property
     def why_no_pause(self) -> str:
-        """Reason why the run can't be paused; "" if it can."""
+        """Reason why the run can't be paused, or "" if it can."""
         return _NO_PAUSE.get(self.label, "It has ended" if not self.active else "")
 
     @property
     def why_no_stop(self) -> str:
-        """Reason why the run can't be stopped; "" if it can."""
+        """Reason why the run can't be stopped, or "" if it can."""
         return _NO_STOP.get(self.label, "It has ended" if not self.active else "")
 
 
@@ -187,7 +187,7 @@ def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | Non
 
 
 def _fetched(data: RunData) -> float | None:
-    """Return the downloaded fraction of the weights; None if unknown."""
+    """Return the downloaded fraction of the weights, or None if unknown."""
     latest = data.fetching[-1] if data.fetching else None
     return latest.done_bytes / latest.total_bytes if latest is not None and latest.total_bytes else None
 

@@ -43,7 +43,7 @@ class Axis:
     choices: tuple[Any, ...] = ()
 
     def position(self, value: Any) -> float:
-        """Return the position of a value on the axis; NaN if it has none."""
+        """Return the position of a value on the axis, or NaN if it has none."""
         if self.choices:
             return float(self.choices.index(value)) if value in self.choices else math.nan
         if not isinstance(value, int | float) or (self.log and value <= 0):
@@ -71,7 +71,7 @@ class SearchData:
     """Data of a search for display. `trials` doesn't include repetitions with other seeds.
 
     Attributes:
-        positions: Positions of the parameters on the axes, [trials, axes]; NaN if unknown.
+        positions: Positions of the parameters on the axes, [trials, axes]. Unknown positions are NaN.
         values: Results, [trials, goals], in the units of `shown`.
         pruned: Curves over epochs of the trials that were stopped early or failed.
         others: Curves over epochs of the other trials.
@@ -140,7 +140,7 @@ def to_display_unit(goal: Goal, value: float) -> float:
 
 
 def goal_words(goal: Goal, value: float | None) -> str:
-    """Format a result, as in "93.4 %", "0.2134", "3:12 min" or "11.2 M"; a dash for None."""
+    """Format a result, as in "93.4 %", "0.2134", "3:12 min" or "11.2 M", or return a dash for None."""
     if value is None or math.isnan(value):
         return NOT_KNOWN
     if goal.percent:
@@ -258,7 +258,7 @@ class Searches(QObject):
         self._timer.stop()
 
     def open(self, name: str) -> None:
-        """Emit the content of the search `name` from now on; "" for none."""
+        """Emit the content of the search `name` from now on, or no content if `name` is ""."""
         self._opened, self._version = name, ()
         if name:
             self.refresh()

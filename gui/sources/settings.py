@@ -14,7 +14,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import read_file
 
 LAST_RUN = "last_run"
-"""Key of the folder of the run that was open when the window closed; "" for the new job."""
+"""Key of the folder of the run that was open when the window closed, or "" for the new job."""
 
 
 class Settings:
@@ -32,7 +32,7 @@ class Settings:
         return self._folder / "last-job.toml"
 
     def last_job(self) -> Job | None:
-        """Return the job that was last in the form; None if there is none."""
+        """Return the job that was last in the form, or None if there is none."""
         return load_job(self.job_file)[0] if self.job_file.is_file() else None
 
     def remember_job(self, job: Job) -> None:

@@ -88,7 +88,7 @@ _order: dict[str, int] = {}
 class _Chosen:
     """User's choices: the scheme ("light", "dark" or "system") and the text size in percent.
 
-    `base` is the font at 100 %; None before `apply` is called.
+    `base` is the font at 100 %, or None before `apply` is called.
     """
 
     scheme: str = "system"
@@ -207,7 +207,7 @@ class _ScaledSize(QObject):
 
 
 def set_kind(label: QLabel, kind: str) -> None:
-    """Set the style of a label, such as "muted" or "warning"; "" for plain text."""
+    """Set the style of a label, such as "muted" or "warning", or "" for plain text."""
     if label.objectName() != kind:
         label.setObjectName(kind)
         label.style().polish(label)

@@ -45,7 +45,7 @@ class HeaderColumn(Protocol):
 
 
 def header_data(columns: Sequence[HeaderColumn], section: int, orientation: Qt.Orientation, role: int) -> Any:
-    """Return `headerData` of an item model for the horizontal header of `columns`; None for other requests."""
+    """Return `headerData` of an item model for the horizontal header of `columns`, or None for other requests."""
     if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(columns):
         return None
     column = columns[section]
@@ -126,13 +126,13 @@ class _RowHeight(QObject):
 
 
 VALUE = int(Qt.ItemDataRole.UserRole)
-"""Item role of a cell's number, for sorting; NaN if unknown."""
+"""Item role of the number by which a cell is sorted. Unknown numbers are NaN."""
 BAR = VALUE + 1
-"""Item role of the length of a cell's bar, from 0 to 1; None or NaN for no bar."""
+"""Item role of the length of a cell's bar, from 0 to 1, or None or NaN for no bar."""
 INTERVAL = VALUE + 2
-"""Item role of the interval that is drawn on the bar, a pair of limits; None for no interval."""
+"""Item role of the interval that is drawn on the bar: a pair of limits, or None for no interval."""
 BAR_COLOR = VALUE + 3
-"""Item role of the bar's color; None for the accent color."""
+"""Item role of the bar's color, or None for the accent color."""
 
 PAD = 8
 _THICKNESS = 4

@@ -99,7 +99,7 @@ class Editor(QWidget):
         raise NotImplementedError
 
     def show_severity(self, severity: str) -> None:
-        """Color the control according to its worst problem, "error" or "warning"; "" for none."""
+        """Color the control according to its worst problem: "error", "warning", or "" for none."""
         if self.control.property("severity") != severity:
             self.control.setProperty("severity", severity)
             self.control.style().unpolish(self.control)

@@ -41,7 +41,7 @@ class LabelledField(QWidget):
         Args:
             text: Label.
             content: Editor, or a widget that contains it.
-            control: Widget that the label refers to; None for a label of several widgets.
+            control: Widget that the label refers to, or None for a label of several widgets.
             label_width: Width of the label in pixels, at a text size of 100 %.
             indented: Show note and problems below the editor instead of below the full row.
             stacked: Show the label above the editor; the owner places `problem_label`.

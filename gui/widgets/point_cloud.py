@@ -38,7 +38,7 @@ class Direction:
         return Direction(turn_deg, min(_MAX_TILT_DEG, max(-_MAX_TILT_DEG, self.tilt_deg + down_deg)))
 
     def after_key(self, event: QKeyEvent) -> Direction | None:
-        """Return the direction after an arrow key; None for other keys."""
+        """Return the direction after an arrow key, or None for other keys."""
         step = _KEY_STEP_DEG
         steps = {
             Qt.Key.Key_Left: (-step, 0.0),
@@ -62,7 +62,7 @@ class PointCloud:
 
     @classmethod
     def of_image(cls, image: QImage) -> PointCloud | None:
-        """Return the cloud in a PNG image; None if it has none or is damaged."""
+        """Return the cloud in a PNG image, or None if it has none or is damaged."""
         try:
             content = zlib.decompress(base64.b64decode(image.text(CLOUD_TEXT)))
             points = np.frombuffer(content, _POINT)

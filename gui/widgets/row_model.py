@@ -63,7 +63,7 @@ class RowModel(ColumnModel, Generic[Row]):
         return None
 
     def position(self, key: Any) -> int | None:
-        """Return the position of the row with a key; None for an unknown key."""
+        """Return the position of the row with a key, or None for an unknown key."""
         return self._positions.get(key)
 
     def count(self) -> int:

@@ -25,7 +25,7 @@ def dragged_runs(runs: Iterable[RunSummary]) -> QMimeData:
 
 
 def run_ids_in(data: QMimeData) -> list[str]:
-    """Return the ids of dragged runs, or of run folders from a file manager; empty for other data."""
+    """Return the ids of dragged runs, or of run folders from a file manager. Return an empty list for other data."""
     if data.hasFormat(_IDS):
         return bytes(data.data(_IDS).data()).decode(errors="replace").split("\n")
     folders = [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]

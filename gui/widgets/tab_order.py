@@ -75,7 +75,7 @@ def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) 
 
 
 def _position(widget: QWidget | None, order: Mapping[QWidget, int]) -> int | None:
-    """Return the index of the area that contains `widget`; None if there is none."""
+    """Return the index of the area that contains `widget`, or None if there is none."""
     while widget is not None and widget not in order:
         widget = widget.parentWidget()
     return None if widget is None else order[widget]

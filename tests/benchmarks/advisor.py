@@ -80,7 +80,7 @@ def build_model(num_classes):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """Job, and the memory limit of each process in bytes; 0 for no limit."""
+    """Job, and the memory limit of each process in bytes, or 0 for no limit."""
 
     job: Job
     cap_bytes: int = 0

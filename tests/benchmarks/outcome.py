@@ -196,7 +196,7 @@ def has(python: str, recipe: str) -> bool:
 
 
 def trained(name: str, options: argparse.Namespace, results: Results, folder: Path) -> Iterator[tuple[str, Any]]:
-    """Yield each side of a comparison with its results, one per seed; None if a training failed."""
+    """Yield each side of a comparison with a result per seed, or with None if a training failed."""
     comparison = COMPARISONS[name]
     size, epochs = options.size or comparison.size, options.epochs or comparison.epochs
     for side in ("footplate", *comparison.others):

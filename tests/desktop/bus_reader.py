@@ -64,7 +64,7 @@ class Reader:
             self.ask([(registry, REGISTRY, "RegisterEvent", "(sass)", (event, [], ""))])
 
     def ask(self, calls: list[Call]) -> list[Any]:
-        """Send several calls at once, and return their answers; None for a failed call.
+        """Send several calls at once and return their answers, with None for each failed call.
 
         Calls fail for removed objects, for example.
         """
@@ -129,7 +129,7 @@ class Reader:
             pass
 
     def _app(self) -> Ref | None:
-        """Return the application of the observed process; None if it isn't on the bus."""
+        """Return the application of the observed process, or None if it isn't on the bus."""
         (answer,) = self.ask([((REGISTRY, ROOT), ACCESSIBLE, "GetChildren", "", ())])
         apps = [tuple(ref) for ref in (answer[0] if answer else ())]
         daemon = ("org.freedesktop.DBus", "/org/freedesktop/DBus")
@@ -141,7 +141,7 @@ class Reader:
         return answer[0] if answer else None
 
     def _top(self, ref: Ref, app: Ref) -> Ref | None:
-        """Return the top-level object that contains `ref`; None if it has been removed."""
+        """Return the top-level object that contains `ref`, or None if it has been removed."""
         for _ in range(60):
             (answer,) = self.ask([(ref, PROPERTIES, "Get", "(ss)", (ACCESSIBLE, "Parent"))])
             if answer is None:

@@ -49,7 +49,7 @@ _Found = TypeVar("_Found")
 
 
 def why_not(*programs: str) -> str:
-    """Return the reason why a desktop with these programs can't run on this system; "" if it can."""
+    """Return the reason why a desktop with these programs can't run on this system, or "" if it can."""
     if sys.platform != "linux":
         return "desktops for tests are Linux's"
     missing = [program for program in (*programs, "dbus-daemon", SYSTEM_PYTHON) if shutil.which(program) is None]
@@ -104,7 +104,7 @@ class Desktop:
         home: Home folder of the user.
         footplate_home: Home folder of Footplate.
         environment: Environment of the programs.
-        keyboard: Commands that press keys; None if there is no keyboard.
+        keyboard: Commands that press keys, or None if there is no keyboard.
     """
 
     keyboard: Keyboard | None = None

@@ -82,7 +82,7 @@ class Window:
         until(lambda: self.find(name, role) is None, f"the end of {role} “{name}”", patience_s)
 
     def named_text(self, name: str) -> str:
-        """Return the text that belongs to the object with this name; "" if it doesn't exist."""
+        """Return the text that belongs to the object with this name, or "" if it doesn't exist."""
         node = self.find(name)
         return node.description if node is not None else ""
 

@@ -303,7 +303,7 @@ class RealRun:
 
     @property
     def saved(self) -> int:
-        """Step of the last.pt that was reported most recently; 0 if there is none."""
+        """Step of the last.pt that was reported most recently, or 0 if there is none."""
         return next((event.step for event in reversed(self.all(CheckpointSaved)) if event.kind == "last"), 0)
 
     def finished(self, since: int = 0, patience_s: float = PATIENCE_S) -> RunFinished:

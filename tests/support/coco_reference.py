@@ -63,7 +63,7 @@ def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dt
 def precisions(
     given: list[Image], kind: str, *, size: str = "all", scale: float = 1.0
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Compute the average precision with pycocotools, [classes, 10]; -1 for classes without objects.
+    """Compute the average precision with pycocotools, [classes, 10]. That of classes without objects is -1.
 
     Only objects of `size` count. Box coordinates are multiplied by `scale` first.
     """

@@ -40,7 +40,7 @@ class Note(NamedTuple):
 
 
 def why_not() -> str | None:
-    """Return the reason why the stub can't be used on this system; None if it can."""
+    """Return the reason why the stub can't be used on this system, or None if it can."""
     if _headers() is None:
         return "torch is no CUDA build: CUDA's headers, which Triton brings along, are missing"
     return nvml_stub.why_not()

@@ -19,7 +19,7 @@ class Usage(NamedTuple):
 
     Attributes:
         utilization: Fraction of the time in which a kernel ran.
-        sm_active: Fraction of multiprocessors with work; None if the GPU doesn't report it.
+        sm_active: Fraction of multiprocessors with work, or None if the GPU doesn't report it.
         memory_bytes: Largest amount of memory in use.
     """
 

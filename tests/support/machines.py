@@ -27,7 +27,7 @@ _SSHD = "/usr/sbin/sshd"
 
 
 def why_not() -> str:
-    """Return the reason why simulated machines can't be created on this system; "" if they can."""
+    """Return the reason why simulated machines can't be created on this system, or "" if they can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs Linux and root, for network namespaces"
     missing = [tool for tool in ("ip", "nsenter", "unshare", "ssh", "ssh-keygen", _SSHD) if not shutil.which(tool)]

@@ -74,7 +74,7 @@ class NvmlStub:
 
 
 def why_not() -> str | None:
-    """Return the reason why the stub can't be used on this system; None if it can."""
+    """Return the reason why the stub can't be used on this system, or None if it can."""
     if sys.platform != "linux":
         return "the NVML stub is loaded by LD_LIBRARY_PATH, on Linux only"
     if compiler() is None:
@@ -83,7 +83,7 @@ def why_not() -> str | None:
 
 
 def compiler() -> str | None:
-    """Return the path of the system's C compiler; None if there is none."""
+    """Return the path of the system's C compiler, or None if there is none."""
     return shutil.which("cc")
 
 

@@ -41,7 +41,7 @@ class Fed:
 
     Attributes:
         chunks: Number of samples per chunk.
-        statistics_of: Indices of the chunks that update BatchNorm statistics; None for all.
+        statistics_of: Indices of the chunks that update BatchNorm statistics, or None for all.
         parts: Function that divides the model into modules with separate random streams.
     """
 

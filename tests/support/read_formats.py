@@ -40,7 +40,7 @@ def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content
     Args:
         form: Format.
         folder: Folder of the dataset.
-        kind: Kind of annotations; "" for the most detailed.
+        kind: Kind of annotations, or "" for the most detailed.
         number: Index among the detections that have the kind.
     """
     tree = Tree(str(folder))

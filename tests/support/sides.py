@@ -47,7 +47,7 @@ class Setting:
     memory_format: str = "contiguous"
     threads: int = 1
     compiled: str = ""
-    """Mode of torch.compile; "" for none."""
+    """Mode of torch.compile, or "" for none."""
     job: Job | None = None
     """Job for a task other than classification; `pure` trains on the first batch of its data."""
 

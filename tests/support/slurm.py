@@ -58,7 +58,7 @@ PartitionName=high Nodes=n1,n2 PriorityTier=10 MaxTime=INFINITE State=UP
 
 
 def why_not() -> str:
-    """Return the reason why SLURM can't run on this system; "" if it can."""
+    """Return the reason why SLURM can't run on this system, or "" if it can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs Linux and root, for SLURM's daemons"
     missing = [tool for tool in _TOOLS if not shutil.which(tool, path=_path())]
@@ -181,7 +181,7 @@ class Slurm:
         }
 
     def ask(self, *command: str) -> str:
-        """Run a SLURM command, and return its output; "" if it fails."""
+        """Run a SLURM command and return its output, or "" if it fails."""
         done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
         return done.stdout if not done.returncode else ""
 

@@ -54,7 +54,7 @@ def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprin
 
     Args:
         job: The job.
-        base_bytes: Memory of a CPU worker before the model is built; 0 for GPUs.
+        base_bytes: Memory of a CPU worker before the model is built, or 0 for GPUs.
         limits: Bytes available for the job on each device.
     """
     task = TASKS[job.task]

@@ -37,7 +37,7 @@ class Situation:
 
     Attributes:
         parts: Seconds per step by part; they add up to `step_s`.
-        readers: Number of threads with which this worker reads images; None if it reads none.
+        readers: Number of threads with which this worker reads images, or None if it reads none.
         decoding_s: Thread-seconds of decoding per step.
         spare_cores: Number of this worker's cores that are not used for computing.
         held_up: Fraction of the time that computing threads wait for a core.

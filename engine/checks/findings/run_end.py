@@ -175,7 +175,7 @@ class _Run:
 
     @property
     def class_counts(self) -> list[int]:
-        """Number of validation samples of each class; empty if unknown."""
+        """Number of validation samples of each class, or an empty list if unknown."""
         measures = self.history.class_measures
         return [sum(row) for row in measures.confusion] if measures is not None else []
 

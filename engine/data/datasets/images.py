@@ -72,7 +72,7 @@ class ImageSet(ABC):
     files: Sequence[str] = ()
     """Path of each image if it is a file."""
     companions: Sequence[str] = ()
-    """Path of a second file for each image, such as its mask; empty if images have none."""
+    """Path of a second file for each image, such as its mask. It is empty if images have none."""
     kind = ""
     """Fingerprint of all settings that affect the decoded images."""
     framing: Framing = "crop"
@@ -153,8 +153,8 @@ class ImageSet(ABC):
 
         Args:
             rows: Rows returned by `targets_of`, [n * tiles, ...]; they may be overwritten.
-            planes: Planes after the augmentation, uint8 [n, planes, size, size]; None if the split has no planes.
-            placement: Position of the loaded images in the model's input; None if the images were not moved.
+            planes: Planes after the augmentation, uint8 [n, planes, size, size], or None if the split has no planes.
+            placement: Position of the loaded images in the model's input, or None if the images were not moved.
             size: Side of the model's input images, in pixels.
         """
         if planes is None:

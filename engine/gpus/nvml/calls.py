@@ -50,7 +50,7 @@ class DeviceCalls:
         self._unsupported: set[object] = set()
 
     def __call__(self, quantity: object, call: Callable[[], Answer]) -> Answer | None:
-        """Return the result of `call`; None if the device does not support `quantity`, or after a temporary error.
+        """Return the result of `call`, or None if the device does not support `quantity`, or after a temporary error.
 
         Raises:
             GpuLost: The GPU does not respond.

@@ -67,14 +67,14 @@ class Device:
 
     @property
     def traffic(self) -> PcieTraffic | None:
-        """PCIe measurement for the GPU; None if it is currently not read."""
+        """PCIe measurement for the GPU, or None if it is currently not read."""
         if self._open_gpu is None or not self.responding or self._is_skipped:
             return None
         return self._open_gpu.quantities.traffic
 
     @property
     def rows(self) -> tuple[Gpu, ...]:
-        """Rows of the GPU and its instances; empty for a sleeping GPU with an unknown UUID."""
+        """Rows of the GPU and its instances, or () for a sleeping GPU with an unknown UUID."""
         return (self.gpu, *self.instances) if self.gpu.uuid else ()
 
     def update_sleep(self, request: ReadRequest) -> None:

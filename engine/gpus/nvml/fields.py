@@ -69,7 +69,7 @@ class Rates:
         self._before.clear()
 
     def of(self, counter: object, value: float | None, at: float) -> float | None:
-        """Return the rate of `counter` up to time `at` (monotonic); None in the first reading and after a reset."""
+        """Return the rate of `counter` up to time `at` (monotonic), or None in the first reading and after a reset."""
         if value is None:
             self._before.pop(counter, None)
             return None

@@ -59,7 +59,7 @@ class MigInstances:
         return found
 
     def _handle(self, number: int) -> Any:
-        """Return the handle of instance `number`; None if there is none, which NVML reports like a missing GPU."""
+        """Return the handle of instance `number`, or None if there is none, which NVML reports like a missing GPU."""
         nvml = self._ask.nvml
         try:
             return nvml.nvmlDeviceGetMigDeviceHandleByIndex(self._ask.handle, number)

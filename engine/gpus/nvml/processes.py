@@ -40,7 +40,7 @@ class ProcessTable:
         self._sm_utilization = SmUtilization(ask.nvml, ask.handle) if host is not None and not mig else None
 
     def table(self, memory_total_bytes: int | None) -> tuple[GpuProcess, ...] | None:
-        """Return one row per process in ascending order of ids; None if NVML does not list processes.
+        """Return one row per process in ascending order of ids, or None if NVML does not list processes.
 
         Memory is None if the driver does not report it (Windows' WDDM), or reports more than the GPU has.
         """
@@ -108,7 +108,7 @@ class SmUtilization:
         self._newest_us = 0
 
     def read(self) -> dict[int, float | None]:
-        """Return percentages by process id; None for implausible values (nvtop#110: 37,100 %).
+        """Return percentages by process id. Implausible values (nvtop#110: 37,100 %) become None.
 
         Idle processes are missing.
         """

@@ -37,7 +37,9 @@ class Node:
 
 
 def read_topology(nvml: ModuleType, nodes: Sequence[Node]) -> Topology | None:
-    """Return the links between all pairs of `nodes`, and the affinity of each; None if NVML reports neither (Windows).
+    """Return the links between all pairs of `nodes` and the affinity of each node.
+
+    Returns None if NVML reports neither, as on Windows.
 
     It makes a few dozen calls per GPU, so call it once per set of GPUs.
     """
@@ -52,7 +54,7 @@ def read_topology(nvml: ModuleType, nodes: Sequence[Node]) -> Topology | None:
 
 
 def read_nvlinks(nvml: ModuleType, handle: Any) -> tuple[NvLink, ...]:
-    """Return a GPU's NVLinks with state, version and peer, without throughput; empty if it has none."""
+    """Return a GPU's NVLinks with state, version and peer, without throughput, or () if it has none."""
     links = []
     for number in range(nvml.NVML_NVLINK_MAX_LINKS):
         state = _try(nvml, lambda link=number: nvml.nvmlDeviceGetNvLinkState(handle, link))  # type: ignore[misc]
@@ -114,7 +116,7 @@ def _nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node)
 
 
 def _capable(nvml: ModuleType, capability: int, one: Node, other: Node) -> bool | None:
-    """Return True if both GPUs support `capability` on each other's memory; None if unknown."""
+    """Return True if both GPUs support `capability` on each other's memory, or None if unknown."""
     both = [
         _try(nvml, lambda pair=pair: nvml.nvmlDeviceGetP2PStatus(pair[0].handle, pair[1].handle, capability))  # type: ignore[misc]
         for pair in ((one, other), (other, one))
@@ -155,7 +157,7 @@ def _bus_id(spans: str | bytes | None) -> str:
 
 
 def _try(nvml: ModuleType, call: Callable[[], Answer]) -> Answer | None:
-    """Return the result of `call`; None if it fails. Other readings detect a lost GPU."""
+    """Return the result of `call`, or None if it fails. Other readings detect a lost GPU."""
     try:
         return call()
     except (nvml.NVMLError, AttributeError):  # AttributeError: a pynvml that is older than the function

@@ -32,7 +32,7 @@ BYTE_FIELDS = (202, 204)
 
 
 class PcieTraffic:
-    """PCIe throughput of a GPU in bytes per second, including headers; None if unknown."""
+    """PCIe throughput of a GPU in bytes per second, including headers, or None if unknown."""
 
     def __init__(self, ask: DeviceCalls) -> None:
         self._ask = ask

@@ -23,7 +23,7 @@ class _Kind(NamedTuple):
         losses: Kinds of losses, each a sum over the layers of the decoder and the queries for denoising.
         backbone: Names of the modules that pretrained weights of a classifier would be for.
         pyramid: Name of the module that computes feature maps.
-        stride: Number that divides the sides of images; 0 for the patch size times the number of windows.
+        stride: Number that divides the sides of images, or 0 for the patch size times the number of windows.
     """
 
     library: str

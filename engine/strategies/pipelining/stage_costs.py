@@ -70,7 +70,7 @@ class CutPointCosts(NamedTuple):
     """Name of the device in the job: a GPU's UUID, or "cpu"."""
     segments: tuple[Measured, ...]
     memory_bytes: int | None
-    """Free memory of the device for stages; None if unknown."""
+    """Free memory of the device for stages, or None if unknown."""
     update_s: float = 0.0
     """Seconds that the optimizer needs per parameter and step."""
 

@@ -91,7 +91,7 @@ class CheckpointWriter:
     It never writes a state with NaN or infinite numbers, except in the buffers `expected_nonfinite`.
 
     Attributes:
-        newest: Position of the last.pt in the run folder; None if the run neither wrote nor resumed from one.
+        newest: Position of the last.pt in the run folder, or None if the run neither wrote nor resumed from one.
         best_sha256: Checksum of best.pt.
         refusal: Reason why the disk refused the latest snapshot, or "".
         unwritten: Part of the latest snapshot that the disk refused.

@@ -130,7 +130,7 @@ class Checkpoint:
 
     @property
     def shares(self) -> tuple[float, ...] | None:
-        """Fraction of each batch per data rank, as measured by the resumed run; None if devices or strategy differ."""
+        """Fraction of each batch per data rank that the resumed run measured, or None if devices or strategy differ."""
         job, before = self._job, self.job
         alike = tuple(before["devices"]) == job.parallel.devices and before["strategy"] == job.resolved_strategy
         return (
@@ -138,7 +138,7 @@ class Checkpoint:
         )
 
     def cut(self, job: Job) -> Cut | None:
-        """Return the cut of the resumed run; None if `job`, with automatic choices, must cut the model differently."""
+        """Return the cut of the resumed run, or None if `job` (with automatic choices) must cut the model differently."""
         if self._content["cut"] is None or not computes_alike(self.job, job):
             return None
         cut = msgspec.convert(self._content["cut"], Cut)

@@ -141,7 +141,7 @@ class GpuDetail(QWidget):
 
     @property
     def key(self) -> str:
-        """Key of the visible GPU; "" before the first one."""
+        """Key of the visible GPU, or "" before the first one."""
         return self._each.key if self._each is not None else ""
 
     def show_gpu(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:

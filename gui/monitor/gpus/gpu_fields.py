@@ -22,7 +22,7 @@ from gui.style import theme
 from gui.translation import tr
 
 Read = Callable[[str], float | None]
-"""Function that returns the value of a quantity by its id; None if the GPU doesn't report it."""
+"""Function that returns the value of a quantity by its id, or None if the GPU doesn't report it."""
 
 GROUPS = (
     tr("Work"),
@@ -66,7 +66,7 @@ def line_color(key: str, quantity: str) -> str:
 
 
 def line_scale(gpu: Gpu, quantity: str) -> float | None:
-    """Return the factor that converts a quantity to the range 0 to 100; None if its maximum is unknown.
+    """Return the factor that converts a quantity to the range 0 to 100, or None if its maximum is unknown.
 
     Percentages and °C remain unchanged; other quantities become a percentage of their maximum.
     """
@@ -82,7 +82,7 @@ def now(gpu: Gpu) -> Read:
 
 
 def at_time(history: DeviceHistory, key: str, time: float) -> Read:
-    """Return a function that reads the values nearest to `time` (seconds since the origin); NaN in a gap."""
+    """Return a function that reads the values nearest to `time` (seconds since the origin), or NaN in a gap."""
     times = history.x(key)
     row = int(np.searchsorted(times, time))
     if row == len(times) or (row > 0 and time - times[row - 1] < times[row] - time):
@@ -309,7 +309,7 @@ def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue 
 def _number(
     name: str, label: str, value: float | None, meaning: str, unit: str = "", *, bad: bool = False
 ) -> LabelledValue | None:
-    """Return a labeled number; None if it is unknown. If `bad`, it is highlighted as an error unless it is 0."""
+    """Return a labeled number, or None if it is unknown. If `bad`, it is highlighted as an error unless it is 0."""
     if value is None:
         return None
     return LabelledValue(name, label, f"{localised(value)} {unit}".strip(), meaning, alarming=bad and value > 0)

@@ -28,8 +28,8 @@ class WatchedGpu:
     Attributes:
         key: Key in the history.
         time: Time of the snapshot in seconds since the epoch, by the host's clock.
-        silence: Reason why the values are outdated; "" if they are current.
-        run: Name of the user's run that uses the GPU; "" if there is none.
+        silence: Reason why the values are outdated, or "" if they are current.
+        run: Name of the user's run that uses the GPU, or "" if there is none.
         driver: Driver version of the host.
         cuda: CUDA version of the host.
     """
@@ -60,7 +60,7 @@ class WatchedGpu:
 
     @property
     def who(self) -> str:
-        """Description of the GPU's users, with a warning sign if it is `shared`; "" if there are none."""
+        """Description of the GPU's users, with a warning sign if it is `shared`, or "" if there are none."""
         used = device_format.busy(self.gpu.processes, device_format.current_user())
         if self.shared:
             return f"⚠ Run {self.run}, also used by {device_format.busy(self._others).removeprefix('busy: ')}"
@@ -169,7 +169,7 @@ class EnergyCounters:
         self._starts: dict[str, tuple[float, float]] = {}
 
     def used(self, each: WatchedGpu) -> Used | None:
-        """Return the energy that a GPU has used; None if it reports none.
+        """Return the energy that a GPU has used, or None if it reports none.
 
         If the driver has reset its own counter, counting restarts at 0.
         """

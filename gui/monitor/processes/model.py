@@ -132,7 +132,7 @@ class ProcessModel(QAbstractItemModel):
         return node.line if node is not None else None
 
     def find(self, key: Key) -> QModelIndex:
-        """Return the index of a row; an invalid index if the row no longer exists."""
+        """Return the index of a row, or an invalid index if the row no longer exists."""
         node = next((node for node in self._nodes.values() if node.line is not None and node.line.key == key), None)
         return self._index_of(node) if node is not None else QModelIndex()
 

@@ -18,7 +18,7 @@ Number = TypeVar("Number", int, float)
 Key = tuple[str | int, ...]
 """Identity of a row in all snapshots."""
 NameOf = Callable[[int], str | None]
-"""Function that returns the name of a local process by its pid; None if it has ended or can't be seen."""
+"""Function that returns the name of a local process by its pid, or None if it has ended or can't be seen."""
 FIRST_PROCESS = 1
 """Pid of the ancestor of all processes. Having it as a parent doesn't relate processes."""
 
@@ -28,9 +28,9 @@ class ProcessRow:
     """Row of the table: a process, or a group of processes with the same run or parent.
 
     Attributes:
-        host: Host; "" for this machine.
+        host: Host, or "" for this machine.
         host_title: Name of the host.
-        parent: Key of the parent row; None at the top level.
+        parent: Key of the parent row, or None at the top level.
         gpus: Titles of the GPUs that it uses.
         devices: Keys of these GPUs in the history.
         sm_percent: Mean over these GPUs. Memory and CPU load are sums.
@@ -81,7 +81,7 @@ def process_rows(
 
 
 def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
-    """Return a sentence for each run whose GPUs other users also use; "" if there is none."""
+    """Return a sentence for each run whose GPUs other users also use, or "" if there is none."""
     others = _other_users(lines)
     titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}
     sentences = []
@@ -286,6 +286,6 @@ def _kind(kinds: Iterable[ProcessKind | None]) -> ProcessKind | None:
 
 
 def _sum(values: Iterable[Number | None]) -> Number | None:
-    """Return the sum of the known values; None if all are unknown."""
+    """Return the sum of the known values, or None if all are unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

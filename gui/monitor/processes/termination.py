@@ -31,7 +31,7 @@ class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error
 
 
 def disabled_reason(line: ProcessRow | None, foreign_pids: bool) -> str:
-    """Return the reason why a process can't be ended from this window; "" if it can.
+    """Return the reason why a process can't be ended from this window, or "" if it can.
 
     `foreign_pids` is True if NVML reports the host's pids inside a container (`Snapshot.foreign_pids`).
     """

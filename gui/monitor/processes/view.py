@@ -261,7 +261,7 @@ class ProcessesView(QWidget):
         self._stack.setCurrentWidget(self._empty if empty else self.tree)
 
     def _empty_text(self, total: int, visible: int) -> str:
-        """Return the text for an empty table; "" if it has rows."""
+        """Return the text for an empty table, or "" if it has rows."""
         snapshots = self._snapshots()
         if visible:
             return ""

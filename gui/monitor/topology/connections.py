@@ -67,7 +67,7 @@ def kind(pair: GpuPair | None) -> Kind:
 
 
 def code(pair: GpuPair | None) -> str:
-    """Return the code of a connection, such as "NV18" or "PIX"; a dash if it is unknown."""
+    """Return the code of a connection, such as "NV18" or "PIX", or a dash if it is unknown."""
     if pair is not None and pair.nvlinks:
         return f"NV{pair.nvlinks}"
     return pair.path if pair is not None and pair.path is not None else "–"
@@ -110,7 +110,7 @@ def advice(site: Site) -> str:
 
 
 def left_out(lost: Sequence[Gpu]) -> str:
-    """Return a sentence about GPUs that are missing because they are lost; "" if there are none."""
+    """Return a sentence about GPUs that are missing because they are lost, or "" if there are none."""
     if not lost:
         return ""
     return (
@@ -121,7 +121,7 @@ def left_out(lost: Sequence[Gpu]) -> str:
 
 
 def _by_nvlink(site: Site) -> str:
-    """Return the advice for GPUs that have NVLink; "" if none has."""
+    """Return the advice for GPUs that have NVLink, or "" if none has."""
     groups = islands(site, lambda pair: pair.nvlinks > 0)
     if len(groups) == len(site.gpus):
         return ""

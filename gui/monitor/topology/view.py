@@ -202,7 +202,7 @@ class TopologyView(QWidget):
         self.host.setVisible(len(offered) > 1)
 
     def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
-        """Return the reason for a missing matrix; "" if the matrix exists."""
+        """Return the reason for a missing matrix, or "" if the matrix exists."""
         if snapshot is None:
             return tr("Looking for devices…")
         if not gpus:

@@ -55,12 +55,12 @@ class ClassModel(QAbstractTableModel):
         self.endResetModel()
 
     def value(self, row: int, column: int) -> float:
-        """Return the number in a cell; NaN if there is none."""
+        """Return the number in a cell, or NaN if there is none."""
         values = self._columns[column - 1]
         return float(values[row]) if row < len(values) else math.nan
 
     def interval(self, row: int, column: int) -> tuple[float, float] | None:
-        """Return the 95 % confidence interval of a fraction; None if there is none."""
+        """Return the 95 % confidence interval of a fraction, or None if there is none."""
         bounds = self._intervals.get(self.titles[column - 1]) if column else None
         if bounds is None or row >= len(bounds) or np.isnan(bounds[row]).any():
             return None
@@ -193,7 +193,7 @@ class ConfusionCsv:
 
 
 def format_number(value: float | None) -> str:
-    """Format a number for a CSV file with 9 significant digits; "" for None and NaN."""
+    """Format a number for a CSV file with 9 significant digits, or return "" for None and NaN."""
     return "" if value is None or math.isnan(value) else f"{value:.9g}"
 
 

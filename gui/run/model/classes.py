@@ -75,7 +75,7 @@ def has_classes(evaluation: Evaluation) -> bool:
 
 
 def confusion_of(evaluation: Evaluation) -> np.ndarray | None:
-    """Return the confusion matrix of the evaluation, int64 [n, n]; None if it has none."""
+    """Return the confusion matrix of the evaluation, int64 [n, n], or None if it has none."""
     width = len(evaluation.confusion)
     square = width > 0 and all(len(row) == width for row in evaluation.confusion)
     return np.array(evaluation.confusion, np.int64) if square else None

@@ -183,7 +183,7 @@ def format_value(value: float | None, percent: bool = True) -> str:
 
 
 def format_interval(interval: Interval, percent: bool = True) -> str:
-    """Format an interval, as in "91.8 – 94.9 %"; "" if there is none."""
+    """Format an interval, as in "91.8 – 94.9 %", or return "" if there is none."""
     if interval.low is None or interval.high is None:
         return ""
     if percent:
@@ -211,7 +211,7 @@ def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
 
 
 def parse_date(date: str) -> float:
-    """Convert a date such as 2026-11-24T13:33:49Z to seconds since the epoch; 0 if it is invalid."""
+    """Convert a date such as 2026-11-24T13:33:49Z to seconds since the epoch, or return 0 if it is invalid."""
     try:
         return datetime.fromisoformat(date.replace("Z", "+00:00")).astimezone(UTC).timestamp()
     except ValueError:

@@ -68,7 +68,7 @@ def _dragged_files() -> QTemporaryDir:
 
 
 def _find_damage(content: bytes) -> str:
-    """Describe the damage to a PNG file; "" if it is intact."""
+    """Describe the damage to a PNG file, or return "" if it is intact."""
     if not content.startswith(_PNG_BEGIN):
         return "it is not a PNG image"
     return "" if content.endswith(_PNG_END) else "it is truncated"
@@ -149,7 +149,7 @@ class ImagePane(QWidget):
 
     @property
     def problem(self) -> str:
-        """Message about a missing or damaged image; "" if it is intact."""
+        """Message about a missing or damaged image, or "" if it is intact."""
         return self._problem
 
     def show_image(self, image: QImage | str, description: str) -> None:

@@ -252,7 +252,7 @@ class SampleStrip(QListWidget):
         return self._samples[number] if 0 <= number < len(self._samples) else None
 
     def thumbnail(self, name: str) -> QPixmap | None:
-        """Return the thumbnail of a file; None if it hasn't been read, a null pixmap if it can't be read."""
+        """Return the thumbnail of a file, None if it hasn't been read, or a null pixmap if it can't be read."""
         if name in self._thumbnails:
             return self._thumbnails[name]
         if name not in self._pending:

@@ -103,7 +103,7 @@ class ScheduleDiagram(QWidget):
         self.recolor()
 
     def action_at(self, point: QPoint) -> Action | None:
-        """Return the action whose block is at `point`; None if there is none."""
+        """Return the action whose block is at `point`, or None if there is none."""
         trace = self._trace
         plot = self._plot()
         if trace is None or not plot.contains(QPointF(point)):

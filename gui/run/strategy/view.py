@@ -200,7 +200,7 @@ class RankBars(QWidget):
             self._draw_rank(painter, rank, times, plot, columns)
 
     def _columns(self) -> list[int]:
-        """Return the widths of the columns with numbers; none if the widget is narrow."""
+        """Return the widths of the columns with numbers, or an empty list if the widget is too narrow for them."""
         if self.width() < MIN_WIDTH_WITH_NUMBERS:
             return []
         metrics = self.fontMetrics()

@@ -143,7 +143,7 @@ class PredictForm(QWidget):
         return [self.files.item(row).text() for row in range(self.files.count())]
 
     def order(self) -> PredictOrder | None:
-        """Return the order; None while it is incomplete."""
+        """Return the order, or None while it is incomplete."""
         threshold = self.threshold.value()
         if self._run is None or not self.paths() or not self.devices.value() or not isinstance(threshold, float):
             return None

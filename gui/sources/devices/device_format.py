@@ -74,7 +74,7 @@ def _holding(who: str, held_bytes: int | None) -> str:
 
 @lru_cache(maxsize=1)
 def current_user() -> str | None:
-    """Return the name of the user who runs this window; None if unknown."""
+    """Return the name of the user who runs this window, or None if unknown."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

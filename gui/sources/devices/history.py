@@ -109,15 +109,15 @@ class DeviceHistory:
             self._distribute_budget()
 
     def host(self, key: str) -> str:
-        """Return the host of a device; "" for this machine."""
+        """Return the host of a device, or "" for this machine."""
         return self._hosts[key]
 
     def gpu(self, key: str) -> Gpu | None:
-        """Return the last known state of a GPU; None if the key belongs to another device."""
+        """Return the last known state of a GPU, or None if the key belongs to another device."""
         return self._gpus.get(key)
 
     def cpu(self, key: str) -> Cpu | None:
-        """Return the last known state of a CPU; None if the key belongs to another device."""
+        """Return the last known state of a CPU, or None if the key belongs to another device."""
         return self._cpus.get(key)
 
     def times(self, key: str) -> Floats:

@@ -69,7 +69,7 @@ class Hosts(QObject):
         return tuple(name for name in self._samplers if name != _THIS_MACHINE)
 
     def problem(self, name: str) -> str:
-        """Return the reason why a host can't be added under this name; "" if it can."""
+        """Return the reason why a host can't be added under this name, or "" if it can."""
         return (
             tr("{name} is already being watched.").format(name=name) if name in self.names else host_name_problem(name)
         )

@@ -66,7 +66,7 @@ class SamplerProcess(QObject):
             parent: Owner of the object.
             interval_s: Seconds between snapshots of this machine.
             program: Program to run as the sampler, by default Python.
-            arguments: Arguments of the program; None for this machine's sampler.
+            arguments: Arguments of the program, or None for this machine's sampler.
             who: Start of messages, which names the sampler.
             silence_s: Seconds without a snapshot after which the process is restarted.
             explain: Function that explains an exit. Without it, standard error is written to the log folder.

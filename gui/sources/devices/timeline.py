@@ -64,7 +64,7 @@ class Timeline:
         return self._x[self._start : self._end]
 
     def column(self, key: Hashable) -> Values | None:
-        """Return a contiguous view of a column, as long as `x`; None before its first number."""
+        """Return a contiguous view of a column, as long as `x`, or None before its first number."""
         column = self._columns.get(key)
         return None if column is None else column[self._start : self._end]
 

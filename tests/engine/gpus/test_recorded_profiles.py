@@ -43,7 +43,7 @@ def still(gpu: Gpu) -> Gpu:
 
 
 def traffic(gpu: Gpu) -> list[float]:
-    """Return the rates of `gpu` in bytes per second; 0 for unknown ones."""
+    """Return the rates of `gpu` in bytes per second, with 0 for unknown ones."""
     links = [gpu.pcie, *gpu.nvlinks]
     return [rate or 0.0 for each in links for rate in (each.received_bytes_per_s, each.sent_bytes_per_s)]
 

@@ -51,7 +51,7 @@ class MemoryWatch:
             self._thread.join()
 
     def free_after(self, since: float) -> float | None:
-        """Return the seconds from `since` until the used memory was back to its initial value; None if it never was."""
+        """Return the seconds from `since` until the used memory had its initial value again, or None if it never did."""
         if not self._samples:
             return None
         limit = self._samples[0][1] + SLACK

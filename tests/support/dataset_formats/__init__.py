@@ -28,7 +28,7 @@ class Writer(NamedTuple):
         warnings: Key phrase of the warning that reading a layout should give.
         write: Function that writes a ground truth to a folder in one of the layouts.
         expect: Function that returns the expected annotation of an image for a kind, for formats that can't represent the
-            ground truth exactly; None for formats that can.
+            ground truth exactly, or None for formats that can.
     """
 
     name: str

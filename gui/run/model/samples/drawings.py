@@ -206,6 +206,6 @@ def _numbers(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str
 
 
 def predicted_class(opened: OpenedEvaluation, row: int) -> str:
-    """Return the predicted class; "" if there is none or several."""
+    """Return the predicted class, or "" if there is none or several."""
     single, classes = opened.samples.predicted_class, opened.evaluation.classes
     return classes[single[row]] if single is not None and 0 <= single[row] < len(classes) else ""

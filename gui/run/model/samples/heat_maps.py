@@ -131,7 +131,7 @@ class HeatMaps(QWidget):
         )
 
     def _chosen_classes(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the selected classes; () for the class that the model predicts."""
+        """Return the selected classes, or () for the class that the model predicts."""
         first, second = self.first.value(), self.second.value()
         if second == NONE:
             return () if first == PREDICTED else (names[int(first) - 1],)

@@ -96,7 +96,7 @@ class ReviewBar(QWidget):
             self.selection.set_value(ALL)
 
     def suspects(self) -> Suspects | None:
-        """Return the selected suspicious samples; None for all samples."""
+        """Return the selected suspicious samples, or None for all samples."""
         find = {LABELS: self._wrong_labels, DUPLICATES: self._duplicates}.get(self.selection.value())
         return find(self.review) if find is not None and self.review is not None else None
 
@@ -180,7 +180,7 @@ class ReviewBar(QWidget):
 
 
 def _load(opened: OpenedEvaluation, path: Path) -> _LoadedReview | None:
-    """Return the review in `path`; None if it is damaged."""
+    """Return the review in `path`, or None if it is damaged."""
     try:
         review = decode_review(read_file(path, MAX_RESULT_BYTES))
     except NOT_DECODED:
@@ -191,7 +191,7 @@ def _load(opened: OpenedEvaluation, path: Path) -> _LoadedReview | None:
 
 
 def _load_newest(opened: OpenedEvaluation) -> _LoadedReview | None:
-    """Return the newest review that covers only this evaluation; None if there is none."""
+    """Return the newest review that covers only this evaluation, or None if there is none."""
     folder = opened.kept.folder.absolute()
     found = [_load(opened, file) for file in (folder.parents[1] / "reviews").glob("*.json")]
     matching = [read for read in found if read is not None and read.review.evaluations == (str(folder),)]
@@ -203,7 +203,7 @@ MARKS_FILE = "marked.json"
 
 
 def read_marks(saved: KeptEvaluation) -> set[int]:
-    """Return the numbers of the marked samples; none if the file is missing or damaged."""
+    """Return the numbers of the marked samples, or an empty set if the file is missing or damaged."""
     try:
         return set(msgspec.json.decode(read_file(saved.folder / MARKS_FILE, MAX_RESULT_BYTES), type=list[int]))
     except (OSError, *NOT_DECODED):
@@ -278,7 +278,7 @@ class Choice:
         predicted: Index of the predicted class; `NO_CLASS` and None as in `true`.
         wrong: True to show only incorrect samples.
         sort: Order of the samples.
-        only: Rows to select from; None for all.
+        only: Rows to select from, or None for all.
     """
 
     true: int | None = None

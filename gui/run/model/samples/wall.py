@@ -110,7 +110,7 @@ class SampleWall(QListView):
         self.doubleClicked.connect(lambda index: self.opened.emit(index.row()))
 
     def current(self) -> int:
-        """Return the position of the current sample; -1 if there is none."""
+        """Return the position of the current sample, or -1 if there is none."""
         return self.currentIndex().row()
 
     def choose(self, position: int) -> None:
