@@ -101,11 +101,15 @@ def main(path: str = "") -> int:
     from gui import error_log
     from gui.event_loop import GarbageCollector, Interruptions
     from gui.main_window import MainWindow
+    from gui.preferences.store import Preferences
     from gui.sources.inspector import PluginReader
+    from gui.sources.settings import Settings
     from gui.style import theme
 
-    app = _application()
-    window = MainWindow()
+    app, settings = _application(), Settings()
+    preferences = Preferences(settings)
+    theme.begin(app, preferences.text("theme"), round(preferences.number("text_percent")))
+    window = MainWindow(settings)
     # After the window is created, so that each part is styled once and not at every change of its parent.
     theme.apply(app)
     error_log.install(window.show_message)

@@ -89,10 +89,11 @@ def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
     """Capture the pages in one text size and scheme, which are set before the window opens; return the exit code."""
     app = QApplication(sys.argv[:1])
     Launcher.preload = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started
-    preferences = Preferences(Settings())
-    preferences.set("text_percent", text_percent)
-    preferences.set("theme", scheme)
-    window = MainWindow()
+    settings = Settings()
+    for key, value in (("text_percent", text_percent), ("theme", scheme)):
+        Preferences(settings).set(key, value)
+    theme.begin(app, scheme, text_percent)
+    window = MainWindow(settings)
     theme.apply(app)
     stage = Stage(window)
     until(lambda: not window.form.checking)

@@ -213,10 +213,20 @@ def set_kind(label: QLabel, kind: str) -> None:
         label.style().polish(label)
 
 
-def apply(app: QApplication) -> None:
-    """Set the style, font, palette and style sheet, and follow the desktop's color scheme."""
+def begin(app: QApplication, scheme: str, text_percent: int) -> None:
+    """Set the style and the font before the first widget is created.
+
+    Qt passes a new font on to existing widgets only while its event loop runs.
+    """
     app.setStyle("Fusion")
     _chosen.base = _chosen.base or tabular(app.font())
+    _chosen.scheme, _chosen.text_percent = scheme, text_percent
+    app.setFont(_font())
+
+
+def apply(app: QApplication) -> None:
+    """Set the style, font, palette and style sheet, and follow the desktop's color scheme."""
+    begin(app, _chosen.scheme, _chosen.text_percent)
     _paint(app)
     app.styleHints().colorSchemeChanged.connect(lambda _scheme: _repaint(app))
 

@@ -20,6 +20,8 @@ from pytestqt.qtbot import QtBot
 from gui import app
 from gui import error_log as faults
 from gui.main_window import MainWindow
+from gui.preferences.store import Preferences
+from gui.sources.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 OPEN_AND_CLOSE = """
@@ -30,7 +32,8 @@ from gui import app, main_window
 complete = main_window.MainWindow.complete
 def complete_and_close(window):
     complete(window)
-    print(locale.localeconv()["decimal_point"], *sorted(sys.modules))
+    sizes = [part.font().pointSizeF() for part in (QApplication.instance(), window.menuBar(), window.form.train)]
+    print(locale.localeconv()["decimal_point"], sizes.count(sizes[0]), *sorted(sys.modules))
     QTimer.singleShot(0, window.close)
 main_window.MainWindow.complete = complete_and_close
 sys.exit(app.main())
@@ -72,14 +75,15 @@ def test_missing_x_libraries_are_named(
     assert "libxcb-cursor0" in why
 
 
-def test_window_opens_without_torch() -> None:
+def test_window_opens_with_large_texts_and_without_torch() -> None:
+    Preferences(Settings()).set("text_percent", 150)
     environment = {**os.environ, "LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"}
     output = subprocess.run(
         [sys.executable, "-c", OPEN_AND_CLOSE], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     assert output.returncode == 0, output.stderr
-    point, *modules = output.stdout.split()
-    assert point == "."
+    point, equal_fonts, *modules = output.stdout.split()
+    assert (point, equal_fonts) == (".", "3")
     assert "pyqtgraph" in modules
     assert {"torch", "torchvision"} & set(modules) == set()
 
