@@ -127,7 +127,7 @@ class HelpWindow(QDialog):
         side.setSpacing(8)
         side.setContentsMargins(0, 0, 0, 12)
         for widget in (self.search, self.found, self.list):
-            theme.scale_with_text(widget.setFixedWidth, 250)
+            theme.scale_with_text(widget.setFixedWidth, 260)
             side.addWidget(widget)
         row = hbox(self.back, self.forward, 1)
         text = vbox(row, (self.browser, 1))

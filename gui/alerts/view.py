@@ -236,7 +236,7 @@ class HistoryTable(QTableView):
         self.setAccessibleName(tr("History of the alerts"))
         self.setModel(model)
         self.setFont(theme.tabular(self.font()))
-        apply_table_style(self, padding=5, leading=10)
+        apply_table_style(self, leading=10)
         header = self.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)

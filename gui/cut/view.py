@@ -83,14 +83,12 @@ class CutView(QWidget):
     def _prepare_table(self) -> None:
         self.table.setModel(self.model)
         self.table.setAccessibleName(tr("Stages of the cut"))
-        apply_table_style(self.table, padding=2, leading=16)
+        apply_table_style(self.table, leading=16)
         self.table.setMinimumHeight(MIN_TABLE_HEIGHT)
         self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.table.setFont(theme.tabular(self.table.font()))
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setSectionResizeMode(MODULES, QHeaderView.ResizeMode.Stretch)
-        # Align the header with the text of the cells.
-        self.table.horizontalHeader().setStyleSheet("QHeaderView::section { padding: 5px; }")
 
     def _lay_out(self) -> None:
         help_text = caption(HELP)

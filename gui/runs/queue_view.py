@@ -21,6 +21,7 @@ from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import QuestionBar
 from gui.widgets.buttons import styled
+from gui.widgets.column_model import PAD
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import FlowLayout, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
@@ -29,7 +30,7 @@ POLL_MS = 1000
 """Milliseconds between reads while the queue is visible. Otherwise, it is read together with the list of runs."""
 
 _VISIBLE_ROWS = 4
-_MAX_NAME_WIDTH, _PADDING = 170, 5
+_MAX_NAME_WIDTH = 170
 
 COLUMNS: tuple[Column[QueuePosition], ...] = (
     Column(tr("Position"), lambda position: str(position.number)),
@@ -61,7 +62,7 @@ class QueueTable(RowTable):
     """Table of the queue, which shows at most a few rows at once."""
 
     def __init__(self, model: QueueModel) -> None:
-        super().__init__(model, tr("Queued runs"), padding=_PADDING, leading=10)
+        super().__init__(model, tr("Queued runs"), leading=10)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setFrameShape(QFrame.Shape.NoFrame)
         header = self.horizontalHeader()
@@ -70,7 +71,7 @@ class QueueTable(RowTable):
         header.setSectionResizeMode(_RUN, QHeaderView.ResizeMode.Interactive)
 
     def fit(self) -> None:
-        self.setColumnWidth(_RUN, min(_MAX_NAME_WIDTH, self.sizeHintForColumn(_RUN) + 2 * _PADDING))
+        self.setColumnWidth(_RUN, min(_MAX_NAME_WIDTH, self.sizeHintForColumn(_RUN) + 2 * PAD))
         rows = min(_VISIBLE_ROWS, max(1, self.model().rowCount()))
         self.setFixedHeight(
             self.horizontalHeader().sizeHint().height() + rows * self.verticalHeader().defaultSectionSize() + 2

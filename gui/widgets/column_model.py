@@ -31,6 +31,10 @@ Index = QModelIndex | QPersistentModelIndex
 NOTHING = QModelIndex()
 LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+PAD = 8
+"""Space in pixels at the sides of a cell's text, as in the style sheet of the headers."""
+_TEXT_MARGIN = 3
+"""Space in pixels that Qt adds at the sides of a cell's text."""
 
 
 class HeaderColumn(Protocol):
@@ -94,11 +98,8 @@ def text_table(name: str, titles: Sequence[str]) -> QTableWidget:
     return table
 
 
-def apply_table_style(table: QTableView, padding: int = 6, leading: int = 12) -> None:
-    """Apply the window's table style.
-
-    `padding` is the space in pixels at the sides of each cell, `leading` the space above and below its text.
-    """
+def apply_table_style(table: QTableView, leading: int = 12) -> None:
+    """Apply the window's table style. `leading` is the space in pixels above and below the text of a cell."""
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
@@ -106,7 +107,7 @@ def apply_table_style(table: QTableView, padding: int = 6, leading: int = 12) ->
     table.setShowGrid(False)
     table.setTabKeyNavigation(False)
     table.setWordWrap(False)
-    table.setStyleSheet(f"QTableView::item {{ padding: 0 {padding}px; }}")
+    table.setStyleSheet(f"QTableView::item {{ padding: 0 {PAD - _TEXT_MARGIN}px; }}")
     table.verticalHeader().hide()
     _RowHeight(table, leading)
     table.horizontalHeader().setHighlightSections(False)
@@ -134,7 +135,6 @@ INTERVAL = VALUE + 2
 BAR_COLOR = VALUE + 3
 """Item role of the bar's color, or None for the accent color."""
 
-PAD = 8
 _THICKNESS = 4
 
 
@@ -152,7 +152,7 @@ def prepare(table: QTableView) -> None:
     """Apply the style and behavior of number tables: selection of one row, and sorting by the header."""
     table.setItemDelegate(Bars(table))
     table.setSortingEnabled(True)
-    apply_table_style(table, PAD)
+    apply_table_style(table)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
 
 

@@ -107,7 +107,7 @@ def _fill(layout: _Box, items: Sequence[Item], spacing: int, margins: Margins) -
 
 def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLabel, *below: QWidget) -> None:
     """Lay out `page`: back button and titles at the top, then the widgets `below`. The last widget stretches."""
-    texts = vbox(title, subtitle, spacing=2)
+    texts = vbox(1, title, subtitle, 1, spacing=2)
     head = hbox((back, 0, Qt.AlignmentFlag.AlignTop), (texts, 1), spacing=12)
     page.setLayout(vbox(head, *((widget, int(widget is below[-1])) for widget in below), margins=(14, 10, 14, 10)))
 

@@ -11,7 +11,7 @@ from PySide6.QtGui import QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from gui.style import theme
-from gui.widgets.column_model import RIGHT, ColumnModel, Index, apply_table_style
+from gui.widgets.column_model import PAD, RIGHT, ColumnModel, Index, apply_table_style
 
 _ROWS_MEASURED = 40
 """Number of rows that determine the column widths."""
@@ -168,14 +168,13 @@ class RowTable(QTableView):
 
     opened = Signal(QModelIndex)
 
-    def __init__(self, model: RowModel[Any], name: str, *, padding: int = 6, leading: int = 12) -> None:
-        """Create a table with an accessible name. For `padding` and `leading`, see `apply_table_style`."""
+    def __init__(self, model: RowModel[Any], name: str, *, leading: int = 12) -> None:
+        """Create a table with an accessible name. For `leading`, see `apply_table_style`."""
         super().__init__()
-        self._padding = padding
         self._fits_content = self._was_shown = False
         self.setAccessibleName(name)
         self.setModel(model)
-        apply_table_style(self, padding, leading)
+        apply_table_style(self, leading)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         header = self.horizontalHeader()
         header.setResizeContentsPrecision(_ROWS_MEASURED)
@@ -198,7 +197,7 @@ class RowTable(QTableView):
 
     def content_width(self, column: int) -> int:
         """Return the width that the header and the first rows of a column need."""
-        cells = self.sizeHintForColumn(column) + 2 * self._padding  # Qt ignores the style sheet's padding of items
+        cells = self.sizeHintForColumn(column) + 2 * PAD  # Qt ignores the style sheet's padding of items
         return max(cells, self.horizontalHeader().sectionSizeHint(column))
 
     def fit(self) -> None:

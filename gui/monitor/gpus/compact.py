@@ -147,7 +147,7 @@ class CompactView(RowTable):
 
     def __init__(self) -> None:
         self.gpus = CompactModel()
-        super().__init__(self.gpus, tr("GPUs"), padding=PAD)
+        super().__init__(self.gpus, tr("GPUs"))
         self.setItemDelegate(_RowDelegate(self))
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

@@ -27,7 +27,7 @@ from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.column_model import apply_table_style
+from gui.widgets.column_model import PAD, apply_table_style
 from gui.widgets.editors import padded
 from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox
@@ -35,7 +35,6 @@ from gui.widgets.layouts import hbox
 _MAX_WIDTH = 720
 """Maximum width of a table in pixels, because wider rows are hard to read."""
 _MIN_COLUMN_WIDTH = 90
-_PAD = 8
 
 
 class PlainTable(QTableWidget):
@@ -45,7 +44,7 @@ class PlainTable(QTableWidget):
         super().__init__(0, len(head))
         self.setAccessibleName(name)
         self.setHorizontalHeaderLabels(list(head))
-        apply_table_style(self, _PAD)
+        apply_table_style(self)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         header = self.horizontalHeader()
@@ -75,7 +74,7 @@ class PlainTable(QTableWidget):
         """Fit the width of a column to its texts and their padding, which Qt doesn't count."""
         head = self.horizontalHeaderItem(column)
         texts = [head.text() if head is not None else "", *(row[column] for row in self.texts())]
-        width = max(map(self.fontMetrics().horizontalAdvance, texts)) + 2 * _PAD + 8
+        width = max(map(self.fontMetrics().horizontalAdvance, texts)) + 2 * PAD + 8
         self.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Interactive)
         self.horizontalHeader().resizeSection(column, max(_MIN_COLUMN_WIDTH, width))
 
