@@ -11,8 +11,8 @@ from engine.contract.catalogue import Catalogue, predictions_of
 from engine.contract.inference.conversion import MAX_OPSET, MIN_OPSET, OnnxOptions, Target
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from engine.system.plugins import install_command
 
-INSTALL = 'pip install "footplate[convert]"'
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _ONE_SIZE = ("Hourglass",)
 """Families of dense models that accept only a single image size."""
@@ -34,7 +34,7 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
     found = []
     if missing:
         message = f"Converting into ONNX needs packages that are not installed: {', '.join(missing)}."
-        found.append(Problem("to", message, f"Run: {INSTALL}"))
+        found.append(Problem("to", message, f"Run: {install_command('convert')}"))
     if not MIN_OPSET <= options.opset <= MAX_OPSET:
         message = f"Opset {options.opset} can't be written."
         found.append(Problem("opset", message, f"Set {MIN_OPSET} to {MAX_OPSET}."))

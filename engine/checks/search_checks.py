@@ -36,8 +36,8 @@ from engine.contract.search import (
 )
 from engine.runs.searches import SearchFolder, job_with, searches_folder
 from engine.system.format import size
+from engine.system.plugins import install_command
 
-INSTALL = 'pip install "footplate[search]"'
 USUAL_TRIALS = 20
 """Default number of trials."""
 
@@ -79,7 +79,11 @@ def validate_search(
 
     The fields of the problems are "space.FIELD" and the names of the values.
     """
-    found = [Problem("search", "A search needs the package Optuna, which isn't installed.", f"Run: {INSTALL}")]
+    found = [
+        Problem(
+            "search", "A search needs the package Optuna, which isn't installed.", f"Run: {install_command('search')}"
+        )
+    ]
     found = [] if find_spec("optuna") is not None else found
     found += [
         Problem(name, f"A search has no “{name}”.", did_you_mean(name, list(_KEYS)))

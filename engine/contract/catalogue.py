@@ -21,6 +21,7 @@ from engine.contract.problems import Problem
 from engine.contract.weights import TIMM_ENCODER, Weights
 from engine.system import paths, plugins
 from engine.system.files import read_file
+from engine.system.plugins import install_command
 
 DROPOUT_FIELDS = ("dropout", "stochastic_depth")
 """Job fields with probabilities for dropping units or layers in training."""
@@ -373,7 +374,7 @@ def missing_extra(extra: str) -> str:
     """
     if not extra or find_spec(EXTRA_MODULES[extra]) is not None:
         return ""
-    return f'pip install "footplate[{extra}]"'
+    return install_command(extra)
 
 
 def predictions_of(task: str) -> PredictionKind:

@@ -1,4 +1,4 @@
-"""Read videos and cameras, and write videos, with OpenCV (`pip install 'footplate[video]'`)."""
+"""Read videos and cameras, and write videos, with OpenCV."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.contract.inference.prediction import CAMERA
 from engine.data.decoding.idx import Bytes
+from engine.system.plugins import install_command
 
 ENDINGS = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".ts"})
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,asf,ogg,flv,m4v"
@@ -142,5 +143,5 @@ def _opencv() -> ModuleType:
     try:
         import cv2
     except ImportError as error:
-        raise NoVideo("Videos and cameras need OpenCV. Install it with: pip install 'footplate[video]'") from error
+        raise NoVideo(f"Videos and cameras need OpenCV. Install it with: {install_command('video')}") from error
     return cv2

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 from engine.system.files import read_file
@@ -32,6 +34,13 @@ def installed_versions(packages: Iterable[str]) -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return found
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of Footplate into the environment of the running Python."""
+    python = shlex.quote(sys.executable)
+    pip = f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"
+    return f'{pip} "footplate[{extra}]"'
 
 
 def footplate_version() -> str:

@@ -10,8 +10,8 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from engine.data.decoding.deep import facts_of, image_of, is_array, mode_of, read_deep
 from engine.data.decoding.limits import Unfit
 from engine.data.decoding.tiff_pages import is_tiff, read_tiff, tiff_facts
+from engine.system.plugins import install_command
 
-INSTALL_HEIF = "pip install 'footplate[heif]'"
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
 """Brands of HEIF files with HEVC-coded images (ISO/IEC 23008-12, annex B) or with images of any coding."""
 _AVIF = (b"avif", b"avis")
@@ -24,7 +24,7 @@ def open_header(stream: IO[bytes]) -> Image.Image:
     if is_array(head):
         return ArrayImage(stream)
     if head[4:8] == b"ftyp" and not _is_avif(head) and head[8:12] in _HEIF and not can_read_heif():
-        raise Unfit(f"it is a HEIF image; to read it, run: {INSTALL_HEIF}")
+        raise Unfit(f"it is a HEIF image; to read it, run: {install_command('heif')}")
     try:
         return Image.open(stream)
     except UnidentifiedImageError:

@@ -29,6 +29,7 @@ from engine.data.formats.shared.unpacking import file_name, unpacked
 from engine.data.formats.tree import Tree, split_of_table, suffix
 from engine.data.splits import printable, warn_about
 from engine.system.files import MAX_RESULT_BYTES, read_file
+from engine.system.plugins import install_command
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -67,7 +68,7 @@ def _detect(tree: Tree) -> list[Detection]:
     if (shards or len(readable) < len(metadata)) and not parquet.is_installed():
         paths = shards or [os.path.join(*file) for file in metadata if file not in readable]
         evidence = (f"{printable(paths[0])} and {len(paths) - 1:,} more Parquet files",)
-        remedy = f"Reading Parquet files takes the package pyarrow. Install it: {parquet.INSTALL}"
+        remedy = f"Reading Parquet files takes the package pyarrow. Install it: {install_command('huggingface')}"
         return [Detection((), Confidence.LIKELY, evidence, remedy=remedy)]
     found = [*_boxes_of_metadata(tree, readable), *detect_in(tree, readable)]
     by_folder: dict[str, list[str]] = {}

@@ -41,6 +41,7 @@ from engine.inference.video import is_video
 from engine.runs.folder import RunFolder
 from engine.system import file_locks, paths
 from engine.system.files import MAX_RESULT_BYTES, open_file, read_file
+from engine.system.plugins import install_command
 from engine.tasks.registry import TASKS
 
 MAX_OVERLAP = 0.9
@@ -198,7 +199,7 @@ def _problems(order: PredictOrder, job: Job) -> list[Problem]:
 def _video_problems(order: PredictOrder, sources: Sources) -> list[Problem]:
     if sources.kind != "images" or importlib.util.find_spec("cv2") is not None or not any(map(is_video, sources.files)):
         return []
-    remedy = "Install it with: pip install 'footplate[video]'"
+    remedy = f"Install it with: {install_command('video')}"
     return [Problem("paths", "Videos and cameras need OpenCV.", remedy)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_conversion_problems_are_reported_together(monkeypatch: pytest.MonkeyPat
     assert fields(job, dynamic_size=True, int8=True, opset=12) == ["to", "opset", "dynamic_size", "int8"]
     problem = conversion_problems(job, "onnx", OnnxOptions(), CATALOGUE)[0]
     assert problem.message.endswith("no_such_package.")
-    assert problem.remedy == 'Run: pip install "footplate[convert]"'
+    assert problem.remedy == f'Run: {sys.executable} -m pip install "footplate[convert]"'
 
 
 def test_takes_any_size_of_dense_convolutional_models() -> None:

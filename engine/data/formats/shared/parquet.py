@@ -11,9 +11,9 @@ from typing import Any
 from engine.data.decoding.reading import refuse_unusable
 from engine.data.memory_limit import allow_for_text
 from engine.data.splits import printable
+from engine.system.plugins import install_command
 from engine.system.regular_files import UnusableFile, open_regular
 
-INSTALL = 'pip install "footplate[huggingface]"'
 _ROWS_AT_ONCE = 256
 
 
@@ -26,7 +26,7 @@ def is_installed() -> bool:
 def open_parquet(path: str) -> Iterator[Any]:
     """Open a file as a `pyarrow.parquet.ParquetFile`. Raises OSError, or UnusableFile for exceptions of pyarrow."""
     if not is_installed():
-        raise UnusableFile(path, "needs the package pyarrow", f"Install it: {INSTALL}")
+        raise UnusableFile(path, "needs the package pyarrow", f"Install it: {install_command('huggingface')}")
     import pyarrow
     from pyarrow.parquet import ParquetFile
 

@@ -79,7 +79,7 @@ def test_heif_without_its_reader_is_refused_with_the_command(brand: bytes) -> No
     )
     content = b"\0\0\0\x18ftyp" + brand + b"\0\0\0\0mif1heic" + bytes(40)
     done = subprocess.run([sys.executable, "-c", script], input=content, capture_output=True, check=True, timeout=60)
-    assert b"pip install 'footplate[heif]'" in done.stdout
+    assert b'pip install "footplate[heif]"' in done.stdout
 
 
 def test_avif_needs_no_reader_of_heif() -> None:
