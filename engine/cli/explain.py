@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import get_args
 
@@ -42,7 +43,7 @@ def explain(options: argparse.Namespace) -> int:
     values = inference.model_values(options)
     out = options.out or Path(f"explained-{Path(values['run']).name}")
     order = ExplainOrder(
-        paths=tuple(options.images),
+        paths=tuple(os.path.abspath(os.path.expanduser(path)) for path in options.images),
         out=str(out.expanduser().absolute()),
         classes=tuple(name.strip() for name in options.classes.split(",") if name.strip()),
         method=options.method,

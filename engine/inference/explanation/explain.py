@@ -98,6 +98,8 @@ def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> No
         except NoFeatureMap as error:
             raise CannotLoad(Problem("run", str(error), "Choose a run of another model.")) from error
         share.advance(1)
+    if all(image.reason for image in images):
+        raise CannotLoad(Problem("paths", f"None of the images can be read. {images[0].path}: {images[0].reason}", ""))
     layer = explainer.layer
     explanation = Explanation(
         run=order.run,

@@ -128,6 +128,8 @@ def test_unreadable_image_is_skipped(trained: Callable[[str], Trained], tmp_path
     assert "can't be read" in found.images[0].reason
     assert not found.images[0].maps
     assert found.images[1].maps
+    with pytest.raises(CannotLoad, match="None of the images can be read"):
+        explained(of, tmp_path / "out", broken)
 
 
 def make_corners(folder: Path, count: int) -> Path:
