@@ -27,6 +27,9 @@ from engine.system.format import counted
 POLL_S = 0.5
 """Seconds between checks of the queue."""
 
+_MIN_MEASURED_S = 1.0
+"""Seconds after the first sample before the speed is reported, since it is unreliable earlier."""
+
 OnProgress = Callable[[Progress], object]
 """Callback that receives each progress message."""
 
@@ -107,7 +110,7 @@ class _Progress:
     def _report(self, warnings: tuple[str, ...] = ()) -> None:
         done = sum(self._done.values())
         seconds = time.monotonic() - self._started if self._started is not None else 0.0
-        rate = done / seconds if done and seconds else None
+        rate = done / seconds if done and seconds >= _MIN_MEASURED_S else None
         self._on_progress(
             Progress(
                 fraction=min(1.0, done / self._total) if self._total else 0.0,

@@ -267,13 +267,11 @@ class PredictResult(QWidget):
     def _show_result(self, predicted: Predicted) -> None:
         self._predicted = predicted
         rate = predicted.images_per_second
-        # A speed that was measured in less than a second is unreliable, for example with two samples.
-        is_measured = rate is not None and predicted.predicted >= rate
         self.heading.setText(
             tr("Predicted for {predicted} in {seconds}{rate}").format(
                 predicted=counted(predicted.predicted, "sample"),
                 seconds=duration(predicted.seconds),
-                rate=f" ({speed(rate)})" if rate is not None and is_measured else "",
+                rate=f" ({speed(rate)})" if rate is not None else "",
             )
         )
         names = ", ".join(f"{each.path} ({counted(each.count, 'file')})" for each in predicted.files)
