@@ -35,7 +35,7 @@ _TITLES: dict[Group, str] = {
     "model": "model",
     "parallel": "options of every strategy",
 }
-RUN = "a run's id, the beginning of one, its name, or “last”"
+RUN = "a run's id, its beginning or its last part, its name, or “last”"
 RUN_ANYWHERE = f"{RUN}; HOST:RUN on another machine"
 _OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file", "--option")
 

@@ -18,7 +18,7 @@ from engine.runs.folder import RunFolder
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add RUN and the flag for its checkpoint."""
-    parser.add_argument("run", help="a run's id, the beginning of one, its name, its folder, or “last”")
+    parser.add_argument("run", help="a run's id, its beginning or its last part, its name, its folder, or “last”")
     parser.add_argument(
         "--checkpoint", default="best", metavar="NAME", help="best (default), last, or the number of an epoch"
     )

@@ -113,9 +113,9 @@ class RunIndex:
 
 
 def find_run(name: str) -> RunFolder | None:
-    """Find a run by its id, its unique name or the start of its id; "last" means the newest run.
+    """Find a run by its id, its name, or the start or the last part of its id; "last" means the newest run.
 
-    Returns None if there is no match.
+    The window shows the last part, such as 2de6. Returns None if there is no match.
     """
     runs = list_runs()
     if name == "last":
@@ -124,7 +124,9 @@ def find_run(name: str) -> RunFolder | None:
     if exact is not None or not name:
         return exact
     named = next((run.run_id for run in RunIndex().summaries() if run.name == name), None)
-    return next((run for run in runs if run.run_id == named or (named is None and run.run_id.startswith(name))), None)
+    if named is not None:
+        return next((run for run in runs if run.run_id == named), None)
+    return next((run for run in runs if run.run_id.startswith(name) or run.run_id.endswith(f"-{name}")), None)
 
 
 def mirror_folder(host: str, run_id: str) -> RunFolder:

@@ -63,6 +63,12 @@ def test_index_reports_damaged_run_and_lists_others() -> None:
     assert read().keys() == {good.run_id}
 
 
+def test_run_is_found_by_parts_of_its_id() -> None:
+    run = a_run(8)
+    found = [find_run(name) for name in (run.run_id[:12], run.run_id[-4:], run.run_id[-3:])]
+    assert [each and each.run_id for each in found] == [run.run_id, run.run_id, None]
+
+
 def test_summary_of_run_without_job() -> None:
     run = a_run(8, None)
     run.job_file.unlink()
