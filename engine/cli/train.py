@@ -154,10 +154,12 @@ def _apply_recipe(
 
 
 def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
-    """Add the task for the folder's format to `values`, unless a task or a model is given. Returns the task."""
+    """Add the task for the folder's format to `values`, unless a task or a valid model is given. Returns the task."""
     from engine.data.formats.registry import detect_kind  # slow to import
 
-    if "task" in values or "model" in values:
+    model = str(values.get("model", ""))
+    is_unknown = model.isidentifier() and load_catalogue().model(model) is None
+    if "task" in values or ("model" in values and not is_unknown):
         return None
     kind = detect_kind(str(values.get("dataset", "")), str(values.get("format", "")))
     detected = load_catalogue().task_of(kind) if kind is not None else None
@@ -194,9 +196,4 @@ def dataset_lines(report: DatasetReport) -> list[str]:
     if not report.certain:
         lines.append(f"Recognized by: {'; '.join(report.evidence)}. Check that these labels are right:")
         lines += [f"  {line}" for line in sample_lines(report.samples)]
-    if report.unreadable_count:
-        lines.append(f"{report.unreadable_count} files can't be used and are left out:")
-        lines += [f"  {file.path}: {file.reason}" for file in report.unreadable[:5]]
-        if report.unreadable_count > 5:
-            lines.append(f"  … and {report.unreadable_count - 5} more")
     return lines

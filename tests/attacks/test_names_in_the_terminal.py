@@ -20,7 +20,7 @@ from engine.cli.gpus.table import View
 from engine.cli.main import main
 from engine.cli.progress import Progress
 from engine.cli.terminal import StatusLine, report, say
-from engine.contract.dataset import DatasetReport, Unreadable
+from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Gpu, GpuProcess, Snapshot
 from engine.contract.events import CheckpointSaved, Failed, LogLine, Planned, RunFinished, Warned
 from engine.contract.problems import Problem
@@ -94,11 +94,8 @@ def test_recipes_print_no_control_characters(capsys: Out) -> None:
 
 
 def test_dataset_prints_no_control_characters(capsys: Out) -> None:
-    dataset = DatasetReport(
-        folder=EVIL, format="imagefolder", unreadable=(Unreadable(EVIL, EVIL),), unreadable_count=1
-    )  # fmt: skip
-    say(*train.dataset_lines(dataset))
-    nothing_obeyed(capsys.readouterr().out, 3)
+    say(*train.dataset_lines(DatasetReport(folder=EVIL, format="imagefolder", title=EVIL)))
+    nothing_obeyed(capsys.readouterr().out, 1)
     report([Problem("dataset", EVIL, EVIL)])
     nothing_obeyed(capsys.readouterr().err, 2)
 

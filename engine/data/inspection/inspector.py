@@ -84,8 +84,9 @@ class _LeftOut:
         named = "; ".join(f"{each.path}: {each.reason}" for each in self.unreadable[:3])
         more = f"; and {count - 3:,} more" if count > 3 else ""
         files = "1 file is" if count == 1 else f"{count:,} files are"
+        them = "it" if count == 1 else "them"
         message = f"{files} left out ({named}{more})."
-        return [dataset_warning(message, "Repair or remove them; training continues without them.")]
+        return [dataset_warning(message, f"Repair or remove {them}; training continues without {them}.")]
 
 
 def inspect(

@@ -15,6 +15,7 @@ from engine.cli.main import main
 from engine.runs.folder import list_runs
 from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import make_images
+from tests.support import boxed
 
 Refused = Callable[..., str]
 
@@ -58,6 +59,13 @@ def test_train_reports_all_problems_at_once(refused: Refused, tmp_path: Path) ->
     assert "Did you mean --optimizer?" in stderr
     assert "--model: There is no model “resnet81”" in stderr
     assert "is an extra argument" not in stderr
+
+
+def test_train_reports_only_an_unknown_model(refused: Refused, tmp_path: Path) -> None:
+    stderr = refused(str(boxed.yolo(tmp_path, boxed.SPLITS)), "--model", "yolo8")
+    assert "--model: There is no model “yolo8”" in stderr
+    assert "Class folders" not in stderr
+    assert "images with boxes" not in stderr
 
 
 def test_train_reports_all_strategy_problems(refused: Refused, images: Path) -> None:
