@@ -13,6 +13,8 @@ from tests.gpu.hooks import of_libraries, recorded
 from tests.gpu.jobs import TASKS, job_of
 from tests.support.cases import some
 from tests.support.cuda_stub import CudaMachine
+from tests.support.masks import make_masked
+from tests.support.outlined import make_outlined
 
 from .conftest import Machine, Start
 
@@ -31,6 +33,21 @@ def test_task_steps_do_not_wait_for_the_gpu(machine: Machine, start: Start, tmp_
     group = start(host, small(host, task, tmp_path), prepare="tests.gpu.hooks:count_waits")
     group.read_steps(4)  # detectors can't validate meaningless outputs
     assert not [place for place in recorded(group.folder) if not of_libraries(place, task)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["tiny_rtdetrv2", "tiny_rfdetr_masks", "tiny_mask2former", "tiny_eomt_pixels"])
+def test_data_parallel_divides_batches_of_queries(machine: Machine, start: Start, tmp_path: Path, name: str) -> None:
+    pytest.importorskip("transformers", reason="needs footplate[transformers]")
+    from tests.support.hub_models import INSTALL, TINY
+
+    host, task = machine(2), TINY[name].task
+    make = make_masked if task == "segmentation" else make_outlined
+    job = Job.from_fields(
+        dataset=str(make(tmp_path / "data", {"train": 12, "val": 4}, 128)), task=task, model=name, image_size=128,
+        batch_size=4, strategy="dp", devices=tuple(host.uuids), predictions=0,
+    )  # fmt: skip
+    start(host, job, prepare=INSTALL).read_steps(3)
 
 
 def test_runs_do_not_wait_for_cudnn_benchmarks(machine: Machine, job: Make, start: Start) -> None:

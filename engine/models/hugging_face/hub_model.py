@@ -101,10 +101,17 @@ def image_seeds(inputs: Tensor) -> list[int]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw random numbers on `device` from `seed` and restore the generators afterwards."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    """Draw random numbers on `device` from `seed`, and restore its generator afterwards.
+
+    The other devices are left alone, since DataParallel computes on them at the same time.
+    """
+    generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+    state = generator.get_state()
+    generator.manual_seed(seed)
+    try:
         yield
+    finally:
+        generator.set_state(state)
 
 
 def crop_masks(masks: Tensor, boxes: Tensor, size: tuple[int, int], side: int) -> Tensor:

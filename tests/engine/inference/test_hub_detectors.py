@@ -13,12 +13,15 @@ import torch
 from tqdm import tqdm
 
 from engine.contract.inference.evaluation import EvaluateOrder
+from engine.contract.inference.prediction import PREDICTED, PredictOrder
 from engine.contract.inference.review import ReviewOrder, decode_review
 from engine.inference import Run
 from engine.inference.conversion.static_detectors import TRANSLATIONS
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
+from engine.inference.prediction.predict import predict
 from engine.inference.review.review import review
+from engine.inference.video import VideoWriter
 from engine.models import registry
 from engine.models.base import Model
 from engine.runs.evaluations import read_evaluation
@@ -91,6 +94,17 @@ def test_large_image_is_predicted_in_tiles(run: Trained) -> None:
     assert (found.windows is None) == (run.job.task == "detection")
 
 
+def test_video_frames_are_predicted(run: Trained, tmp_path: Path) -> None:
+    pytest.importorskip("cv2")
+    film = tmp_path / "film.mp4"
+    with VideoWriter(film, 10.0) as video:
+        for number in range(2):
+            video.add(np.full((48, 64, 3), 90 * number, np.uint8))
+    order = PredictOrder(run=str(run.run.path), checkpoint="last", paths=(str(film),), out=str(tmp_path / "out"))
+    found = PREDICTED.decode(predict(order, print).read_bytes())
+    assert [row.path for row in found.rows] == [f"{film}#0", f"{film}#1"]
+
+
 def test_heat_maps_explain_predictions(run: Trained, tmp_path: Path) -> None:
     image = first_image(Path(run.job.data.dataset))
     result = explained(run, tmp_path / "out", image)
@@ -99,7 +113,7 @@ def test_heat_maps_explain_predictions(run: Trained, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("name", ["tiny_dfine", "tiny_rtdetrv2", "tiny_rfdetr"])
+@pytest.mark.parametrize("name", ["tiny_dfine", "tiny_rtdetrv2", "tiny_deimv2", "tiny_rfdetr"])
 def test_exported_file_gives_the_same_detections_for_any_batch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
