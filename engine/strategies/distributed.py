@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -87,6 +89,23 @@ class Distributed(Strategy):
 
     def teardown(self) -> None:
         dist.destroy_process_group()
+
+
+def tensors_of(model: nn.Module) -> list[Tensor]:
+    """Return the parameters and buffers of `model`."""
+    return [*model.parameters(), *model.buffers()]
+
+
+def receive_weights(complete: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
+    """Yield rank 0's `complete` tensors on `device`, one at a time; other ranks only need their shapes.
+
+    All ranks iterate together.
+    """
+    for tensor in complete:
+        weights = tensor.to(device) if dist.get_rank() == 0 else torch.empty_like(tensor, device=device)
+        weights = weights.detach().contiguous()
+        dist.broadcast(weights, 0)
+        yield weights
 
 
 def broadcast_buffers(model: nn.Module) -> None:

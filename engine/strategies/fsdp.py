@@ -16,7 +16,7 @@ from engine.models.blocks import blocks
 from engine.models.registry import is_foreign
 from engine.optim.shards import gather_shards, local_shard, shard_of
 from engine.strategies.base import ResolvedJob, StepResult, Strategy, StrategyError, microbatches
-from engine.strategies.distributed import Distributed, broadcast_buffers
+from engine.strategies.distributed import Distributed, broadcast_buffers, receive_weights, tensors_of
 from engine.strategies.rank_times import HostTimer, ShardProfiler
 from engine.strategies.recompute import checkpoint_blocks
 from engine.strategies.sharding import UsedParameters, separate_blocks, tied_views, time_collectives
@@ -80,7 +80,7 @@ class FullySharded(Distributed, SingleDevice):
             balance(self, model.to(self.device), objective, shape)
             model.cpu()
         self.mesh_of_ranks = self.mesh()
-        complete = [tensor.detach() for tensor in _tensors(model)]
+        complete = [tensor.detach() for tensor in tensors_of(model)]
         self._divide(model)
         self.groups = self._shard(model)
         if self.receives_weights:
@@ -97,13 +97,9 @@ class FullySharded(Distributed, SingleDevice):
 
     @torch.no_grad()
     def _distribute(self, model: nn.Module, complete: Sequence[Tensor]) -> None:
-        """Send rank 0's `complete` parameters and buffers to all ranks, one at a time. All ranks call it together."""
-        leads = self.spec.rank == 0
-        for tensor, sharded in zip(complete, _tensors(model), strict=True):
-            weights = tensor.to(self.device) if leads else torch.empty_like(tensor, device=self.device)
-            weights = weights.contiguous()
-            dist.broadcast(weights, 0)
-            if not leads:
+        """Copy shards of rank 0's `complete` parameters and buffers to all ranks. All ranks call it together."""
+        for weights, sharded in zip(receive_weights(complete, self.device), tensors_of(model), strict=True):
+            if self.spec.rank:
                 local_shard(sharded).copy_(shard_of(weights, sharded))
 
     @property
@@ -176,7 +172,7 @@ class FullySharded(Distributed, SingleDevice):
                 join_unused(group)
             if isinstance(self.profiler.timer, HostTimer):
                 time_collectives(group, self.profiler.timer, all_reduce=self.dims.replicate > 1)
-        if any(tensor.is_meta for tensor in _tensors(model)):
+        if any(tensor.is_meta for tensor in tensors_of(model)):
             model.to_empty(device=self.device)
         return groups
 
@@ -256,7 +252,3 @@ class FullySharded(Distributed, SingleDevice):
         if isinstance(self.profiler.timer, HostTimer):
             self.profiler.timer.add_blocked_since(started)
         return total.to(value.device)
-
-
-def _tensors(model: nn.Module) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, fx, nn
+from torch.utils import swap_tensors
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
 from engine.contract.devices import CPU
+from engine.models.registry import is_foreign
 from engine.optim.host_copies import copy_to_host
 from engine.parallel.cut import CannotCut
 from engine.parallel.layout import ZERO_BUBBLE, fits
 from engine.strategies.base import ResolvedJob, StepResult, StrategyError, clock, synchronize
 from engine.strategies.collectives import sync_metrics
-from engine.strategies.distributed import Distributed
+from engine.strategies.distributed import Distributed, receive_weights, tensors_of
 from engine.strategies.gradients import add_up, lay_out
 from engine.strategies.pipelining.microbatch_feeder import PADDING, Microbatches, MicrobatchFeeder
 from engine.strategies.pipelining.model_split import Traces, split, trace
@@ -114,12 +116,32 @@ class Pipeline(Distributed):
         evaluated = split(model, traces.eval, points)
         self._state = PlainState(model, parts)
         local = self.layout.stages_at(self.coordinate.pipeline)
+        if self.receives_weights:
+            self._distribute(model, [graph for stage in local for graph in (parts[stage], evaluated[stage])])
         self._stage_modules = {stage: parts[stage].to(self.device) for stage in local}
         self.local_modules = list(self._stage_modules.values())
         self.model = nn.ModuleList(self.local_modules)
         for stage in local:
             share_buffers(self._stage_modules[stage], evaluated[stage].to(self.device))
         self._build({stage: evaluated[stage] for stage in local})
+
+    @property
+    def receives_weights(self) -> bool:
+        return not is_foreign(self.spec.job)  # a user's model may depend on the values of its weights
+
+    @torch.no_grad()
+    def _distribute(self, model: nn.Module, local: Sequence[nn.Module]) -> None:
+        """Copy rank 0's parameters and buffers to the ranks whose stages (`local`) use them.
+
+        All ranks call it together. The tensors of `model` stay the same objects, which both graphs of a stage share.
+        """
+        used = {id(tensor) for stage in local for tensor in tensors_of(stage)}
+        complete = tensors_of(model)
+        for weights, tensor in zip(receive_weights(complete, self.device), complete, strict=True):
+            if self.spec.rank and id(tensor) in used:
+                received = torch.empty_like(tensor, device=self.device).copy_(weights)
+                is_parameter = isinstance(tensor, nn.Parameter)
+                swap_tensors(tensor, nn.Parameter(received, tensor.requires_grad) if is_parameter else received)
 
     def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
         """Measure the model on the first replica, let rank 0 compute a cut, and return it on all ranks."""

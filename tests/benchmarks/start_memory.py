@@ -1,8 +1,8 @@
 """Memory of each rank while its model is built and sharded: `python tests/benchmarks/start_memory.py [--strategy tp]`.
 
-Starts FSDP, or another strategy that shards, with vit_b_16 on CPU workers, once with the complete model on every rank and
-once as Footplate does, with the complete model on rank 0 only. Prints the peak private memory (RssAnon of proc(5), Linux only) that each rank takes before
-training, and the ratio for the ranks other than 0; the aim is at most 0.75, otherwise the exit code is 1.
+Starts FSDP, or another strategy that divides the model, with vit_b_16 on CPU workers, once with the complete model on
+every rank and once as Footplate does, with the complete model on rank 0 only. Prints the peak private memory (RssAnon
+of proc(5), Linux only) that each rank takes before training, and the ratio for the ranks other than 0; the aim is at most 0.75, otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from contextlib import closing
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
+from engine.strategies import STRATEGIES
 from engine.strategies.fsdp import FullySharded
+from engine.strategies.pipeline import Pipeline
 from tests.benchmarks.checkpoint_memory import MIB, Peaks
 from tests.benchmarks.frame import empty_home, options_of, where
 from tests.support.timed_runs import make_images
@@ -23,14 +25,15 @@ AIM = 0.75
 
 def build_everywhere(_spec: WorkerSpec) -> None:
     """Build the complete model on every rank."""
-    FullySharded.receives_weights = False  # type: ignore[assignment,method-assign]
+    for strategy in (FullySharded, Pipeline):
+        strategy.receives_weights = False  # type: ignore[assignment,method-assign]
 
 
 def main() -> int:
     parser = options_of(__doc__)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--model", default="vit_b_16")
-    parser.add_argument("--strategy", default="fsdp", choices=("fsdp", "hsdp", "tp", "fsdp_tp"))
+    parser.add_argument("--strategy", default="fsdp", choices=tuple(STRATEGIES))
     chosen = parser.parse_args()
     with empty_home() as folder, closing(Forker()) as forker:
         job = Job.from_fields(

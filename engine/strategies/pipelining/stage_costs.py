@@ -25,6 +25,7 @@ from engine.optim.optimizer_step import OptimizerStep
 from engine.parallel.cut import CannotCut, automatic, stages
 from engine.parallel.layout import Layout
 from engine.parallel.peak_microbatches import in_flight
+from engine.strategies.distributed import tensors_of
 from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
 PASSES = 2
@@ -91,7 +92,7 @@ def measure(
     does not fit.
 
     Args:
-        model: Plain model, on any device.
+        model: Plain model, on any device. On the meta device, its segments are measured with arbitrary weights.
         traces: Graphs of the model.
         example: One microbatch [n, channels, height, width].
         clock: Synchronizes with the device and returns the time in seconds.
@@ -157,7 +158,7 @@ class _Run:
         clock: Callable[[], float],
         autocast: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self.segment = copy.deepcopy(segment).to(received.device)
+        self.segment = _copied(segment, received.device)
         self.received = received
         self.clock = clock
         self.autocast = autocast
@@ -165,7 +166,7 @@ class _Run:
     def repeat(self, enough_s: float) -> None:
         """Run the segment several times, at most for about `enough_s`, and store its costs and its output."""
         started = self.clock()
-        saved = _SavedMemory([self.received, *self.segment.parameters(), *self.segment.buffers()])
+        saved = _SavedMemory([self.received, *tensors_of(self.segment)])
         with saved_tensors_hooks(saved.pack, saved.unpack):
             output, forward_s, backward_s = self._once()
         saved.pack(output)
@@ -198,6 +199,17 @@ class _Run:
         started = self.clock()
         output.backward(gradient)
         return output, forward_s, self.clock() - started
+
+
+def _copied(segment: fx.GraphModule, device: torch.device) -> fx.GraphModule:
+    """Copy a segment to `device`; parameters and buffers on the meta device get arbitrary values, which cost the same."""
+    copied = copy.deepcopy(segment)
+    if not any(tensor.is_meta for tensor in tensors_of(copied)):
+        return copied.to(device)
+    copied = copied.to_empty(device=device)
+    for tensor in tensors_of(copied):
+        torch.nn.init.uniform_(tensor, 0.0, 0.02) if tensor.is_floating_point() else tensor.data.zero_()
+    return copied
 
 
 class _SavedMemory:

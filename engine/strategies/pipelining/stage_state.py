@@ -11,7 +11,10 @@ from engine.torch_compat import buffers_of
 
 
 class PlainState:
-    """Mapping between the state of `model` and the states of its `stages`."""
+    """Mapping between the state of `model` and the states of its `stages`.
+
+    A rank with a `model` on the meta device can load the state, but not join it.
+    """
 
     def __init__(self, model: nn.Module, stages: Sequence[nn.Module]) -> None:
         state = model.state_dict(keep_vars=True)
@@ -25,7 +28,11 @@ class PlainState:
             if name not in in_stages and id(tensor) in stage_names
         }
         self._unused = copy_to_host(
-            {name: tensor for name, tensor in state.items() if name not in in_stages and name not in self._aliases}
+            {
+                name: tensor
+                for name, tensor in state.items()
+                if name not in in_stages and name not in self._aliases and not tensor.is_meta
+            }
         )
 
     def joined(self, states: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:

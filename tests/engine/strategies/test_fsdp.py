@@ -12,9 +12,7 @@ from torch import nn
 
 from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
 from engine.models.blocks import blocks
-from engine.strategies.fsdp import FullySharded
 from engine.strategies.sharding import separate_blocks, tied_views
 from tests.engine.strategies.comparison import assert_same_training
 from tests.support.cases import some
@@ -104,20 +102,18 @@ def test_fsdp_trains_equally(job: Make, start: Start, model_file: WriteModel, ca
         torch.testing.assert_close(group.checkpoint("best.pt"), expected.checkpoint("best.pt"), rtol=0.0, atol=0.0)
 
 
-def build_everywhere(_spec: WorkerSpec) -> None:
-    """Build the complete model on every rank."""
-    FullySharded.receives_weights = False  # type: ignore[assignment,method-assign]
+RECEIVING = [
+    *(("fsdp", 2, "resnet18"), ("pipeline", 2, "resnet18"), ("hsdp", 4, "resnet18"), ("tp", 2, "vit_b_16")),
+    *(("fsdp_tp", 4, "convnext_tiny"), ("ddp_pipeline", 4, "resnet18"), ("model_parallel", 2, "vit_b_16")),
+]
 
 
-RECEIVING = [("fsdp", 2, "resnet18"), ("hsdp", 4, "resnet18"), ("tp", 2, "vit_b_16"), ("fsdp_tp", 4, "convnext_tiny")]
-
-
-@pytest.mark.parametrize("case", some(RECEIVING, everyday=RECEIVING[:1]), ids=str)
+@pytest.mark.parametrize("case", some(RECEIVING, everyday=RECEIVING[:2]), ids=str)
 def test_ranks_start_with_the_weights_of_rank_0(job: Make, start: Start, case: tuple[str, int, str]) -> None:
     strategy, cpus, model_name = case
     fields = {"strategy": strategy, "cpus": cpus, "model": model_name, "epochs": 1, "batch_size": 12, "image_size": 32}
     everywhere = start(
-        job(**fields), every_step=True, prepare="tests.engine.strategies.test_fsdp:build_everywhere"
+        job(**fields), every_step=True, prepare="tests.benchmarks.start_memory:build_everywhere"
     ).completed()
     received = start(job(**fields), every_step=True).completed()
     assert received.losses == everywhere.losses

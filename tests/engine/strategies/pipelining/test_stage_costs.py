@@ -179,6 +179,12 @@ def test_measure_holds_one_segment_on_device() -> None:
     assert peak == 2  # a layer's weight and bias
 
 
+def test_measure_needs_no_weights() -> None:
+    on_cpu, on_meta = _measured(_mixed(), 2, 3, 8, 8), _measured(_mixed().to("meta"), 2, 3, 8, 8)
+    assert [each[2:] for each in on_meta] == [each[2:] for each in on_cpu]
+    assert all(each.forward_s > 0 for each in on_meta)
+
+
 def _parameters_alive() -> int:
     return sum(type(thing) is nn.Parameter and thing.device == CPU for thing in gc.get_objects())
 
