@@ -174,7 +174,6 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         ),
         encoder=model_info.encoder,
         weights=model_info.weights,
-        construction=model_info.construction,
         extra=model_info.extra,
         published=model_info.published,
         own_loss=model_info.own_loss,

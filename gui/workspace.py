@@ -83,7 +83,7 @@ class Workspace(QObject):
         self.hosts.start()
         self.launcher.preload()
         self.run_list.start()
-        self.runs.refresh_queue_and_orphans()
+        self.runs.queue.refresh()
 
     def device_warnings(self) -> Mapping[str, tuple[Problem, ...]]:
         """Return the warnings about devices for the next run."""
@@ -126,8 +126,6 @@ class Workspace(QObject):
 
     def _on_snapshot(self, host: str, snapshot: Snapshot) -> None:
         self.devices.update_snapshot(snapshot, host)
-        if not host:
-            self.runs.orphans.set_machine(snapshot)
         self.alerts.consider(host, snapshot, self.intervals.holding())
 
     def _on_host_problem(self, host: str, text: str) -> None:

@@ -33,7 +33,6 @@ from engine.cli.terminal import COMPLETED, FAILED, fail, say
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import Snapshot
 from engine.runs.export import ExportRefused, check_target, problem_report, write_report
-from engine.runs.orphans import find_orphans
 from engine.runs.plugins import see_plugins
 from engine.system import paths
 from engine.system.children import run_child
@@ -115,7 +114,6 @@ def _findings() -> Iterator[Finding]:
     yield _loopback()
     yield from connections()
     yield _forking()
-    yield from orphans()
 
 
 def _python() -> Finding:
@@ -278,13 +276,3 @@ def _forking() -> Finding:
     if sys.platform == "linux":
         return Finding("fine", "Start", "workers are forked from a process that has PyTorch loaded")
     return Finding("limited", "Start", "each worker imports PyTorch separately on this system, which takes seconds")
-
-
-def orphans() -> Iterator[Finding]:
-    """Yield findings about workers without a supervisor that still occupy their devices."""
-    found = find_orphans()
-    if not found:
-        yield Finding("fine", "Workers", "all have a supervisor")
-    for orphan in found:
-        text = f"rank {orphan.rank} of {orphan.run_id} (pid {orphan.pid}) has lost its supervisor"
-        yield Finding("limited", "Workers", f"{text}; end it under Runs in the window, or with `kill {orphan.pid}`")

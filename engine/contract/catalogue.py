@@ -148,8 +148,6 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         fields: Fields in `MODEL_FIELDS` that the model uses.
         weights: Pretrained weights. None for models without weights, for decoders, and for timm's models (see
             `weights_of`).
-        construction: Python expression that builds one of Footplate's networks: a format string with the fields
-            `encoder`, `classes` and `channels`.
         package: Installed package that adds the model, or "" for a built-in model.
         extra: Extra of Footplate that the model needs, such as "transformers", or "" for none (see `missing_extra`).
         published: Accuracy of the pretrained weights with its source, as in "COCO 46.7 AP, torchvision", or "" if it is
@@ -175,7 +173,6 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     lone_batch_norm: int = 0
     fields: tuple[str, ...] = ()
     weights: Weights | None = None
-    construction: str = ""
     package: str = ""
     extra: str = ""
     published: str = ""

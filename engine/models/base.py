@@ -42,7 +42,6 @@ class ModelInfo(NamedTuple):
     channels: int = 3
     weights: Weights | None = None
     encoder: bool = False
-    construction: str = ""
     extra: str = ""
     published: str = ""
     own_loss: bool = False

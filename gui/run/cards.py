@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,6 @@ from engine.runs.metrics import measure_words
 from engine.system.format import duration
 from gui.format import localised, size
 from gui.run.hero import best_metric
-from gui.run.loading_code import loading_code
 from gui.sources.run_data import RunData
 from gui.style import icons
 from gui.titles import changes_words
@@ -134,10 +133,12 @@ def worst_class(data: RunData) -> str:
 
 
 def _code(run: RunFolder, data: RunData) -> str:
+    """Return Python code that loads the best or last checkpoint; "" if there is none."""
     saved = data.checkpoints.get("best") or data.checkpoints.get("last")
-    if saved is None or data.started is None or data.plan is None:
+    if saved is None:
         return ""
-    return loading_code(data.started.job, data.plan, str(run.path / saved.path), saved.kind)
+    checkpoint = PurePosixPath(saved.path).stem
+    return f"from engine.inference import Run\n\nmodel = Run({str(run.path)!r}).load({checkpoint!r}).module"
 
 
 def _icon_button(icon: str, name: str, tip: str) -> QToolButton:

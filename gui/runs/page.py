@@ -17,7 +17,7 @@ from gui.format import counted, localised
 from gui.runs.actions import DeletingBar, RunActions
 from gui.runs.details import Details
 from gui.runs.filter_bar import FilterBar
-from gui.runs.orphans import InterruptedRuns, Orphans
+from gui.runs.interrupted import InterruptedRuns
 from gui.runs.queue_view import QueueView
 from gui.runs.table import RunFilter, RunsModel, RunsTable
 from gui.sources.active_runs import ask_to_pause
@@ -78,7 +78,6 @@ class RunsPage(QWidget):
         self.find_action = Action(self, "find_runs", tr("Find runs"), tip, "Ctrl+F", context=WITHIN)
         self.filters = FilterBar()
         self.interrupted = InterruptedRuns()
-        self.orphans = Orphans()
         self.queue = QueueView()
         self.details = Details((self.acts.resume, self.acts.change, self.acts.pause, self.acts.fork))
         self.deleting = DeletingBar()
@@ -95,13 +94,9 @@ class RunsPage(QWidget):
         self._connect_actions()
 
     def refresh(self) -> None:
-        """Read the runs, the queue and the orphans on worker threads."""
+        """Read the runs and the queue on worker threads."""
         self.run_list.refresh()
-        self.refresh_queue_and_orphans()
-
-    def refresh_queue_and_orphans(self) -> None:
         self.queue.refresh()
-        self.orphans.refresh()
 
     def add_button(self, action: Action) -> None:
         """Add a button for an action of the window."""
@@ -112,7 +107,6 @@ class RunsPage(QWidget):
         self.details.save()
         self.run_list.close()
         self.queue.close_work()
-        self.orphans.close_work()
         self.notes_writer.close()
         self.deleting.close_work()
 
@@ -146,7 +140,7 @@ class RunsPage(QWidget):
         self._halves.addWidget(self._stack)
         self._halves.addWidget(self.details)
         self._halves.setSizes(_SIZES)
-        banners = (self.unread, self.orphans, self.interrupted, self.queue)
+        banners = (self.unread, self.interrupted, self.queue)
         layout = vbox(self._top, self.filters, *banners, (self._halves, 1), self.deleting, self._bottom_row())
         layout.setContentsMargins(14, 10, 14, 10)
         self.setLayout(layout)
@@ -174,7 +168,6 @@ class RunsPage(QWidget):
         self.interrupted.delete.connect(lambda run_id: self._ask_to_delete([run_id]))
         self.interrupted.dismissed.connect(lambda run_id: self._note([run_id], set_aside=True))
         self.interrupted.show_all.connect(self.filters.show_interrupted)
-        self.orphans.message.connect(self.message)
         self.queue.message.connect(self.message)
         self.queue.changed.connect(self.refresh)
         self.queue.run_chosen.connect(self.run_chosen)
@@ -224,7 +217,7 @@ class RunsPage(QWidget):
         self._was_read = True
         self.unread.say(unread_words(read.unread))
         if self.isVisible():
-            self.refresh_queue_and_orphans()
+            self.queue.refresh()
 
     def _report_interrupted(self) -> None:
         count = self.interrupted.count

@@ -86,9 +86,7 @@ class Classification(Task):
         title, family = classification_models.title_and_family(model)
         size, smallest = classification_models.default_image_size(model), classification_models.min_image_size(model)
         if model == classification_models.MNIST_CNN:
-            network = "MnistCnn({classes}, channels={channels})"
-            construction = f"import torch; from engine.models.mnist_cnn import MnistCnn; model = {network}"
-            return ModelInfo(title, family, size, smallest, classes=10, channels=1, construction=construction)
+            return ModelInfo(title, family, size, smallest, classes=10, channels=1)
         if timm_models.is_timm(model):
             return ModelInfo(title, family, size, smallest, IMAGENET_CLASSES)
         known = torchvision_models.weights(model)

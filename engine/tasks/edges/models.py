@@ -38,13 +38,7 @@ class _OnVgg(NamedTuple):
         """Name of the backbone in torchvision."""
         return "vgg16_bn" if self.batch_norm else "vgg16"
 
-    @property
-    def construction(self) -> str:
-        name = self.network.__name__
-        return f"{_IMPORT} {name}; model = {name}({'batch_norm=True' if self.batch_norm else ''})"
 
-
-_IMPORT = "import torch; from engine.tasks.edges.networks import"
 _ON_VGG = {
     "hed": _OnVgg("HED", Hed),
     "hed_bn": _OnVgg("HED, batch norm", Hed, batch_norm=True),
@@ -60,15 +54,10 @@ def names() -> tuple[str, ...]:
 
 def model_info(name: str) -> ModelInfo:
     if name == HED_ON_ENCODER:
-        construction = f"{_IMPORT} HedOnEncoder; model = HedOnEncoder({{encoder!r}}, {{channels}})"
-        return ModelInfo(
-            _TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, MIN_SIZE, 1, encoder=True, construction=construction
-        )
+        return ModelInfo(_TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, MIN_SIZE, 1, encoder=True)
     known = _ON_VGG[name]
     pretrained = weights.of_torchvision(models.get_model_weights(known.backbone).DEFAULT)
-    return ModelInfo(
-        known.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=pretrained, construction=known.construction
-    )
+    return ModelInfo(known.title, "Edges on VGG", IMAGE_SIZE, MIN_SIZE, 1, weights=pretrained)
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:

@@ -50,9 +50,7 @@ class PointSegmentation(Task):
     def model_info(self, model: str) -> ModelInfo:
         times = WIDTHS[model]
         title = "PointCNN" if model == self.entry.model else f"PointCNN, {times} x 32 channels"
-        network = f"PointCNN({{channels}}, {{classes}}, {times})"
-        construction = f"import torch; from {PointCNN.__module__} import PointCNN; model = {network}"
-        return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS, construction=construction)
+        return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         """Build a model that maps [n, channels, points] to [n, classes, points].

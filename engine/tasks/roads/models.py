@@ -34,10 +34,7 @@ def names() -> tuple[str, ...]:
 
 def model_info(name: str) -> ModelInfo:
     title, family = _TITLES[name]
-    network = LinkNetMTL if name == LINKNET else StackHourglassNetMTL
-    arguments = ("{encoder!r}, " if name == LINKNET else "") + f"{CLASSES}, {DIRECTIONS + 1}, {{channels}}"
-    construction = f"import torch; from engine.tasks.roads.networks import {network.__name__}; model = {network.__name__}({arguments})"
-    return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET, construction=construction)
+    return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET)
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:

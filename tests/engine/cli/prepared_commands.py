@@ -29,7 +29,6 @@ from engine.data.cache.cache_space import CachedSet, CacheInfo
 from engine.runs import queue
 from engine.runs.folder import RunFolder
 from engine.runs.notes import change_notes
-from engine.runs.orphans import Orphan
 from engine.runs.queue import Ticket
 from engine.system import paths
 from tests.engine.cli.machines import GIB, NOON, busy_gpu, full_gpu, gpu, instance, machine, two_halves
@@ -100,8 +99,6 @@ def use_software(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(doctor, "disk_findings", lambda: [Finding("limited", "Disk", "3.0 GiB free.", "Free some.")])
     patch.setattr(doctor, "shared_memory_findings", lambda: [Finding("broken", "Shared memory", "none")])
     patch.setattr(doctor, "connections", lambda: [])
-    orphan = Orphan(pid=4243, start_time=1.0, run_id="a-run", folder="/runs/a-run", rank=3)
-    patch.setattr(doctor, "find_orphans", lambda: [orphan])
 
 
 def use_queue(patch: pytest.MonkeyPatch) -> None:

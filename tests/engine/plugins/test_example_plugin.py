@@ -72,17 +72,10 @@ for finding in doctor.plugins():
     print(finding.grade, finding.text)
 """
 LOADED = """
-import sys, torch
-from pathlib import Path
-from engine.contract.events import Planned
-from engine.runs.index import find_run
-from gui.run.loading_code import loading_code
+from engine.inference import Run
 
-run = find_run("last")
-plan = next(event for event in run.events() if isinstance(event, Planned))
-given = {}
-exec(loading_code(run.job(), plan, str(run.checkpoints / "best.pt"), "best"), given)
-print(type(given["model"]).__name__, sum(parameter.numel() for parameter in given["model"].parameters()))
+model = Run("last").load().module
+print(type(model).__name__, sum(parameter.numel() for parameter in model.parameters()))
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
 import resources
 from engine.contract.events import CheckpointSaved, Failed, Planned, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
-from gui.run.loading_code import loading_code
 from tests.engine.cli.terminal import footplate
 from tests.engine.training.task_jobs import task_job
 from tests.support.consent import agreed
@@ -45,13 +45,13 @@ def test_example_task_learns_and_loads_plainly(start: Start, things: Path) -> No
     best = min(measures["mean_error"] for measures in validations)
     assert best < 1  # always predicting the middle has an error of 2
     assert all(event.accuracy is None for event in group.of(StepMetrics))
-    names: dict[str, Any] = {}
-    exec(loading_code(job(things), plan, str(group.folder / "checkpoints/best.pt"), "best"), names)
-    module = names["own"]()
+    module = runpy.run_path(str(EXAMPLE))["Counting"]()
     module.job = job(things)
+    model = module.build_model(len(plan.classes), plan.channels)
+    model.load_state_dict(torch.load(group.folder / "checkpoints/best.pt", weights_only=True))
     _, val = module.datasets()
     with torch.no_grad():
-        found = names["model"].eval()(torch.stack([val.load(index, 0)[0] for index in range(len(val))]))
+        found = model.eval()(torch.stack([val.load(index, 0)[0] for index in range(len(val))]))
     true = np.array([val.load(index, 0)[1].item() for index in range(len(val))])
     assert np.abs(found[:, 0].numpy() - true).mean() == pytest.approx(best, abs=1e-4)
     samples = group.of(Predicted)[-1].samples

@@ -1,0 +1,93 @@
+"""Banners above the list of runs for interrupted runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QPushButton, QWidget
+
+from engine.runs.folder import RunSummary
+from gui.format import localised, moment
+from gui.titles import doing, model_title, run_title
+from gui.translation import tr
+from gui.widgets.banner import Banner
+from gui.widgets.buttons import tool_button
+from gui.widgets.layouts import hbox, vbox
+
+_MAX_INTERRUPTED = 2
+"""Maximum number of banners, which are for the newest interrupted runs. The list contains all of them."""
+
+
+class InterruptedRuns(QWidget):
+    """Banners for interrupted runs that have neither been resumed nor dismissed; hidden if there are none.
+
+    Signals:
+        resume(str): the user wants to resume the run with this id.
+        delete(str): the user wants to delete the run with this id.
+        dismissed(str): the user has closed the banner for the run with this id.
+        show_all(): the user wants to see all interrupted runs.
+    """
+
+    resume = Signal(str)
+    delete = Signal(str)
+    dismissed = Signal(str)
+    show_all = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(tr("Interrupted runs"))
+        self._runs: list[RunSummary] = []
+        self._banners: list[Banner] = []
+        self._more = tool_button(self.show_all, text=tr("Show all"), style="flat")
+        self._layout = vbox(hbox(self._more, 1), spacing=4)
+        self.setLayout(self._layout)
+        self.hide()
+
+    @property
+    def count(self) -> int:
+        """Number of interrupted runs that haven't been dismissed, including those without a banner."""
+        return len(self._runs)
+
+    def show_runs(self, runs: Collection[RunSummary]) -> None:
+        """Show banners for the interrupted runs in `runs` that haven't been dismissed.
+
+        Forking a run doesn't dismiss it.
+        """
+        found = [run for run in runs if run.state == "interrupted" and not run.set_aside]
+        found.sort(key=lambda run: run.started, reverse=True)
+        if found != self._runs:
+            self._runs = found
+            self._create_banners()
+
+    def _create_banners(self) -> None:
+        for banner in self._banners:
+            self._layout.removeWidget(banner)
+            banner.deleteLater()
+        self._banners = [self._banner(run) for run in self._runs[:_MAX_INTERRUPTED]]
+        for index, (banner, run) in enumerate(zip(self._banners, self._runs, strict=False)):
+            self._layout.insertWidget(index, banner)
+            interrupted_at = moment(run.started + (run.seconds or 0.0))
+            banner.say(f"{_title(run)}: interrupted {interrupted_at} while {doing(run)}.")
+        remaining = len(self._runs) - _MAX_INTERRUPTED
+        self._more.setText(f"{localised(remaining)} more interrupted – show all")
+        self._more.setVisible(remaining > 0)
+        self.setVisible(bool(self._runs))
+
+    def _banner(self, run: RunSummary) -> Banner:
+        resume = QPushButton(tr("Resume"))
+        resume.setToolTip(tr("Resumes from its last checkpoint on the same devices; starts over if it has none"))
+        resume.setAccessibleName(tr("Resume {run}").format(run=_title(run)))
+        resume.clicked.connect(lambda: self.resume.emit(run.run_id))
+        delete = QPushButton(tr("Delete…"))
+        delete.setToolTip(tr("Asks first, then moves the run to the trash"))
+        delete.setAccessibleName(tr("Delete {run}").format(run=_title(run)))
+        delete.clicked.connect(lambda: self.delete.emit(run.run_id))
+        banner = Banner(resume, delete, close=tr("Dismiss {run}").format(run=_title(run)))
+        banner.closed.connect(lambda: self.dismissed.emit(run.run_id))
+        banner.label.setToolTip(run.folder)
+        return banner
+
+
+def _title(run: RunSummary) -> str:
+    return f"{run_title(run)} · {model_title(run.model)}"
