@@ -103,7 +103,7 @@ class AdvicePage(FinderPage):
         self.view.show_answer(found, self._order.machines if self._order is not None else 1)
 
     def chosen(self) -> Candidate | None:
-        """Return the selected candidate if it was measured; None otherwise."""
+        """Return the selected candidate if it was measured, otherwise None."""
         row = self.view.table.chosen() if self.found is not None else None
         return row if row is not None and row.images_per_second is not None else None
 

@@ -15,7 +15,7 @@ _KEY = "shortcuts"
 
 
 class Keymap(QObject):
-    """Assigns shortcuts to commands, and saves those that differ from the defaults."""
+    """Shortcuts of the commands. Those that differ from the defaults are saved."""
 
     def __init__(self, acts: Actions, settings: Settings, parent: QObject) -> None:
         super().__init__(parent)

@@ -20,7 +20,7 @@ _FOLDED_BELOW = 900
 
 
 class DevicesDock(QObject):
-    """Shows or hides the devices panel. Each page remembers whether the panel is shown next to it.
+    """Controller that shows or hides the devices panel. The user's choice is saved for each page.
 
     Attributes:
         panel: Devices panel, or a placeholder until it is created.

@@ -91,8 +91,8 @@ class CachedDisk(QObject):
     def start_pass(self, *, forget: bool = False) -> None:
         """Start a pass of queries.
 
-        Answers that the last pass didn't use are deleted, or all if `forget`. Those from the network remain until there
-        are newer ones.
+        Answers that the last pass didn't use are deleted; with `forget`, all are. Answers from the network remain until
+        newer ones arrive.
         """
         if forget:
             for question in [question for question in self._queries if question[0] != _NETWORK]:
@@ -139,7 +139,7 @@ class CachedDisk(QObject):
         work.start()
 
     def _on_answer(self, result: tuple[_Question, int, Any]) -> None:
-        """Store the answer to a query; run the query again if this was requested in the meantime."""
+        """Store the answer to a query. If another run was requested in the meantime, repeat the query."""
         question, number, answer = result
         query = self._queries.get(question)
         if query is None or query.number != number:

@@ -41,8 +41,7 @@ class JobForm(JobSignals):
     """Form for one job: the user's new job, or a job that is prefilled from another run.
 
     While the form is current (see `set_current`), the submit bar shows its state. It has the signals of `JobSignals`,
-    and this
-    one.
+    and this one.
 
     Signals:
         choice_made(Choice): the user has selected a remedy that sets fields.

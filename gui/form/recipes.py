@@ -181,7 +181,7 @@ class RecipeFollower(QObject):
         self._stashed_overrides[self._recipe] = {name: self._rows[name].editor.value() for name in self._overridden}
 
     def _apply_once(self, name: str) -> None:
-        """Set the fields of another run's job by a recipe, without following it afterwards."""
+        """Set the fields of another run's job to the values of a recipe, without following the recipe afterwards."""
         self._applied_recipe, recipe = name, self.known.get(name)
         if recipe is not None:
             values = recipe.values(self._facts(()))
@@ -351,7 +351,7 @@ class RecipeFollower(QObject):
 
 
 class ScaledRate(Banner):
-    """Note that the learning rate has been scaled for the batch size, with a button that undoes this.
+    """Note about a learning rate that was scaled for the batch size, with a button that undoes the scaling.
 
     Signals:
         undone(float): the user wants this learning rate, which is that of the recipe.

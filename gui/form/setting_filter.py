@@ -21,8 +21,7 @@ class SettingFilter(QWidget):
     """Search field "Find a setting" above the sections, which hides rows and sections that don't match.
 
     Label, name, help and section title of a field are searched. Down and Up move through the matches, Enter focuses the
-    current
-    one, and Escape shows all fields again.
+    current one, and Escape shows all fields again.
 
     Signals:
         pointed(str): the user has moved to the match with this name.
@@ -107,7 +106,7 @@ class SettingFilter(QWidget):
 
 
 def _contains(row: FieldRow, terms: Iterable[str]) -> bool:
-    """Return True if label, name or help of a field contains all words."""
+    """Return True if label, name and help of a field together contain all `terms`."""
     field = row.field
     return _all_in(f"{field.label} {field.name} {field.name.replace('_', ' ')} {field.help}".lower(), terms)
 

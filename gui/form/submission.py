@@ -103,7 +103,7 @@ class LabelCheck:
         self._pressed = QElapsedTimer()
 
     def holds_back(self, folder: str, report: DatasetReport | None) -> bool:
-        """Return True if the labels should be shown instead of starting. Afterwards, they count as seen.
+        """Return True if the labels should be shown instead of starting. Afterwards, the labels count as seen.
 
         A report without examples never delays the start. Presses within the time of a double click count as one.
         """

@@ -38,7 +38,7 @@ class Threshold:
 class _Drawn:
     """Line with its label, ready to be painted.
 
-    `flag` is set only for marks; `room` is the rectangle of the label, or None if it doesn't fit.
+    `flag` is set only for marks. `room` is the rectangle of the label, or None if it doesn't fit.
     """
 
     line: QLineF
@@ -52,8 +52,7 @@ class Annotations(QGraphicsItem):
     """Graphics item that draws the crosshair, thresholds and marks on top of the curves.
 
     Annotations outside of the visible range are left out, and so are labels that would overlap. The flag of a mark
-    points to the
-    right if something starts there, and to the left if something ends.
+    points to the right if something starts there, and to the left if something ends.
 
     Attributes:
         named: Marks whose labels this plot shows.
@@ -101,7 +100,7 @@ class Annotations(QGraphicsItem):
         self._invalidate_thresholds()
 
     def show_marks(self, marks: tuple[Mark, ...], named: frozenset[Mark]) -> None:
-        """Show `marks`; labels are shown only for those in `named`."""
+        """Show `marks`, but labels only for those in `named`."""
         if (marks, named) != (self.marks, self.named):
             self.marks, self.named = marks, named
             self._invalidate_marks()

@@ -53,7 +53,7 @@ def fine_elapsed(seconds: float, spacing: float) -> str:
 class Axis(QGraphicsWidget):
     """Axis of `box`, with its labels and with the grid lines behind the curves.
 
-    pyqtgraph's axis renders them to an image first, which took a third of the time for each frame of a moving plot.
+    pyqtgraph's axis renders labels and lines to an image first, which took a third of the time for each frame of a moving plot.
     """
 
     def __init__(self, box: ViewBox) -> None:
@@ -230,7 +230,7 @@ class BottomAxis(Axis):
 
 
 def _clock_label(moment: time.struct_time, spacing: float) -> str:
-    """Return the time of day; return the date at the start of a day, or if ticks are at least a day apart."""
+    """Return the time of day, or the date at the start of a day and if ticks are at least a day apart."""
     if spacing >= _DAY_S or (spacing >= 60 and (moment.tm_hour, moment.tm_min) == (0, 0)):
         return time.strftime("%d %b", moment)
     return time.strftime("%H:%M:%S" if spacing < 60 else "%H:%M", moment)

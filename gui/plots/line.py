@@ -110,7 +110,7 @@ class Line:
         self._curves.update()
 
     def set_data(self, x: Floats, y: Floats) -> None:
-        """Set the data: `x` must rise, `y` may contain NaN.
+        """Set the data: `x` must be in ascending order, and `y` may contain NaN.
 
         The data must extend the previous data, unless `restart` has been called.
         """
@@ -193,8 +193,7 @@ class Smoother:
     """Exponential moving average of a growing series, which processes only new values.
 
     s_n = w s_(n-1) + (1 - w) v_n with s_0 = 0, displayed as s_n / (1 - w^n). Without the divisor, the first values
-    would be too
-    close to 0 (TensorBoard, `resmooth` in vz_line_chart). A NaN remains NaN and isn't counted.
+    would be too close to 0 (TensorBoard, `resmooth` in vz_line_chart). A NaN remains NaN and isn't counted.
     """
 
     def __init__(self, weight: float) -> None:

@@ -31,12 +31,9 @@ class LinePlot(QWidget):
     """Plot of lines over a horizontal axis that all plots of a group share.
 
     The wheel zooms around the pointer, dragging pans, and a double click returns to the newest data. On the keyboard,
-    Left and
-    Right move the crosshair, Shift+Left and Shift+Right pan, + and - zoom, Home returns to the newest data, and Escape
-    hides the
-    crosshair. The title row shows the values at the crosshair, or the newest ones. The label of a mark is shown by the
-    topmost
-    plot with the mark.
+    Left and Right move the crosshair, Shift+Left and Shift+Right pan, + and - zoom, Home returns to the newest data,
+    and Escape hides the crosshair. The title row shows the values at the crosshair, or the newest ones. The label of a
+    mark is shown by the topmost plot with the mark.
     """
 
     def __init__(
@@ -194,7 +191,7 @@ class LinePlot(QWidget):
 
     @property
     def vertical_range(self) -> tuple[float, float]:
-        """Limits of the vertical axis; their logarithms if the axis is logarithmic."""
+        """Limits of the vertical axis, or their logarithms if the axis is logarithmic."""
         return self._view.box.y_range
 
     @property
@@ -203,7 +200,7 @@ class LinePlot(QWidget):
         return self._view.box.x_range
 
     def redraw(self) -> None:
-        """Draw all changes; a hidden plot waits until it is visible."""
+        """Draw all changes. A hidden plot draws them when it becomes visible."""
         if not self.isVisible():
             return
         self._take_range()

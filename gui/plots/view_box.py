@@ -25,8 +25,7 @@ class ViewBox(QGraphicsWidget):
     """Box that shows the range `x_range` by `y_range`.
 
     The wheel zooms the horizontal range around the pointer, and dragging pans. With pyqtgraph's box and axes, drawing a
-    frame of
-    a moving plot took a third longer.
+    frame of a moving plot took a third longer.
 
     Signals:
         x_range_changed(): the horizontal range has changed.

@@ -25,8 +25,8 @@ Place = Literal["window", "notices", "folders", "cache"]
 class Setting:
     """Declaration of a setting.
 
-    `choices` maps values to titles. Numbers are in `unit`, between `minimum` and `maximum`. `check` returns the problem with
-    a text.
+    `choices` maps values to titles. Numbers are in `unit`, between `minimum` and `maximum`. `check` returns the problem
+    with a text, or "" if there is none.
     """
 
     key: str

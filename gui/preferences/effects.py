@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Effects(QObject):
-    """Applies theme, units and the form's defaults immediately, and the other settings when the workspace exists."""
+    """Controller that applies theme, units and form defaults at once, and other settings when the workspace exists."""
 
     def __init__(self, preferences: Preferences, context: AppContext, parent: QObject) -> None:
         super().__init__(parent)

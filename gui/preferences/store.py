@@ -35,7 +35,7 @@ class Preferences(QObject):
         super().__init__(parent)
         self._settings = settings
         self._limiting: float | None = None
-        """New cache limit in GiB while the engine applies it; None otherwise."""
+        """New cache limit in GiB while the engine applies it, otherwise None."""
 
     def value(self, key: str) -> Value:
         """Return the value of a setting, or its default if no valid value is stored."""

@@ -187,7 +187,8 @@ class VerdictCard(QFrame):
     """Card with advice after a run; hidden while the run is active, and without advice.
 
     Signals:
-        requested(dict, bool): the user wants to apply these values, by job field; True to train the same run further.
+        requested(dict, bool): the user wants to apply these values, by job field. The bool is True if
+            the same run should be trained further.
     """
 
     requested = Signal(object, bool)

@@ -47,9 +47,8 @@ class RunPage(QWidget):
 
     Signals:
         setting_requested(str, object): the user wants to set this job field to this value for the next run.
-        changes_requested(RunFolder, dict, bool): the user wants to put the run with these values into the form; True to
-            train it
-            further.
+        changes_requested(RunFolder, dict, bool): the user wants to put the run with these values into the form. The
+            bool is True if the same run should be trained further.
         message(str, str): the result of an export, or a run that doesn't respond, with the severity.
     """
 
@@ -398,5 +397,5 @@ class Exporter(JsonLinesProcess):
         self.run(["export", run.run_id, "--zip", str(target), "--replace"])
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Return the answer if the command succeeded; None otherwise."""
+        """Return the answer if the command succeeded, otherwise None."""
         return None if code else Answer(str(self._target))

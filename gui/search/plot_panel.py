@@ -138,7 +138,7 @@ _GRID = 80
 _BANDS = 8
 _MIN_CONTOUR_TRIALS = 10
 _MIN_WEIGHT = 0.135
-"""Minimum weight of a cell in the contour plot, which a single trial has at two standard deviations."""
+"""Minimum weight of a cell in the contour plot: the weight of a single trial two standard deviations away."""
 _MAX_TICKS = 6
 _MAX_LOG_TICKS = 5
 _MAX_TICK_LENGTH = 14
@@ -195,7 +195,7 @@ class ParallelCoordinates(TrialPlot):
         self.setYRange(-0.12, 1.12, padding=0)
 
     def _heights(self, data: SearchData) -> Floats:
-        """Return the heights on the axes from 0 to 1; each trial is a row, each field and the goal a column."""
+        """Return the heights on the axes from 0 to 1. Each trial is a row; each field and the goal are columns."""
         low, high = axis_range(data.values[:, 0], data.search.goals[0])
         goal = np.clip((data.values[:, :1] - low) / (high - low), 0, 1)
         fields = [_fraction(axis, data.positions[:, index]) for index, axis in enumerate(data.axes)]

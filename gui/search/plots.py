@@ -23,15 +23,14 @@ BEST_WIDTH, SELECTED_WIDTH, POINT_SIZE = 2.5, 1.5, 7
 _MIN_HEIGHT = 200
 _SHADES = 6
 _OUTLIERS = 5.0
-"""Values are left out if their distance from the median is this multiple of the best value's distance."""
+"""Distance from the median above which values are left out, as a multiple of the best value's distance."""
 
 
 class TrialPlot(ThemedPlot):
     """Base class for plots of trials.
 
     Subclasses draw all trials in `draw_trials`, and return the coordinates of selected ones in `locate`. Items are
-    reused,
-    because creating them takes most of the drawing time.
+    reused, because creating them takes most of the drawing time.
 
     Signals:
         picked(int): the user has clicked the point of the trial with this number.

@@ -54,7 +54,7 @@ def values_of(search: Search) -> dict[str, Any]:
 
 
 def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
-    """Read a SPACE.toml; return its values, its job (or None), and problems."""
+    """Read a SPACE.toml and return its values, its job (or None), and problems."""
     values, problem = read_toml(path, "space")
     if problem is not None:
         return {}, None, [problem]
@@ -90,7 +90,7 @@ class ValidationRequest:
         values: Values of the search.
         job: Job that all trials share.
         report: Report on the job's dataset, or None before its inspection.
-        taken: Names of other searches; None to continue an existing search.
+        taken: Names of other searches, or None to continue an existing search.
     """
 
     values: Mapping[str, Any]

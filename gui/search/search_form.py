@@ -406,7 +406,7 @@ def _add_section(layout: QVBoxLayout, title: str, *widgets: QWidget) -> None:
 
 
 def _unused(name: str, taken: Collection[str]) -> str:
-    """Return `name`; append a number if it is in `taken`."""
+    """Return `name`, with a number appended if it is in `taken`."""
     number, unused = 1, name
     while unused in taken:
         number += 1

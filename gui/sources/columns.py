@@ -70,10 +70,8 @@ def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[
     """Reduce a curve to its minimum and maximum in each of `buckets` equal sections from `low` to `high`.
 
     With at least one bucket per pixel column, the drawn curve changes by at most a pixel, because a line through many
-    points in
-    a column covers the range between its extremes. A bucket without finite values stays NaN, so gaps wider than two
-    buckets
-    remain visible. Buckets start at multiples of their width, so that a moving plot doesn't flicker.
+    points in a column covers the range between its extremes. A bucket without finite values stays NaN, so gaps wider
+    than two buckets remain visible. Buckets start at multiples of their width, so that a moving plot doesn't flicker.
     """
     if buckets <= 0 or high <= low or len(x) < _THINNED_FROM * buckets:
         return x, y

@@ -56,8 +56,7 @@ class Estimator(QObject):
     """Estimator of the current job, which answers only the newest request.
 
     Time and memory are estimated from past runs. If none is comparable, a child process computes the memory as soon as
-    the user
-    pauses.
+    the user pauses.
 
     Signals:
         changed(): the estimate has changed or was removed.

@@ -62,7 +62,7 @@ class PluginReader(JsonLinesProcess):
             self.run(["--plugins"])
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Return an answer if the catalogue's supplement was written; None otherwise."""
+        """Return an answer if the catalogue's supplement was written, otherwise None."""
         file = supplement_file()
         if file is None or not file.exists():
             return None

@@ -42,8 +42,7 @@ class RunSession(QObject):
     """Session that follows one run at a time. Views read `data` and `status` after each signal.
 
     A worker thread reads the log in slices; then the supervisor sends the later events. If the connection breaks, the
-    session
-    continues to read the log, and finds out from the process table if the run is alive.
+    session continues to read the log, and finds out from the process table if the run is alive.
 
     Signals:
         opened(): another run, or none, is open; `data` is a new object.

@@ -2,10 +2,8 @@
 
 Gloo ranks sleep for a random time in each step, in place of a GPU that computes while its host waits, and then exchange
 their requests. Three variants take turns: without an exchange; with an exchange that waits for all ranks at every step;
-and
-with the exchange of the training loop, which is read after the next step. Prints the median step times, and the ratio
-of
-the times that the two exchanges add to a step. The exit code is 1 if the ratio exceeds 0.5.
+and with the exchange of the training loop, which is read after the next step. Prints the median step times, and the
+ratio of the times that the two exchanges add to a step. The exit code is 1 if the ratio exceeds 0.5.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 resnet18 at 128 px trains on synthetic JPEGs with two single-threaded CPU workers. Three sides take turns, timed in
 their
 second epochs: Footplate's DDP; "side by side", two independent single-device runs with half the batch at the same time;
-and
-a script as in torch's DDP tutorial (ImageFolder, DataLoader with DistributedSampler). Prints images per second and the
-ratios of medians. Aims: 0.95 of side by side, 1.0 of the script.
+and a script as in torch's DDP tutorial (ImageFolder, DataLoader with DistributedSampler). Prints images per second and
+the ratios of medians. Aims: 0.95 of side by side, 1.0 of the script.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Quality of suggested learning rates: `python tests/benchmarks/finders.py [--only ROW ...]`.
 
 Trains each row's job with the learning rate from `find-lr` and with several others, once per seed, using AdamW and a
-cosine
-schedule. Prints the mean of the best validation metrics for each, and the suggestions' mean as a fraction of the
-highest
-one. Rows without their dataset are skipped. Results are saved in the JSON file `--results`, and reused for the same job
-and
-commit, so an interrupted benchmark can continue.
+cosine schedule. Prints the mean of the best validation metrics for each, and the suggestions' mean as a fraction of the
+highest one. Rows without their dataset are skipped. Results are saved in the JSON file `--results`, and reused for the
+same job and commit, so an interrupted benchmark can continue.
 """
 
 from __future__ import annotations

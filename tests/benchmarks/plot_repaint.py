@@ -3,8 +3,7 @@
     python tests/benchmarks/plot_repaint.py [--points 36000] [--frames 60]
 
 There are eight plots with four lines each, as for a run on four GPUs. Each frame adds a point to every line and paints
-all
-plots. The baseline is pyqtgraph's PlotWidget with default settings and the same lines.
+all plots. The baseline is pyqtgraph's PlotWidget with default settings and the same lines.
 """
 
 from __future__ import annotations

@@ -3,11 +3,9 @@
     python tests/benchmarks/report.py [--only NAME ...] [--table]
 
 `figures.json` has an entry per row: name, description, aim, command (arguments for Python) and a pattern. The result is
-the
-last line of output, or all lines that match the pattern, with date and machine. `--only` measures only the named rows,
-and
-`--table` measures none. A command that several rows share runs once. If a command fails, its rows remain unchanged and
-the exit code is 1.
+the last line of output, or all lines that match the pattern, with date and machine. `--only` measures only the named
+rows, and `--table` measures none. A command that several rows share runs once. If a command fails, its rows remain
+unchanged and the exit code is 1.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     python tests/benchmarks/window_start.py [--times N]
 
 Starts the real command N times offscreen and, with Xvfb, on an X screen, with a home folder that has been used before.
-The
-first start of each kind fills caches and isn't counted. The exit code is 1 if the median exceeds 0.6 s.
+The first start of each kind fills caches and isn't counted. The exit code is 1 if the median exceeds 0.6 s.
 """
 
 from __future__ import annotations

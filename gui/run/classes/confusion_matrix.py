@@ -31,7 +31,7 @@ MIN_SIDE, MAX_SIDE = 14, 96
 _MIN_NUMBERED_SIDE = 20
 """Minimum side length in pixels of cells that contain numbers."""
 _NUMBERED_UP_TO = 20
-"""With up to this many classes, cells are made large enough for numbers."""
+"""Maximum number of classes for which cells are made large enough for numbers."""
 _NUMBER_HEIGHT = 0.48
 """Maximum height of a number, as a fraction of the cell's side."""
 _MAX_NAME_WIDTH, _MAX_NAME_HEIGHT = 150, 110
@@ -48,9 +48,8 @@ _STEPS = {
 class ConfusionMatrix(QWidget):
     """Confusion matrix with a row for each true class and a column for each predicted class.
 
-    The fraction of the row determines the fill and the label of a cell; correct cells have a frame. Arrow keys and the
-    mouse
-    select a cell.
+    The fraction of the row determines the fill and the label of a cell. Correct cells have a frame. Arrow keys and the
+    mouse select a cell.
 
     Signals:
         cell_chosen(int, int, str): row, column and description of the selected cell.
@@ -74,7 +73,7 @@ class ConfusionMatrix(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     def show_counts(self, classes: Sequence[str], counts: npt.NDArray[np.int64] | None) -> None:
-        """Show `counts`; None shows nothing.
+        """Show `counts`, or nothing if it is None.
 
         Args:
             classes: Names of the classes.

@@ -151,7 +151,7 @@ class ClassFiguresView(QWidget):
         self.cell.setText("")
 
     def show_figures(self, classes: tuple[str, ...], figures: ClassFigures | None) -> None:
-        """Show `figures`; None shows nothing."""
+        """Show `figures`, or nothing if it is None."""
         self._classes, self._figures = classes, figures
         self.table.show_figures(classes, figures)
         confusion = figures.confusion if figures is not None else None

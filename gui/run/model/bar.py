@@ -77,7 +77,7 @@ class EvaluationBar(QWidget):
     def show_list(self, evaluations: Sequence[KeptEvaluation], chosen: str = "") -> None:
         """List `evaluations` and select the one in the folder `chosen`.
 
-        If it isn't listed, the selection doesn't change; without a selection, the first one is selected.
+        If it isn't listed, the selection doesn't change. If there is no selection, the first evaluation is selected.
         """
         self._saved = {saved.folder.name: saved for saved in evaluations}
         self.list.reset_choices(

@@ -56,7 +56,7 @@ class PlainTable(QTableWidget):
             self.setHorizontalHeaderItem(column, item)
 
     def show_rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """Show `rows`; hide the table if there are none."""
+        """Show `rows`, or hide the table if there are none."""
         self.setRowCount(len(rows))
         for number, row in enumerate(rows):
             for column, text in enumerate(row):
@@ -127,7 +127,7 @@ class ThresholdRow(QWidget):
         self.number.valueChanged.connect(self.set)
 
     def value(self) -> float:
-        """Return the threshold in full precision; fewer digits are displayed."""
+        """Return the threshold in full precision. The editor displays fewer digits."""
         return self._value
 
     def set(self, value: float) -> None:
@@ -199,7 +199,7 @@ def format_with_interval(interval: Interval | None, percent: bool = True) -> str
 
 
 def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
-    """Return the metrics of the evaluation in order; those without a description are last."""
+    """Return the metrics of the evaluation in order, with those without a description last."""
     described = {entry.id: entry for entry in evaluation.entries}
     others = (Measure(name, name, True) for name in evaluation.measures if name not in described)
     return [
@@ -230,7 +230,7 @@ def describe_samples(evaluation: Evaluation) -> str:
 
 
 def format_classes(classes: Sequence[str], indices: Sequence[int], nothing: str = "none") -> str:
-    """Join the names of the classes at `indices`, with counts of repeated ones; `nothing` if there are none."""
+    """Join the names of the classes at `indices`, with counts of repeated ones. Return `nothing` if there are none."""
     counts: dict[int, int] = {}
     for index in indices:
         counts[index] = counts.get(index, 0) + 1

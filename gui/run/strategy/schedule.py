@@ -26,7 +26,7 @@ KINDS = {
 LANE, CROWDED_LANE, GAP = 20, 13, 5
 """Heights in pixels of a stage's lane, of a lane among many, and of the gap between ranks."""
 CROWD = 8
-"""If there are more than this many lanes, each lane is drawn with less height."""
+"""Number of lanes above which each lane is drawn with less height."""
 LABEL_PAD, AXIS_HEIGHT, LEGEND_HEIGHT, NUMBER_PAD = 10, 20, 22, 4
 
 
@@ -65,7 +65,7 @@ def describe_action(action: Action) -> str:
 class ScheduleDiagram(QWidget):
     """Schedule with a row for each rank, a lane for each of its stages, and a block for each action.
 
-    Forward blocks are light, backward ones solid, and weight gradients hatched; gaps are idle time. Blocks contain the
+    Forward blocks are light, backward ones solid, and weight gradients hatched. Gaps are idle time. Blocks contain the
     number of their microbatch if it fits.
     """
 

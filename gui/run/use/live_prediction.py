@@ -85,7 +85,7 @@ class LivePrediction(QFrame):
         self.show_data(run, data)
 
     def show_data(self, run: RunFolder | None, data: RunData) -> None:
-        """Predict again if `data` contains a new checkpoint; end the prediction if `run` is another run."""
+        """Predict again if `data` contains a new checkpoint. End the prediction if `run` is another run."""
         if self._run is None:
             return
         if run is None or run.path != self._run.path:

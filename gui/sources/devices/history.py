@@ -25,9 +25,8 @@ class DeviceHistory:
     """Time series of all `QUANTITIES` for each device, at the full rate for a day, within a memory budget.
 
     Devices are identified by `device_key`. Values are float32 (256 GiB in bytes is exact to 16 KiB), and NaN if
-    unknown, for
-    example for a lost device. A CPU's load is stored as its utilization. Times come from the clock of each host. If the
-    readings exceed the budget (many GPUs, fast sampling), the older half is thinned; see `Timeline`.
+    unknown, for example for a lost device. A CPU's load is stored as its utilization. Times come from the clock of each
+    host. If the readings exceed the budget (many GPUs, fast sampling), the older half is thinned; see `Timeline`.
 
     Attributes:
         titles: Titles of the devices by key: first this machine's in card order; removed devices are last.

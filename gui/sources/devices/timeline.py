@@ -36,14 +36,11 @@ class Timeline:
     """Time series in any number of float32 columns that share a time column (seconds, float64).
 
     Rows are kept for `retention_s`, a day by default. If they exceed the limit, the older half is thinned repeatedly to
-    the
-    minimum and maximum of every four rows. The distant past becomes coarse, but no peak is lost. A column exists from
-    its first
-    number until it has been empty for a day; missing values are NaN.
+    the minimum and maximum of every four rows. The distant past becomes coarse, but no peak is lost. A column exists
+    from its first number until it has been empty for a day; missing values are NaN.
 
     Arrays have an eighth of spare rows, so that they are rarely replaced. New arrays are filled when they are, so that
-    existing
-    views keep their numbers.
+    existing views keep their numbers.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Random faults in runs on two machines: `python -m tests.engine.machines.faults --count 50 --seed 1` (root).
 
 Each run suffers one fault at a random time between its start and a moment after its end. It must end with the weights
-of
-an undisturbed run, or with a clear failure if recovery is impossible. No processes or files may remain on any machine.
+of an undisturbed run, or with a clear failure if recovery is impossible. No processes or files may remain on any
+machine.
 """
 
 from __future__ import annotations

@@ -274,7 +274,7 @@ class Choice:
     """Filter and order of samples.
 
     Attributes:
-        true: Index of the true class; `NO_CLASS` for samples without a class, None for all.
+        true: Index of the true class, `NO_CLASS` for samples without a class, or None for all.
         predicted: Index of the predicted class; `NO_CLASS` and None as in `true`.
         wrong: True to show only incorrect samples.
         sort: Order of the samples.

@@ -29,7 +29,7 @@ class SampleModel(QAbstractListModel):
     """Model of samples in an evaluation.
 
     Attributes:
-        rows: Row of each sample.
+        rows: Row of each sample in the evaluation.
         marked: Rows that are marked.
     """
 

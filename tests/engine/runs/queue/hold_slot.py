@@ -3,8 +3,7 @@
     python -m … RUN DEVICE [with_worker]
 
 It prints "waiting" or "running" whenever this changes. With a worker, it forks one as supervisors do, which outlives
-it,
-and prints its pid.
+it, and prints its pid.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Processes that compete for random devices while some of them are killed: ``python -m … PROCESSES ROUNDS KILLS``.
 
 A process that has got its devices creates a file for each. If the file exists already, two processes use the same
-device;
-this check doesn't rely on the queue. Killed processes are replaced. Prints how often devices were used, and the number
-of
-killed processes.
+device; this check doesn't rely on the queue. Killed processes are replaced. Prints how often devices were used, and the
+number of killed processes.
 """
 
 from __future__ import annotations
