@@ -44,7 +44,7 @@ def patience_s(limit_s: float) -> float:
 
 
 def await_exit(process: QProcess, limit_s: float) -> None:
-    """Wait up to `limit_s` seconds until a process that was told to end has exited; then kill it."""
+    """Wait up to `limit_s` seconds for the exit of a process that was asked to end, then kill it."""
     if not process.waitForFinished(int(1000 * patience_s(limit_s))):
         process.kill()
         process.waitForFinished(int(1000 * max(_KILL_S, patience_s(limit_s))))
@@ -147,7 +147,7 @@ class Background(QObject):
 def in_background(
     function: Callable[[], Any], parent: QObject, done: Callable[[Any], None], failed: Callable[[Exception], None]
 ) -> Background:
-    """Call `function` on a thread; then call `done` or `failed` on the GUI thread if `parent` still exists."""
+    """Call `function` on a thread, then call `done` or `failed` on the GUI thread if `parent` still exists."""
     work = Background(function, parent)
     work.done.connect(done)
     work.failed.connect(failed)
@@ -215,7 +215,7 @@ class SingleFlight(Generic[_Result]):
             self._work.finish(within_s)
 
     def finish(self, within_s: float = CLOSE_S) -> None:
-        """Wait up to `within_s` for the running call and deliver its result; abandon the call if it takes longer."""
+        """Wait up to `within_s` for the running call and deliver its result. Abandon the call if it takes longer."""
         work, self._pending = self._work, False
         if work is not None:
             work.finish(within_s)

@@ -42,7 +42,7 @@ class EstimateRequest:
 
 
 class MemoryProcess(JsonLinesProcess):
-    """Child process that computes the memory of one job at a time; its result is a MemoryEstimate."""
+    """Child process that computes the memory of one job at a time. Its result is a MemoryEstimate."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__("engine.advisor.memory_estimate", tr("Estimating the memory"), ESTIMATING.decode, parent)

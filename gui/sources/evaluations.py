@@ -26,9 +26,10 @@ NO_CLASS = -1
 
 @dataclass(frozen=True)
 class SampleTable:
-    """Arrays with the columns of `engine.contract.inference.evaluation.Samples`; unknown numbers are NaN (float64).
+    """Arrays with the columns of `engine.contract.inference.evaluation.Samples`. Unknown numbers are NaN (float64).
 
-    Only tasks with one class per sample have `true_class` and `predicted_class`. They contain `NO_CLASS` for no class.
+    Only tasks with one class per sample have `true_class` and `predicted_class`. They contain `NO_CLASS` for samples without
+    one.
     """
 
     paths: tuple[str, ...] = ()
@@ -183,7 +184,7 @@ class CurvePoints:
 class Counts:
     """Confusion counts of a class.
 
-    `false_positives` is None if unknown, for example without true positives; `true_negatives` is None for detection.
+    `false_positives` is None if unknown, for example without true positives. `true_negatives` is None for detection.
     """
 
     true_positives: int

@@ -45,7 +45,7 @@ class JsonLinesProcess(QObject):
     Signals:
         progress(object): a decoded message that isn't an answer.
         done(object): the result.
-        refused(object): the reasons why the process refused to work; a tuple of Problems if it had received an order.
+        refused(object): the reasons why the process refused to work, as Problems if it had received an order.
         failed(str): a sentence about a process that exited without an answer.
     """
 
@@ -70,7 +70,7 @@ class JsonLinesProcess(QObject):
         Args:
             module: Name of the module to run.
             activity: Start of sentences about failures, such as "Inspecting the folder".
-            decode: Decoder of one line; may raise msgspec.DecodeError.
+            decode: Decodes one line. May raise msgspec.DecodeError.
             parent: Owner of the object.
             answer_of: Returns the answer in a message, or None for a progress message.
             cleans_up: Cancel with SIGTERM, because the module must end its workers and remove its files.
@@ -98,7 +98,7 @@ class JsonLinesProcess(QObject):
         return len(self._cancelled) + self.running
 
     def run(self, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None) -> None:
-        """Start the module; emit `first` as its first progress. A running process is cancelled."""
+        """Start the module, and emit `first` as its first progress. If a process is running, cancel it."""
         self.cancel()
         self._frames, self._answer = Frames(self._limit), None
         process = QProcess(self)

@@ -42,7 +42,7 @@ class NotesWriter(QObject):
             self._flight.request()
 
     def close(self) -> None:
-        """Store the remaining changes when the window closes; give up if the disk doesn't respond."""
+        """Store the remaining changes when the window closes. Give up if the disk doesn't respond."""
         while self._flight.running:
             self._flight.finish()
 

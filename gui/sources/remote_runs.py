@@ -88,7 +88,7 @@ class FollowedRun(QObject):
         process.start(sys.executable, ["-m", "engine.machines.follower", name, run_id])
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop mirroring; the run itself continues.
+        """Stop mirroring. The run itself continues.
 
         With `wait`, wait a few seconds until the process has exited. This is necessary when the program exits.
         """

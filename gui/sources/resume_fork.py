@@ -152,7 +152,7 @@ class Prefill:
         text: Text above the form.
         job: Job of the resumed run, or of the new one.
         run: Run to resume in its folder, or None for a new run.
-        checkpoint: Path of the checkpoint to resume from; "" to start from the beginning.
+        checkpoint: Path of the checkpoint to resume from, or "" to start from the beginning.
         action: Text of the button.
         preset: Initial values in the form that differ from the job.
         focus: Field that the user is likely to change first.

@@ -62,7 +62,7 @@ _ENDINGS: dict[Outcome, str] = {
 
 @dataclass(frozen=True)
 class Line:
-    """Line of the displayed log; `seconds` is in the run's time (see `RunData`)."""
+    """Line of the displayed log. `seconds` is in the run's time (see `RunData`)."""
 
     seconds: float
     kind: LineKind
@@ -156,7 +156,7 @@ class RunData:
         return event.time - self._origin
 
     def apply(self, event: AnyEvent) -> None:
-        """Apply the next event; ignore it if it has been applied before."""
+        """Apply the next event. Ignore it if it has been applied before."""
         self.apply_all((event,))
 
     def apply_all(self, events: Sequence[AnyEvent]) -> None:

@@ -30,7 +30,7 @@ from gui.sources.background import describe_error
 from gui.titles import run_title
 
 RECENT_S = 86_400.0
-"""Graphs mark executions that ended at most this many seconds ago."""
+"""Maximum number of seconds since the end of executions that graphs mark."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class IntervalReader:
     def read(self, runs: Collection[RunSummary], unread: dict[str, str]) -> tuple[RunInterval, ...]:
         """Return the active and recent executions of `runs`, oldest first.
 
-        Runs whose executions can't be read are added to `unread`; their last known executions are returned.
+        Runs whose executions can't be read are added to `unread`, and their last known executions are returned.
         """
         known = {run_id: self._known[run_id] for run_id in unread if run_id in self._known}
         for run in runs:

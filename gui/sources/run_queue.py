@@ -117,7 +117,7 @@ def _resume(run: RunFolder, changes: dict[str, str]) -> None:
 
 
 _NAMED = 2
-"""Up to this many preceding runs are all named. If there are more, only the first is named."""
+"""Maximum number of preceding runs that are all named. If there are more, only the first is named."""
 
 
 def run_name(run_id: str) -> str:

@@ -35,7 +35,7 @@ class Poll:
 
     Attributes:
         events: Events that were added to the log.
-        more: True if the end of the log hasn't been reached; the fields below are then unset.
+        more: True if the end of the log hasn't been reached. The fields below are then unset.
         state: State of the run, or None if it wasn't read.
         job: Job of the run, which is read with the first state, or None if it can't be read.
         stamp: Value that changes when the run is resumed or writes something, or None if the folder was removed.
@@ -119,7 +119,7 @@ class RunReader:
         return Poll(names=dict(self._names))
 
     def close(self) -> None:
-        """Close the log; the next read reopens it."""
+        """Close the log. The next read reopens it."""
         self._log.close()
 
     def _read_slurm(self) -> tuple[SlurmJob | None, bool]:
@@ -159,10 +159,10 @@ class LogReader:
         """Number of the last event that has been read."""
 
     def read(self) -> list[AnyEvent] | None:
-        """Return the next events, or None at the end of the log, or if it can't be read.
+        """Return the next events, or None at the end of the log or if it can't be read.
 
         An incomplete last line is read when it is complete. Damaged lines and unknown events from a newer Footplate are
-        skipped; a line that is too long ends the log.
+        skipped. A line that is too long ends the log.
         """
         try:
             if len(self._rest) > MAX_DAMAGED_BYTES:
@@ -186,7 +186,7 @@ class LogReader:
         return events
 
     def close(self) -> None:
-        """Close the file; the next `read` reopens it at the same offset."""
+        """Close the file. The next `read` reopens it at the same offset."""
         if self._file is not None:
             self._file.close()
         self._file = None

@@ -21,7 +21,7 @@ from gui.sources.columns import Column, Floats
 class Steps:
     """Values of the training steps, in columns of equal length.
 
-    `seconds` is in the run's time (see `RunData`); `data_wait_s` and `compute_s` are in seconds per step.
+    `seconds` is in the run's time (see `RunData`). `data_wait_s` and `compute_s` are in seconds per step.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Steps:
 
     @property
     def has_accuracy(self) -> bool:
-        """True if any step has an accuracy; some tasks and strategies have none."""
+        """True if any step has an accuracy. Some tasks and strategies have none."""
         return bool(np.isfinite(self.accuracy.values).any())
 
     def extend(self, events: Sequence[StepMetrics], origin: float) -> None:
@@ -47,7 +47,7 @@ class Steps:
             column.extend(_floats(events, name))
 
     def cut(self, step: int) -> bool:
-        """Remove all values after `step`; return False if there are none."""
+        """Remove all values after `step`. Return False if there are none."""
         return _cut(self.step, step, (self.seconds, *(getattr(self, name) for name in _STEP_FIGURES)))
 
 
@@ -75,7 +75,7 @@ class Validations:
             column.append(event.measures.get(name))
 
     def cut(self, step: int) -> bool:
-        """Remove all validations after `step`; return False if there are none."""
+        """Remove all validations after `step`. Return False if there are none."""
         return _cut(self.step, step, (self.seconds, self.epoch, self.step, *self.measures.values()))
 
 
@@ -118,12 +118,12 @@ class ValidationDetails:
         self.predicted.append(event)
 
     def cut(self, step: int) -> bool:
-        """Remove all details after `step`; return False if there are none."""
+        """Remove all details after `step`. Return False if there are none."""
         return any([_cut_after(self.classes, step), _cut_after(self.predicted, step)])
 
 
 class DeviceColumns:
-    """Samples of a device; `step` is the training step at the time of each sample."""
+    """Samples of a device. `step` is the training step at the time of each sample."""
 
     def __init__(self) -> None:
         self.seconds = Column()
@@ -163,7 +163,7 @@ def _cut(steps: Column, step: int, columns: Sequence[Column]) -> bool:
 
 
 def _cut_after(entries: list[ClassFigures] | list[Predicted], step: int) -> bool:
-    """Remove the entries after `step`; return False if there are none. A validation may be logged twice."""
+    """Remove the entries after `step`. Return False if there are none. A validation may be logged twice."""
     before = len(entries)
     while entries and entries[-1].step > step:
         entries.pop()

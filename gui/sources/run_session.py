@@ -41,12 +41,12 @@ _WATCH_MS = 200
 class RunSession(QObject):
     """Session that follows one run at a time. Views read `data` and `status` after each signal.
 
-    A worker thread reads the log in slices; then the supervisor sends the later events. If the connection breaks, the
+    A worker thread reads the log in slices. Then the supervisor sends the later events. If the connection breaks, the
     session continues to read the log, and finds out from the process table if the run is alive.
 
     Signals:
-        opened(): another run, or none, is open; `data` is a new object.
-        changed(): `data` has grown or `status` has changed; emitted at most ten times a second.
+        opened(): another run, or none, is open. `data` is a new object.
+        changed(): `data` has grown or `status` has changed. Emitted at most ten times a second.
         finished(str): the followed run has ended with this outcome.
         message(str, str): a sentence about a command that the supervisor didn't accept, and its severity.
     """

@@ -61,7 +61,7 @@ _NO_STOP: dict[StatusLabel, str] = {
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Status of a run; unknown values are None.
+    """Status of a run. Unknown values are None.
 
     Attributes:
         text: Sentence that begins with `label`.
@@ -110,7 +110,7 @@ def status_of(
 ) -> RunStatus:
     """Derive the status from the state, the events and the pending request.
 
-    `in_line` describes the devices that a queued run waits for, `interrupted` the cause of an interruption.
+    `in_line` describes the devices that a queued run waits for, and `interrupted` the cause of an interruption.
     """
     label = _label(data, state, asked)
     step = data.step or None

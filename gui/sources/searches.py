@@ -72,7 +72,7 @@ class SearchData:
 
     Attributes:
         positions: Positions of the parameters on the axes, [trials, axes]. Unknown positions are NaN.
-        values: Results, [trials, goals], in the units of `shown`.
+        values: Results, [trials, goals], in the units of `to_display_unit`.
         pruned: Curves over epochs of the trials that were stopped early or failed.
         others: Curves over epochs of the other trials.
     """

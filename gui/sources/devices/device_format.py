@@ -31,7 +31,7 @@ def short_name(name: str) -> str:
 def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:
     """Return a sort key that orders GPUs by their CUDA number.
 
-    GPUs unknown to CUDA are ordered by their NVML number; MIG instances follow their GPU.
+    GPUs unknown to CUDA are ordered by their NVML number. MIG instances follow their GPU.
     """
     instance = (-1, 0) if gpu.mig is None else (gpu.mig.gpu_instance, gpu.mig.compute_instance or 0)
     return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index, *instance
@@ -116,7 +116,7 @@ XID_RECENT_S = 3600.0
 
 @dataclass(frozen=True)
 class State:
-    """Unusual state of a GPU; `alarming` if the user should investigate it."""
+    """Unusual state of a GPU. It is `alarming` if the user should investigate it."""
 
     text: str
     alarming: bool = False

@@ -18,7 +18,7 @@ BUDGET_BYTES = 64 << 20
 
 
 _GAP_STEPS = 3
-"""Graphs show a gap after more than this many intervals without a saved reading."""
+"""Number of sampling intervals without a saved reading after which graphs show a gap."""
 
 
 class DeviceHistory:
@@ -29,7 +29,7 @@ class DeviceHistory:
     host. If the readings exceed the budget (many GPUs, fast sampling), the older half is thinned; see `Timeline`.
 
     Attributes:
-        titles: Titles of the devices by key: first this machine's in card order; removed devices are last.
+        titles: Titles of the devices by key. This machine's come first, in card order, and removed devices last.
         additions: Number of snapshots added.
         origin: Time at which `x` is 0, in seconds since the epoch.
     """
@@ -81,7 +81,7 @@ class DeviceHistory:
         """Insert readings of this machine from earlier sessions before those of this session.
 
         Args:
-            past: Times in seconds since the epoch, in rising order, with the known values by device and quantity.
+            past: Times in seconds since the epoch, in ascending order, with the known values by device and quantity.
         """
         if "" not in self._timelines:
             return

@@ -38,7 +38,7 @@ class Hosts(QObject):
 
     Signals:
         snapshot(str, Snapshot): a host has sent a new snapshot.
-        error_changed(str, str): a host has stopped sending snapshots because of an error, or has resumed ("").
+        error_changed(str, str): the error because of which this host sends no snapshots, or "" once it sends them again.
         changed(): `names` has changed.
         removed(str): a host is no longer monitored.
     """

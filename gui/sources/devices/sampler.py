@@ -25,15 +25,13 @@ _LONGEST_PAUSE_MS = 30_000
 _GOODBYE_S = 1.0
 _ERROR_TAIL_BYTES = 1 << 12
 _LOG_BYTES = 1 << 20
-"""A restart replaces the log if it is larger than this.
-
-Smaller logs are appended to, so that they still contain the cause of the first failure.
+"""Maximum size of a log to which a restart appends, so that it still contains the first failure. A larger log is replaced.
 """
 
 _SAVE_HISTORY = "--save-history"
 
 Explain = Callable[[int, str], str]
-"""Function that explains an exit; called with the exit code and the end of standard error."""
+"""Function that explains an exit, given the exit code and the end of standard error."""
 
 
 class SamplerProcess(QObject):
@@ -43,7 +41,7 @@ class SamplerProcess(QObject):
 
     Signals:
         snapshot(Snapshot): readings of the devices.
-        error_changed(str): the reason why snapshots are missing; "" once they arrive again.
+        error_changed(str): the reason why snapshots are missing, or "" once they arrive again.
     """
 
     snapshot = Signal(object)
@@ -139,7 +137,7 @@ class SamplerProcess(QObject):
             self._send_request()
 
     def stop(self, *, wait: bool = True) -> None:
-        """Stop the sampler; if `wait`, wait up to about two seconds until it has exited."""
+        """Stop the sampler. If `wait`, wait up to about two seconds until it has exited."""
         self._restart_timer.stop()
         self._silence.stop()
         process, self._process = self._process, None
@@ -256,7 +254,7 @@ class SamplerProcess(QObject):
 
 
 def _error_file() -> tuple[str, QIODevice.OpenModeFlag]:
-    """Return the log file for the sampler's errors and its open mode; the null device if it isn't writable."""
+    """Return the log file for the sampler's errors and its open mode, or the null device if it isn't writable."""
     append, truncate = QIODevice.OpenModeFlag.Append, QIODevice.OpenModeFlag.Truncate
     logs = paths.home() / "logs"
     file = logs / "sampler.log"

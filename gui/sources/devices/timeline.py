@@ -20,7 +20,7 @@ The operating system provides the memory only when it is used.
 """
 
 GAP_S = 10.0
-"""Graphs show a gap after more than this many seconds without a reading."""
+"""Number of seconds without a reading after which graphs show a gap."""
 _GAP_STEPS = 5.0
 _GAP_ROWS = 64
 """Number of empty rows that represent a gap. A single row could disappear when rows are thinned."""
@@ -37,10 +37,10 @@ class Timeline:
 
     Rows are kept for `retention_s`, a day by default. If they exceed the limit, the older half is thinned repeatedly to
     the minimum and maximum of every four rows. The distant past becomes coarse, but no peak is lost. A column exists
-    from its first number until it has been empty for a day; missing values are NaN.
+    from its first number until it has been empty for a day. Missing values are NaN.
 
-    Arrays have an eighth of spare rows, so that they are rarely replaced. New arrays are filled when they are, so that
-    existing views keep their numbers.
+    Arrays have an eighth of spare rows, so that they rarely have to be replaced. A replaced array doesn't change,
+    so that existing views keep their numbers.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Timeline:
 
     @property
     def x(self) -> Floats:
-        """Contiguous view of the times, in rising order."""
+        """Contiguous view of the times, in ascending order."""
         return self._x[self._start : self._end]
 
     def column(self, key: Hashable) -> Values | None:
@@ -90,7 +90,7 @@ class Timeline:
         """Insert older rows before the first one, as far as there is room.
 
         Args:
-            x: Rising times before the first row.
+            x: Times before the first row, in ascending order.
             columns: Values by key, as long as `x`.
             gap_s: Minimum distance between two rows that is shown as a gap.
         """
@@ -120,7 +120,7 @@ class Timeline:
         self._x, self._columns, self._start, self._end = fresh, merged, 0, rows
 
     def allow(self, rows: int) -> None:
-        """Limit the number of rows; thin the older ones if there are more."""
+        """Limit the number of rows. If there are more, thin the older ones."""
         self._allowed = max(MIN_ROWS, rows)
         if len(self._x) > self._allowed:
             self._make_room()
@@ -160,7 +160,7 @@ class Timeline:
         return column
 
     def _make_room(self) -> None:
-        """Copy the rows to larger arrays; thin them if they exceed the limit."""
+        """Copy the rows to larger arrays, and thin them if they exceed the limit."""
         rows, times = len(self), 0
         while rows > self._allowed * 8 // 9:
             rows, times = _length_thinned(rows), times + 1
