@@ -28,7 +28,7 @@ _Button = TypeVar("_Button", bound=QAbstractButton)
 class Action(QAction):
     """Qt action with an id (`objectName`).
 
-    Its shortcuts are appended to its tip. If it is disabled, it knows the reason.
+    Its shortcuts are appended to its tip. A disabled action knows the reason.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Action(QAction):
         Args:
             widget: Widget to which the shortcuts belong.
             name: Id.
-            text: Title; "&" marks the letter that selects it in a menu.
+            text: Title. "&" marks the letter that selects it in a menu.
             tip: Sentence fragment that describes the action.
             keys: Default shortcuts.
             icon: Name of an icon.
@@ -131,7 +131,7 @@ def bind(button: _Button, action: Action, name: str = "", *, offered: bool = Fal
     Args:
         button: Button to bind.
         action: Action to show.
-        name: Accessible name; by default the action's text.
+        name: Accessible name, by default the action's text.
         offered: Hide the button while the action is disabled.
     """
 
@@ -168,7 +168,7 @@ class Command:
         """Declare an action.
 
         Args:
-            title: Text for menus and buttons; "&" marks the letter that selects it in a menu.
+            title: Text for menus and buttons. "&" marks the letter that selects it in a menu.
             tip: Sentence fragment that describes the action.
             keys: Default shortcuts.
             menu: Menu and group in it, such as "file 1", or "" for none.

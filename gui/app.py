@@ -74,7 +74,7 @@ def _x_server_responds() -> bool:
 
 
 def main(path: str = "") -> int:
-    """Open the window, or bring an open one to the front; return the exit code, which is 2 without a display.
+    """Open the window, or bring an open one to the front. Return the exit code, which is 2 without a display.
 
     Args:
         path: Dataset folder or job file to open, or "" for none.

@@ -28,7 +28,7 @@ class AppContext:
     train: TrainPage
     status: StatusBar
     show_message: Callable[..., None]
-    """Function that shows a message about the window with a severity, "warning" by default; "" hides the message."""
+    """Function that shows a message about the window with a severity, "warning" by default. "" hides the message."""
     show_run: Callable[[RunFolder], None]
     """Function that opens a run on the Train page."""
     show_form: Callable[[], None]

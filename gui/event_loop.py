@@ -25,7 +25,7 @@ class GarbageCollector(QObject):
         gc.disable()
 
     def collect(self) -> None:
-        """Collect young objects; all objects in every `_FULL_EVERY`-th call."""
+        """Collect young objects or, in every `_FULL_EVERY`-th call, all objects."""
         self._count += 1
         gc.collect(2 if self._count % _FULL_EVERY == 0 else 1)
 

@@ -158,7 +158,7 @@ def throughput(bytes_per_s: float) -> str:
 
 
 def clock(seconds: float, now: float | None = None) -> str:
-    """Format a time (seconds since the epoch), as in "14:02:31"; with the date if it isn't today."""
+    """Format a time (seconds since the epoch), as in "14:02:31", with the date if it isn't today."""
     at, today = time.localtime(seconds), time.localtime(now)
     if _style.locale is not None and at[:3] != today[:3]:
         return _written(seconds)

@@ -230,7 +230,7 @@ class HelpWindow(QDialog):
         self.browser.setExtraSelections(marked)
 
     def _document(self, name: str) -> QTextDocument:
-        """Return a page as plain text; the result is cached."""
+        """Return a page as plain text. The result is cached."""
         if name not in self._documents:
             self._documents[name] = QTextDocument(self)
             self._documents[name].setMarkdown(_text(name))
@@ -238,7 +238,7 @@ class HelpWindow(QDialog):
 
 
 def matches(document: QTextDocument, text: str) -> list[QTextCursor]:
-    """Yield a cursor for each occurrence of `text`, ignoring case."""
+    """Return a cursor for each occurrence of `text`, ignoring case."""
     found = []
     cursor = document.find(text)
     while not cursor.isNull():

@@ -112,7 +112,7 @@ class MainWindow(QMainWindow):
         return self.job_panel.form
 
     def show_message(self, text: str, severity: str = "warning") -> None:
-        """Show a message about the window; "" hides it."""
+        """Show a message about the window, or hide it if `text` is ""."""
         self.message.say(text, severity)  # type: ignore[arg-type]
 
     def show_run(self, run: RunFolder) -> None:

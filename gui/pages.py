@@ -24,6 +24,7 @@ class JobInForm:
         job: Job with absolute paths, or None if it is invalid.
         edited: Job as it is in the form, or None if it is invalid.
         problems: All problems with the job.
+        devices: Devices that are checked in the devices panel.
         device_names: Titles of all known devices, by the keys that jobs use.
         report: Report on the dataset folder.
         action: Text of the button that starts the job.
@@ -81,7 +82,7 @@ TRAIN, MONITOR, RUNS = (
 
 
 Show = Callable[[Any, JobInForm, Any], object]
-"""Function that shows a page for the job in the form; its last argument is that of the request."""
+"""Function that shows a page for the job in the form. Its last argument is the argument of the request."""
 Follow = Callable[[Any, JobInForm], object]
 """Function that passes a changed job to a page."""
 

@@ -27,7 +27,7 @@ _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 
 class RunControl(QObject):
-    """Connects form, actions and pages with the launcher and the open run."""
+    """Controller that connects form, actions and pages with the launcher and the open run."""
 
     def __init__(self, context: AppContext, workspace: Workspace) -> None:
         super().__init__(context.window)
@@ -86,7 +86,7 @@ class RunControl(QObject):
         return self._session.run.run_id if self._session.run is not None else ""
 
     def _title(self) -> str:
-        """Return the title of the open run; its id until the run list contains it."""
+        """Return the title of the open run, or its id until the run list contains it."""
         return next((run_title(run) for run in self._runs if run.run_id == self._run_id), self._run_id)
 
     def _on_runs_read(self, read: RunsRead) -> None:

@@ -19,7 +19,7 @@ from gui.workspace import Workspace
 
 
 class SidePages(QObject):
-    """Shows the pages in the registry, and passes the job in the form to them.
+    """Controller that shows the pages in the registry and passes the job in the form to them.
 
     Attributes:
         commands: Commands that open pages, for the Tools menu.

@@ -33,7 +33,7 @@ class Workspace(QObject):
 
     Attributes:
         entries: Pages without a tab, by name; see `gui.pages`.
-        created: Those of the pages without a tab that have been opened.
+        created: Pages in `entries` that have been opened.
 
     Signals:
         page_created(str, QWidget): a page without a tab has been opened for the first time.
@@ -106,7 +106,7 @@ class Workspace(QObject):
             self.has_run = False
 
     def page(self, name: str) -> Any:
-        """Return the page without a tab that has this name; create it if necessary."""
+        """Return the page without a tab that has this name. Create it if necessary."""
         if name not in self.created:
             self.created[name] = self.entries[name].create()
             self.page_created.emit(name, self.created[name])

@@ -304,7 +304,7 @@ def style_sheet(scheme: Colors) -> str:
 
 
 _SCALED_PIXELS = (9, 10, 12, 14, 16, 18, 22)
-"""Sizes of icons and indicators that grow with the text; the style sheet refers to them as in "$px14"."""
+"""Sizes of icons and indicators that grow with the text. The style sheet refers to them as in "$px14"."""
 
 # Names can come from anywhere, and Qt renders whatever looks like HTML: an <img> that refers to a FIFO would block the window
 # forever. Therefore, all labels and tool tips draw plain text. The format is set before their text is first laid out.

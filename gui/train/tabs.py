@@ -74,11 +74,11 @@ class RunTabs(QTabBar):
 
     @property
     def current_run(self) -> RunTab | None:
-        """The run in the selected tab, or None for the tab of the new job."""
+        """Run in the selected tab, or None for the tab of the new job."""
         return self.runs[self.currentIndex() - 1] if self.currentIndex() > 0 else None
 
     def title_of(self, run_id: str) -> str:
-        """Return the title of a run; its id until the run list contains it."""
+        """Return the title of a run, or its id until the run list contains it."""
         summary = self._listed.get(run_id)
         return run_title(summary) if summary is not None else run_id
 
@@ -88,7 +88,7 @@ class RunTabs(QTabBar):
             self.setCurrentIndex(0)
 
     def select_run(self, run: RunFolder) -> None:
-        """Select the tab of a run that the user has opened; add the tab if necessary."""
+        """Select the tab of a run that the user has opened. Add the tab if necessary."""
         number = self._find(run)
         if number is None:
             self._add(RunTab(run, self.title_of(run.run_id)))

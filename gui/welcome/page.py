@@ -32,7 +32,7 @@ _WIDTH = 720
 _TWO_COLUMNS_FROM = 1000
 _CHOICE_GAP = 14
 _STACKED_BELOW = 520
-"""If a column is narrower than this, the text about a button is placed below the button."""
+"""Width of a column below which the text about a button is placed below the button."""
 _BUTTON_HEIGHT = 38
 _SAMPLE = tr("A part of Fashion-MNIST, ten classes of small images.")
 _OPEN = tr("Your own folder in any supported format. You can also drop it on the window.")
@@ -90,7 +90,7 @@ class WelcomePage(QWidget):
         return any(finding.topic == "Training" and finding.grade == "fine" for finding in self._machine)
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Receive a snapshot of the machine; update the findings if its driver or GPUs have changed."""
+        """Receive a snapshot of the machine. Update the findings if its driver or GPUs have changed."""
         known = (snapshot.nvml, [(gpu.uuid, gpu.lost, gpu.mig_enabled, gpu.compute_mode) for gpu in snapshot.gpus])
         if known == self._known or snapshot.nvml.status == "not_answering":
             return

@@ -53,9 +53,9 @@ class Banner(QFrame):
         self.hide()
 
     def say(self, text: str, severity: Severity = "warning", *titles: str) -> None:
-        """Show `text` and announce it to screen readers; hide the banner if `text` is empty.
+        """Show `text` and announce it to screen readers. Hide the banner if `text` is empty.
 
-        `titles` are the texts of the buttons; buttons with an empty text are hidden.
+        `titles` are the texts of the buttons. Buttons with an empty text are hidden.
         """
         if severity != self._severity:
             self._severity = severity

@@ -37,7 +37,7 @@ class FileDropTarget(DropTarget):
     """Notice that accepts files from a file manager.
 
     Signals:
-        dropped(list[str]): The user dropped these local files or folders.
+        dropped(list[str]): the user has dropped these local files or folders.
     """
 
     dropped = Signal(list)

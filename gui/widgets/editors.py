@@ -150,7 +150,7 @@ class _SpinBox(QSpinBox):
 
 
 def _parse_integer(text: str) -> int | None:
-    """Convert a text to an integer; return None if it isn't one."""
+    """Convert a text to an integer, or return None if it isn't one."""
     try:
         return int(text)
     except ValueError:
@@ -239,7 +239,7 @@ _Spin = TypeVar("_Spin", bound=QAbstractSpinBox)
 
 
 def padded(spin: _Spin) -> _Spin:
-    """Indent the text of a spin box, because a style sheet's left padding has no effect on it; return the spin box."""
+    """Indent the text of a spin box and return the spin box. The left padding in a style sheet has no effect on it."""
     spin.lineEdit().setTextMargins(6, 0, 0, 0)
     return spin
 

@@ -44,7 +44,7 @@ class LabelledField(QWidget):
             control: Widget that the label refers to, or None for a label of several widgets.
             label_width: Width of the label in pixels, at a text size of 100 %.
             indented: Show note and problems below the editor instead of below the full row.
-            stacked: Show the label above the editor; the owner places `problem_label`.
+            stacked: Show the label above the editor. The owner places `problem_label`.
         """
         super().__init__()
         self.label = QLabel(text)
@@ -93,7 +93,7 @@ class LabelledField(QWidget):
             self.problem_label.show_problems(problems)
 
     def set_note(self, text: str) -> None:
-        """Show a note below the editor; "" hides it."""
+        """Show a note below the editor, or hide it if `text` is ""."""
         if (text or "note" in vars(self)) and text != self.note.text():
             self.note.setText(text)
             if isinstance(self.note, ElidedLabel):

@@ -121,7 +121,7 @@ class ElidedLabel(QLabel):
 
 
 class IconLabel(QLabel):
-    """Icon as high as a line of text, which follows the color scheme; `spoken` is its accessible name."""
+    """Icon as high as a line of text, which follows the color scheme. `spoken` is its accessible name."""
 
     def __init__(self, name: str = "", color: str = "", spoken: str = "") -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class Span(NamedTuple):
 
 
 class RichLabel(QLabel):
-    """Label that builds its markup from spans; all text is escaped."""
+    """Label that builds its markup from spans. All text is escaped."""
 
     def __init__(self, *, wordWrap: bool = False) -> None:  # noqa: N803  (Qt's own)
         super().__init__(wordWrap=wordWrap)

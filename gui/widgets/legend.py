@@ -32,7 +32,7 @@ def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
 class Legend(QWidget):
     """Legend for images.
 
-    If all entries fit into two rows, absent ones are muted; otherwise, only present ones are shown. The height depends
+    If all entries fit into two rows, absent ones are muted. Otherwise, only present ones are shown. The height depends
     only on the width, so that the layout doesn't change between images.
     """
 

@@ -23,7 +23,7 @@ _POINT = np.dtype([("position", "<i2", 3), ("color", "u1", 3)])
 
 @dataclass(frozen=True)
 class Direction:
-    """Direction of view: `turn` around the vertical axis of the cloud, and `tilt` of that axis towards the viewer."""
+    """Direction of view: angle around the vertical axis of the cloud, and tilt of this axis towards the viewer."""
 
     turn_deg: float = 0.0
     tilt_deg: float = CLOUD_TILT_DEG
@@ -55,7 +55,7 @@ class Direction:
 
 @dataclass(frozen=True)
 class PointCloud:
-    """Points along their principal axes, float32 [n, 3] within -1..1, with colors, uint8 [n, 3]; black means gray."""
+    """Points along their principal axes, float32 [n, 3] within -1..1, with colors, uint8 [n, 3]. Black means gray."""
 
     positions: npt.NDArray[np.float32]
     colors: npt.NDArray[np.uint8]

@@ -27,7 +27,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """Column of a `RowModel`. Rows are sorted by `key`; rows without a key are last."""
+    """Column of a `RowModel`. Rows are sorted by `key`. Rows without a key are last."""
 
     title: str
     text: Callable[[Row], str]
@@ -43,7 +43,7 @@ class RowModel(ColumnModel, Generic[Row]):
     It sorts the rows itself, because a proxy model would block the window while it compares thousands of rows.
 
     Attributes:
-        rows: Rows from top to bottom; change them with `set_rows`.
+        rows: Rows from top to bottom. Change them with `set_rows`.
     """
 
     columns: Sequence[Column[Row]] = ()

@@ -37,7 +37,7 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class Group:
-    """Group of values; `title` is one of `GROUPS`."""
+    """Group of values. `title` is one of `GROUPS`."""
 
     title: str
     figures: tuple[LabelledValue, ...]
@@ -68,7 +68,7 @@ def line_color(key: str, quantity: str) -> str:
 def line_scale(gpu: Gpu, quantity: str) -> float | None:
     """Return the factor that converts a quantity to the range 0 to 100, or None if its maximum is unknown.
 
-    Percentages and °C remain unchanged; other quantities become a percentage of their maximum.
+    Percentages and °C remain unchanged. Other quantities become a percentage of their maximum.
     """
     if quantity in ("utilization_percent", "sm_active_percent", "temperature_c"):
         return 1.0

@@ -135,13 +135,13 @@ MIN_HEIGHT = 140
 _STRIPE = 4
 _RADIUS = 6
 _PLOT_SHARE = 0.5
-"""Minimum height of a graph as a fraction of its tile's height; `_MIN_PLOT` also applies."""
+"""Minimum height of a graph as a fraction of its tile's height. `_MIN_PLOT` also applies."""
 _MIN_PLOT = 62
 _MAX_ROWS = 4
 
 
 class Tile(QFrame):
-    """Tile with the graph and the values of a GPU; while the crosshair is visible, the values are those at its time.
+    """Tile with the graph and the values of a GPU. While the crosshair is visible, the values are those at its time.
 
     Enter or a double click opens the details. A stripe at the left has the device's color.
 
@@ -175,7 +175,7 @@ class Tile(QFrame):
         self._lay_out()
 
     def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
-        """Show the GPU's current state; if there is a crosshair, its values at that time."""
+        """Show the GPU's current state or, if there is a crosshair, its values at that time."""
         self._show_names(each)
         self._show_states(each)
         self.show_figures(each, history)

@@ -21,7 +21,7 @@ _MARK = 10
 
 @dataclass(frozen=True)
 class LabelledValue:
-    """Formatted number with a label. `meaning` is its tool tip; `color` returns the color of its line in a graph."""
+    """Formatted number with a label. `meaning` is its tool tip. `color` returns the color of its line in a graph."""
 
     id: str
     label: str
@@ -34,7 +34,7 @@ class LabelledValue:
 class ValueGrid(QWidget):
     """Grid of values in as many columns as fit.
 
-    The width of a value never shrinks, so that the others don't move. `max_rows` limits the rows; the last values are
+    The width of a value never shrinks, so that the others don't move. `max_rows` limits the rows. The last values are
     left out if they don't fit.
     """
 
@@ -151,7 +151,7 @@ class ValueGrid(QWidget):
         return max(label, self._value_metrics.horizontalAdvance(figure.text))
 
     def _widen(self) -> bool:
-        """Reserve more width for values that have become longer; return True if there are any."""
+        """Reserve more width for values that have become longer, and return True if there are any."""
         widened = {f.id: n for f in self.figures if (n := self._needed(f)) > self._widest.get(f.id, 0)}
         self._widest |= widened
         return bool(widened)

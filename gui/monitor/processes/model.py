@@ -36,7 +36,7 @@ class Column:
     """Column of the table.
 
     Attributes:
-        key: Function that returns the sort key of a row; None or "" if unknown.
+        key: Function that returns the sort key of a row, or None or "" if it is unknown.
         widest: Longest text that must fit into the column.
         help: Tool tip of the header.
     """
@@ -190,7 +190,7 @@ class ProcessModel(QAbstractItemModel):
         return self.createIndex(node.row, 0, node.number)
 
     def _renew(self, node: _Node, key: Key | None, below: dict[Key | None, list[ProcessRow]]) -> None:
-        """Replace the children of `node` by the rows `below` it, recursively. Nodes of the same rows stay."""
+        """Replace the children of `node` with the rows `below` it, recursively. Nodes of the same rows stay."""
         by_key = {line.key: line for line in below.get(key, [])}
         for row in reversed(range(len(node.children))):
             if _key(node.children[row]) not in by_key:
@@ -319,7 +319,7 @@ def _swatch(count: int) -> int:
 
 @lru_cache(maxsize=64)
 def _swatches(colors: tuple[str, ...]) -> QIcon:
-    """Return an icon with a square in the color of each GPU; many GPUs get narrow squares."""
+    """Return an icon with a square in the color of each GPU. Many GPUs get narrow squares."""
     width, height = _swatch(len(colors)), 9
     image = QPixmap(max(1, swatches_width(len(colors))), height)
     image.fill(Qt.GlobalColor.transparent)

@@ -20,7 +20,7 @@ Key = tuple[str | int, ...]
 NameOf = Callable[[int], str | None]
 """Function that returns the name of a local process by its pid, or None if it has ended or can't be seen."""
 FIRST_PROCESS = 1
-"""Pid of the ancestor of all processes. Having it as a parent doesn't relate processes."""
+"""Pid of the ancestor of all processes. Processes with this parent aren't related."""
 
 
 @dataclass(frozen=True, kw_only=True)
