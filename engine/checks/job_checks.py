@@ -189,6 +189,7 @@ def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
 
 
 def _model_file(job: Job, disk: Disk) -> list[Problem]:
+    """Return a problem if the model file can't be read, or if the user hasn't allowed its current contents."""
     file = disk.model_file(job.model.name)
     if file is None:
         return []
@@ -228,6 +229,7 @@ def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk:
 
 
 def _model(job: Job, model: ModelEntry, disk: Disk) -> Iterator[Problem]:
+    """Yield problems with a model from the catalogue: task, missing package, image size, dropout and frozen layers."""
     task = load_catalogue().task(job.task)
     if model.task != ((task.models or task.id) if task is not None else job.task):
         instead = f"Choose a model for this task, such as {task.model}." if task is not None else "Choose another."
@@ -264,6 +266,7 @@ def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Prob
 
 
 def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> Iterator[Problem]:
+    """Yield problems with the devices: none, mixed, repeated, unknown or lost ones, and those that the strategy can't use."""
     if not job.parallel.devices:
         yield Problem("devices", "No device is chosen.", "Check at least one GPU or the CPU.")
         return

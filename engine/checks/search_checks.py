@@ -141,6 +141,7 @@ def _name(values: Mapping[str, Any], found: list[Problem]) -> str:
 
 
 def _goals(requested: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Problem]) -> tuple[Goal, ...]:
+    """Return the requested goals, by default the metric that selects the best checkpoint. Add problems to `found`."""
     requested = (requested,) if isinstance(requested, str) else requested
     task = catalogue.task(job.task)
     file = disk.model_file(job.model.name) if task is not None and task.file else None
@@ -210,6 +211,7 @@ def _confirming(confirm: int, goals: tuple[Goal, ...], space: Mapping[str, Dimen
 def _devices(
     values: Mapping[str, Any], job: Job, machine: Snapshot | None, found: list[Problem]
 ) -> tuple[tuple[str, ...], int]:
+    """Return the devices of a search and the number of devices per trial. Add problems to `found`."""
     requested = values.get("devices", job.parallel.devices)
     per_trial = values.get("devices_per_trial", 1)
     if not isinstance(requested, list | tuple) or not all(isinstance(device, str) for device in requested):

@@ -73,6 +73,10 @@ def _unknown_field(name: str, job: Job, catalogue: Catalogue) -> Problem:
 
 
 def _range(name: str, field: Field, given: Mapping[str, Any], found: list[Problem]) -> Range | None:
+    """Return the range that a table in the search space describes.
+
+    If it is invalid, add problems to `found` and return None.
+    """
     where = f"space.{name}"
     if field.kind not in ("int", "float"):
         found.append(Problem(where, f"{field.label} has no range.", f"List its values: {name} = [{_examples(field)}]."))

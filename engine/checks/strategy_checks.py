@@ -28,6 +28,7 @@ def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | Non
 
 
 def _number_of_devices(job: Job, strategy: StrategyEntry) -> list[Problem]:
+    """Return a problem if the strategy can't use this number of devices."""
     count = len(job.parallel.devices)
     if 0 < count < strategy.min_devices:
         on_cpu = "cpu" in strategy.device_kinds and not any(map(is_gpu, job.parallel.devices))
@@ -52,6 +53,7 @@ def _number_of_devices(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _replicas(job: Job, strategy: StrategyEntry) -> list[Problem]:
+    """Return a problem if the devices can't be divided into equal replicas of at least two devices."""
     count = len(job.parallel.devices)
     if not strategy.replicates or count < strategy.min_devices:
         return []
@@ -78,6 +80,7 @@ def _replicas(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
+    """Return the problems with dividing a batch among devices, into accumulated parts or into microbatches."""
     count, groups = len(job.parallel.devices), "devices"
     if strategy.splits_layers and strategy.replicates:
         count, groups = job.parallel.replicas, "replicas"
@@ -106,6 +109,7 @@ def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Iterator[Problem]:
+    """Yield problems with the strategy's options, and with models that the strategy can't divide."""
     on_gpus = any(map(is_gpu, job.parallel.devices))
     used = strategy.fields
     if job.parallel.activation_checkpointing and not strategy.cuts_model and model is not None and not model.blocks:
@@ -260,6 +264,7 @@ def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
+    """Return a problem if the schedule can't use this number of microbatches, or if no valid number exists."""
     schedule, devices = _SCHEDULES[job.parallel.pipeline_schedule], arranged.group
     part = job.training.batch_size // (arranged.replicas * job.training.accumulation)
     called = f"A batch of {part}"

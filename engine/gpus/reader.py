@@ -59,6 +59,10 @@ def main() -> int:
 def _read_repeatedly(
     interval_s: float, rediscover_s: float, requests: Requests, *, basics: bool, some_lost: bool
 ) -> None:
+    """Send a reading every `interval_s` seconds, or at once after a new request.
+
+    Returns `rediscover_s` seconds after a GPU was lost. The process then exits, and the next one searches for the GPU.
+    """
     reader = NvmlReader(basics=basics)
     driver = (reader.driver_version, reader.cuda_version, denied_files())
     sent_topology = None

@@ -147,6 +147,7 @@ def _check_data(situation: Situation) -> Advice:
 
 
 def _check_decoding(situation: Situation, readers: int, waits: str) -> Advice:
+    """Advise more loader workers if cores are spare, otherwise a cache of decoded images."""
     computing_s = max(situation.step_s - situation.parts.get("data", 0.0), 1e-9)
     needed = max(readers + 1, math.ceil(HEADROOM * situation.decoding_s / computing_s))
     more = min(needed, situation.spare_cores) - readers
@@ -178,6 +179,7 @@ def _check_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tupl
 
 
 def _check_communication(situation: Situation) -> Advice:
+    """Advise replication instead of sharding, then bf16 gradients, then a larger batch."""
     job = situation.job
     fact = f"Averaging gradients takes {percent(situation.fraction('communication'))} of the time"
     if situation.strategy.shards or situation.strategy.shards_optimizer:
@@ -196,6 +198,7 @@ def _check_communication(situation: Situation) -> Advice:
 
 
 def _check_bubble(situation: Situation, trace: ScheduleTraced) -> Advice:
+    """Advise a pipeline schedule or more microbatches, or report that the stages are unbalanced."""
     job, devices = situation.job, len(trace.ranks)
     idle = f"The devices are idle {percent(trace.bubble)} of each step"
     if not situation.strategy.schedules:

@@ -129,6 +129,7 @@ class _OpenGpu:
     """GPU that has been opened; `find` returns its handle."""
 
     def __init__(self, tools: Tools, index: int, find: Callable[[ModuleType], Any]) -> None:
+        """Find the GPU with `find` and prepare all readings of it. Raises GpuLost or NVMLError."""
         nvml = tools.nvml
         try:
             handle = tools.stopwatch.time(lambda: find(nvml))

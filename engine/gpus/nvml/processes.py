@@ -69,6 +69,7 @@ class ProcessTable:
         kind: ProcessKind,
         sm_percent_by_pid: dict[int, float | None] | None,
     ) -> GpuProcess:
+        """Combine NVML's facts about a process with those of the operating system."""
         host = self._host.read(pid) if self._host is not None else HostProcess()
         return GpuProcess(
             pid,

@@ -75,9 +75,10 @@ class ReadRequest(NamedTuple):
 
 
 class Quantities:
-    """Reader of the quantities of one GPU; `identity` has its constant values, and the caller measures `traffic`."""
+    """Reader of the quantities of one GPU. `identity` has its constant values, and the caller measures `traffic`."""
 
     def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, processes: ProcessTable, identity: Values) -> None:
+        """Prepare the queries for one GPU. `identity` contains the values that never change."""
         self._ask = ask
         self._stopwatch = stopwatch
         self._processes = processes
@@ -132,6 +133,7 @@ class Quantities:
         }
 
     def _read_details(self, request: ReadRequest) -> Values:
+        """Read links, clocks, energy and other values that are shown in a GPU's details."""
         ask = self._ask
         if request.links_due:
             fields = self._links.replace(self._stopwatch.time(lambda: read_nvlinks(ask.nvml, ask.handle)))
@@ -159,6 +161,7 @@ class Quantities:
         self._links.reset()
 
     def _read_slow(self, request: ReadRequest) -> Values:
+        """Read values that change rarely: limits and errors and, with details, modes and the PCIe link."""
         limit_w = self._in_thousandths("nvmlDeviceGetEnforcedPowerLimit", MAX_W, lowest=1)
         if limit_w is None:
             limit_w = self._in_thousandths("nvmlDeviceGetPowerManagementLimit", MAX_W, lowest=1)
@@ -189,6 +192,7 @@ class Quantities:
         }
 
     def _modes(self) -> Values:
+        """Read modes, fan and video engines, and update the state of the PCIe link."""
         ask = self._ask
         self.traffic.measure_by_driver()
         encoder = ask.call("nvmlDeviceGetEncoderUtilization")
