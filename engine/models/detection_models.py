@@ -167,6 +167,8 @@ def _build_foreign(job: Job, classes: int, channels: int, size: int) -> nn.Modul
     plain = build_foreign(job, classes + 1, channels)
     if isinstance(plain, LoadableDetector):
         plain.fit_size(job.model.name, size)
+        if job.data.progressive_from is not None:
+            plain.check_growth(job.model.name, job.data.progressive_from)
         return plain
     try:
         return use_tensors(plain, _max_detections(plain))

@@ -90,6 +90,8 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     model = build_foreign(job, classes, channels)
     if isinstance(model, LoadableDetector):
         model.fit_size(job.model.name, size)
+        if job.data.progressive_from is not None:
+            model.check_growth(job.model.name, job.data.progressive_from)
         return model
     remedy = f"Make it return {classes} values per pixel."
     user_file.try_out(job.model.name, model, (channels, size, size), (classes, size, size), remedy)

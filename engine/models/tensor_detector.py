@@ -98,6 +98,12 @@ class LoadableDetector(TensorDetector):
         Messages call it `title`.
         """
 
+    def check_growth(self, title: str, first: int) -> None:
+        """Raise TaskError if training can't start with images of `first` px, which grow in steps of `STEP` px.
+
+        Messages call the model `title`. Call it after `fit_size`.
+        """
+
     @abstractmethod
     def load_initial(self, initial: weights.Initial) -> None:
         """Load weights, except those that depend on other classes. Raises TaskError."""

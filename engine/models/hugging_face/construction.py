@@ -10,7 +10,13 @@ import transformers
 from torch import Tensor, nn
 
 from engine.models.hugging_face.detectors import HubDetector, HubMasker
-from engine.models.hugging_face.segmenters import InstanceSegmenter, LossByImage, MatcherByImage, PixelSegmenter
+from engine.models.hugging_face.segmenters import (
+    InstanceSegmenter,
+    LossByImage,
+    MatcherByImage,
+    PixelSegmenter,
+    save_probabilities,
+)
 from engine.models.model_surgery import adapt_first_conv
 
 
@@ -79,6 +85,8 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
     if hasattr(plain, "criterion"):
         for module, mixin in ((plain.criterion, LossByImage), (plain.criterion.matcher, MatcherByImage)):
             module.__class__ = type(type(module).__name__, (mixin, type(module)), {})
+        plain.register_load_state_dict_post_hook(save_probabilities)
+        save_probabilities(plain)
     if channels != 3:
         adapt_first_conv(plain, channels)
         for module in plain.modules():

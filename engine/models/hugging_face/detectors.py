@@ -88,13 +88,19 @@ class HubDetector(HubModel):
 
         RF-DETR has weights for each query.
         """
-        queries = self.config.num_queries
-        strides = getattr(self.config, "feat_strides", None) or [self.config.backbone_config.patch_size]
         smallest = self.stride
-        while hasattr(self.config, "group_detr") and _positions(smallest, strides) < queries:
+        while hasattr(self.config, "group_detr") and not self.accepts(smallest):
             smallest += self.stride
         self.check_size(title, size, smallest)
-        self.max_detections = self.config.num_queries = min(queries, _positions(size, strides))
+        self.max_detections = self.config.num_queries = min(self.config.num_queries, self._positions(size))
+
+    def accepts(self, size: int) -> bool:
+        return self._positions(size) >= int(self.config.num_queries)
+
+    def _positions(self, size: int) -> int:
+        """Return the number of positions in the feature maps of images of `size` px."""
+        strides = getattr(self.config, "feat_strides", None) or [self.config.backbone_config.patch_size]
+        return sum((size // stride) ** 2 for stride in strides)
 
 
 class HubMasker(HubDetector):
@@ -113,11 +119,6 @@ class HubMasker(HubDetector):
         size = (inputs.shape[-2], inputs.shape[-1])
         masks = crop_masks(chosen.flatten(0, 1).sigmoid(), boxes.flatten(0, 1), size, FINE_MASK_SIDE)
         return [masks.unflatten(0, queries.shape)]
-
-
-def _positions(size: int, strides: list[int]) -> int:
-    """Return the number of positions in the feature maps with these strides."""
-    return sum((size // stride) ** 2 for stride in strides)
 
 
 class _MatcherByImage(loss_rf_detr.RfDetrHungarianMatcher):

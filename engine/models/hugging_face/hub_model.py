@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
+from engine.contract.images import STEP
 from engine.models import weights
 from engine.models.base import TaskError
 from engine.models.model_surgery import find_first_conv, match_channels
@@ -46,6 +47,15 @@ class HubModel(LoadableDetector):
             valid = max(smallest, round(size / self.stride) * self.stride)
             message = f"{title} needs an image size from {smallest} px on that is a multiple of {self.stride} px."
             raise TaskError("image_size", message, f"Set {valid}, or leave it empty.")
+
+    def check_growth(self, title: str, first: int) -> None:
+        if STEP % self.stride or not self.accepts(first // STEP * STEP):
+            message = f"{title} can't be trained with images of {first} px at first."
+            raise TaskError("progressive_from", message, "Leave it empty, or set a larger size.")
+
+    def accepts(self, size: int) -> bool:
+        """Return True if the model, prepared for its image size, also accepts images of `size` px."""
+        return True
 
     def adapt_weights(self, state: weights.State) -> weights.State:
         """Return weights for this model's image size."""

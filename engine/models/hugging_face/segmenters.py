@@ -27,6 +27,12 @@ class HubSegmenter(HubModel):
     """
 
     _layers: list[dict[str, Tensor]]
+    _probabilities: tuple[float, ...]
+
+    @property
+    def attn_mask_probs(self) -> Any:
+        """EoMT's probabilities, for each layer, that a query attends only to its mask; numbers while the model is exported."""
+        return self._probabilities if torch.compiler.is_exporting() else self._buffers["attn_mask_probs"]
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Return each image's classes [k] and masks, float [k, h, w]."""
@@ -78,11 +84,21 @@ class HubSegmenter(HubModel):
         embeddings.position_embeddings = nn.Embedding.from_pretrained(resized, freeze=False)
         embeddings.position_ids = torch.arange(cells**2)[None]
 
+    def accepts(self, size: int) -> bool:
+        return not hasattr(self, "grid_size") or size == self.config.image_size
+
     def adapt_weights(self, state: weights.State) -> weights.State:
         name = "embeddings.position_embeddings.weight"
         if not hasattr(self, "grid_size") or name not in state:
             return state
         return state | {name: _resize_positions(state[name], self.grid_size[0])}
+
+
+def save_probabilities(model: Any, _: object = None) -> None:
+    """Save the numbers in EoMT's buffer of probabilities. Called after weights are loaded."""
+    buffer = model._buffers.get("attn_mask_probs")
+    if buffer is not None and not buffer.is_meta:
+        model._probabilities = tuple(buffer.tolist())
 
 
 class InstanceSegmenter(HubSegmenter):
@@ -102,18 +118,27 @@ class InstanceSegmenter(HubSegmenter):
         """
         outputs = self.call_library(inputs)
         probabilities = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
-        count = probabilities.shape[-1]
-        best, chosen = probabilities.flatten(1).topk(min(self.max_detections, probabilities[0].numel()))
-        rows = []
-        for logits, scores, numbers in zip(outputs.masks_queries_logits.float(), best, chosen, strict=True):
-            masks = _enlarged(logits[numbers // count][None], inputs)[0]
-            inside = masks >= MASK_THRESHOLD
-            boxes = boxes_around(inside)
-            mean = (masks * inside).sum((1, 2)) / inside.sum((1, 2)).clamp(min=1)
-            columns = [boxes, (scores * mean)[:, None], (numbers % count)[:, None].float()]
-            size = (inputs.shape[-2], inputs.shape[-1])
-            rows.append(torch.cat([*columns, crop_masks(masks, boxes, size, FINE_MASK_SIDE)], 1))
-        return torch.stack(rows)
+        best = probabilities.flatten(1).topk(min(self.max_detections, probabilities[0].numel()))
+        parts = (outputs.masks_queries_logits.float(), best.values, best.indices)
+        if torch.compiler.is_exporting():
+            return self._rows(inputs, probabilities.shape[-1], *parts)
+        # One image at a time, since masks of the images' size take much memory.
+        images = zip(*(part.split(1) for part in parts), strict=True)
+        return torch.cat([self._rows(inputs, probabilities.shape[-1], *image) for image in images])
+
+    def _rows(self, inputs: Tensor, classes: int, logits: Tensor, best: Tensor, chosen: Tensor) -> Tensor:
+        """Return the detections of images with the masks' `logits` [n, q, h, w].
+
+        `best` [n, k] are probabilities of `classes`, and `chosen` [n, k] the positions of these among all queries' classes.
+        """
+        queries = (chosen // classes)[..., None, None].expand(-1, -1, *logits.shape[-2:])
+        masks = _enlarged(logits.gather(1, queries), inputs).flatten(0, 1)
+        inside = masks >= MASK_THRESHOLD
+        boxes = boxes_around(inside)
+        mean = (masks * inside).sum((1, 2)) / inside.sum((1, 2)).clamp(min=1)
+        columns = [boxes, (best.flatten() * mean)[:, None], (chosen % classes).flatten()[:, None].float()]
+        cells = crop_masks(masks, boxes, (inputs.shape[-2], inputs.shape[-1]), FINE_MASK_SIDE)
+        return torch.cat([*columns, cells], 1).unflatten(0, best.shape)
 
     def detections(self, inputs: Tensor) -> Detections:
         outputs = self.call_library(inputs)

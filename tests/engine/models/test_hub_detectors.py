@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,21 @@ def test_unsuitable_sizes_are_refused(name: str, valid: int, invalid: int) -> No
     with pytest.raises(TaskError, match=f"Set {96}") as caught:
         model.fit_size("x", invalid)
     assert caught.value.field == "image_size"
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "is_valid"),
+    [
+        ("tiny_dfine", 64, True), ("tiny_dfine", 32, False), ("tiny_rfdetr", 96, True), ("tiny_rfdetr", 64, False),
+        ("tiny_mask2former", 32, True), ("tiny_eomt", 96, False),
+    ],
+)  # fmt: skip
+def test_first_size_of_growing_images_is_checked(name: str, first: int, is_valid: bool) -> None:
+    model = build(name)
+    model.fit_size("x", SIDE)
+    with nullcontext() if is_valid else pytest.raises(TaskError) as caught:
+        model.check_growth("x", first)
+    assert is_valid or caught.value.field == "progressive_from"
 
 
 def test_small_images_have_fewer_queries() -> None:
