@@ -244,7 +244,6 @@ class MainWindow(QMainWindow):
             for name, serve in (("message", self.message.say), ("run_chosen", self.show_run)):
                 if hasattr(source, name):
                     getattr(source, name).connect(serve)
-        workspace.notices.pressed.connect(self._show_alerts)
         workspace.alerts.message.connect(self._show_problem)
         workspace.alerts.changed.connect(self._on_alerts_changed)
         self._show_problem(workspace.alerts.problem)

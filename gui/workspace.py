@@ -122,6 +122,7 @@ class Workspace(QObject):
         self.slurm.close()
         for page in (*self.pages, self.run, *self.created.values()):
             page.close_work()
+        self.notices.close_work()
         self.launcher.close()
 
     def _on_snapshot(self, host: str, snapshot: Snapshot) -> None:

@@ -1,15 +1,16 @@
-"""Desktop notifications about alerts, through the notification service on Linux, or the system tray."""
+"""Desktop notifications about alerts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QObject, QTimer, Signal
-from PySide6.QtWidgets import QSystemTrayIcon
+import msgspec
+from PySide6.QtCore import QObject, QTimer
 
-from engine.runs.notices import has_session_bus
-from gui.alerts.channels import Channel, TrayChannel
+from engine.runs.notices import SENDER, Notice, NoticeSent
+from engine.system import paths
 from gui.alerts.watcher import Alert, Alerts
+from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
 
 TOGETHER_MS = 1000
@@ -17,65 +18,57 @@ TOGETHER_MS = 1000
 AT_MOST_EVERY_MS = 20_000
 """Minimum milliseconds between notifications. Alerts in the meantime are combined into the next one."""
 LINES = 4
-NOWHERE = tr("This desktop has no notification service and no system tray; alerts appear only in the window.")
 SENT = tr("Sent. If nothing appears, check whether the desktop is set to “do not disturb”.")
 
 
-def find_channel(parent: QObject) -> Channel | None:
-    """Return the best notification channel that this desktop offers, or None if there is none."""
-    if has_session_bus():
-        # Loading D-Bus takes time, and most sessions never need it.
-        from PySide6.QtDBus import QDBusConnection
+class NoticeSender(JsonLinesProcess):
+    """Child process that delivers a notification as a supervisor would. Its result is a NoticeSent."""
 
-        from gui.alerts.freedesktop import FreedesktopChannel
+    def __init__(self, parent: QObject | None = None) -> None:
+        decode = msgspec.json.Decoder(NoticeSent).decode
+        super().__init__(SENDER, tr("Sending the notification"), decode, parent, answer_of=Answer, cleans_up=True)
 
-        bus = QDBusConnection.sessionBus()
-        if bus.isConnected():
-            return FreedesktopChannel(bus, parent)
-    if QSystemTrayIcon.isSystemTrayAvailable() and QSystemTrayIcon.supportsMessages():
-        return TrayChannel(parent)
-    return None
+    def start(self, notice: Notice) -> None:
+        """Deliver `notice`."""
+        self.run(stdin=msgspec.json.encode(notice))
 
 
 class DesktopNotices(QObject):
-    """Sender of desktop notifications for alerts whose rules request them.
-
-    It combines simultaneous alerts into one notification, and limits the rate of notifications.
-
-    Signals:
-        pressed(): the user has clicked a notification and wants to see the alerts.
-    """
-
-    pressed = Signal()
+    """Sender of desktop notifications for alerts whose rules request them. It combines alerts, and limits their rate."""
 
     def __init__(
         self,
         alerts: Alerts,
         parent: QObject | None = None,
         *,
-        find: Callable[[QObject], Channel | None] = find_channel,
+        sender: NoticeSender | None = None,
         together_ms: int = TOGETHER_MS,
         at_most_every_ms: int = AT_MOST_EVERY_MS,
     ) -> None:
-        """Create a sender. It calls `find` for a channel when the first notification is due."""
         super().__init__(parent)
         self._alerts = alerts
-        self._find = find
         self._together_ms = together_ms
         self._pause_ms = at_most_every_ms
-        self._channel: Channel | None = None
         self._waiting: dict[int, Alert] = {}
+        self._on_result: Callable[[str], None] = _ignore
+        self._sender = sender or NoticeSender(self)
+        self._sender.done.connect(lambda sent: self._report(sent.desktop_problem))
+        self._sender.failed.connect(self._report)
         self._collect = QTimer(self, singleShot=True)
         self._collect.timeout.connect(self._send_waiting)
         self._rest = QTimer(self, singleShot=True)
-        self._rest.timeout.connect(self._rested)
+        self._rest.timeout.connect(self._send_waiting)
         alerts.raised.connect(self._raised)
         alerts.cleared.connect(lambda alert: self._waiting.pop(alert.number, None))
         alerts.test_requested.connect(self.send_test)
 
     def send_test(self, answer: Callable[[str], None]) -> None:
         """Send a notification immediately and call `answer` with a message about the result."""
-        self._send("Footplate", tr("This is what an alert looks like."), lambda why: answer(why or SENT))
+        self._send("Footplate", tr("This is what an alert looks like."), lambda problem: answer(problem or SENT))
+
+    def close_work(self) -> None:
+        """End the sending of a notification when the window closes."""
+        self._sender.close()
 
     def _raised(self, alert: Alert) -> None:
         if not self._alerts.rules[alert.kind].notify:
@@ -84,25 +77,23 @@ class DesktopNotices(QObject):
         if not self._rest.isActive() and not self._collect.isActive():
             self._collect.start(self._together_ms)
 
-    def _rested(self) -> None:
-        if self._waiting:
-            self._send_waiting()
-
     def _send_waiting(self) -> None:
         alerts, self._waiting = list(self._waiting.values()), {}
         if alerts:
             self._rest.start(self._pause_ms)
-            self._send(*in_words(alerts), lambda _why: None)
+            self._send(*in_words(alerts), _ignore)
 
-    def _send(self, title: str, text: str, answer: Callable[[str], None]) -> None:
-        if self._channel is None:
-            self._channel = self._find(self)
-            if self._channel is not None:
-                self._channel.pressed.connect(self.pressed)
-        if self._channel is None:
-            answer(NOWHERE)
-        else:
-            self._channel.send(title, text, answer)
+    def _send(self, title: str, text: str, on_result: Callable[[str], None]) -> None:
+        self._on_result = on_result
+        folder = str(paths.home())
+        self._sender.start(Notice(title=title, text=text, folder=folder, desktop=True, command="", variables={}))
+
+    def _report(self, problem: str) -> None:
+        self._on_result(problem)
+
+
+def _ignore(_problem: str) -> None:
+    """Ignore the result of sending a notification."""
 
 
 def in_words(alerts: list[Alert]) -> tuple[str, str]:

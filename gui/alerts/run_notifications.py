@@ -5,17 +5,16 @@ Supervisors send these notifications, even while no window is open.
 
 from __future__ import annotations
 
-import msgspec
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QWidget
 
 from engine.contract.problems import Problem
-from engine.runs.notices import KINDS, SENDER, Notice, NoticeSent, NoticeSettings, load_notices
+from engine.runs.notices import KINDS, Notice, NoticeSent, NoticeSettings, load_notices
 from engine.system import paths
 from engine.system.format import listed
+from gui.alerts.notifications import NoticeSender
 from gui.format import localised, significant
-from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
 from gui.widgets.buttons import push_button
 from gui.widgets.labels import ProblemLabel
@@ -43,18 +42,6 @@ def sample(settings: NoticeSettings) -> Notice:
     return Notice(title=_TITLE, text=_TEXT, folder=folder, desktop=settings.desktop, command=command, variables=values)
 
 
-class NotificationTest(JsonLinesProcess):
-    """Child process that delivers a notification as a supervisor would. Its result is a NoticeSent."""
-
-    def __init__(self, parent: QObject | None = None) -> None:
-        decode = msgspec.json.Decoder(NoticeSent).decode
-        super().__init__(SENDER, tr("Sending the notification"), decode, parent, answer_of=Answer, cleans_up=True)
-
-    def start(self, notice: Notice) -> None:
-        """Start the process that delivers `notice`."""
-        self.run(stdin=msgspec.json.encode(notice))
-
-
 class RunNotifications(QWidget):
     """Summary of the notification settings, and the result of a test.
 
@@ -70,7 +57,7 @@ class RunNotifications(QWidget):
         self.test = QPushButton(tr("Test"))
         self.test.setAccessibleName(tr("Test the notifications about runs"))
         self.test.setToolTip(tr("Sends a test notification with made-up values"))
-        self.trial = NotificationTest(self)
+        self.trial = NoticeSender(self)
         self.summary, self._result = QLabel(wordWrap=True), QLabel(wordWrap=True)
         self.summary.setObjectName("muted")
         self._problems, self._failed = ProblemLabel(), ProblemLabel()
