@@ -165,8 +165,10 @@ class CpuRow(DeviceRow):
         memory = size_of(cpu.memory_used_bytes, cpu.memory_total_bytes)
         self.check.setAccessibleDescription(device_format.describe_cpu(cpu))
         self.name.setText(device_format.short_name(cpu.name))
-        self.note.setText(f"{memory} · {cores}")
-        self.setToolTip("\n".join((cpu.name, self.note.text(), tr("Load of each core: {loads} %").format(loads=loads))))
+        self.note.setText(memory)
+        self.setToolTip(
+            "\n".join((cpu.name, f"{memory} · {cores}", tr("Load of each core: {loads} %").format(loads=loads)))
+        )
         self.bar.set_share(cpu.memory_used_bytes, cpu.memory_total_bytes)
         if self._is_remote:
             self.workers.setMaximum(max(self.workers.value(), 2 * len(cpu.core_load_percent)))

@@ -72,6 +72,7 @@ class JobForm(JobSignals):
         self.fields = JobFields(self.environment.catalogue, self)
         self.rows, self.options, self.find_buttons = self.fields.rows, self.fields.options, self.fields.find_buttons
         self.body = FormLayout(self.fields, self.card, self.consent, self.scaled_rate)
+        self.body.main.resized.connect(bar.set_width)
         self.sections = self.body.sections
         self.setLayout(vbox(self.body))
         self.inspection = Inspection(self.rows, self.card, self.disk, self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QBoxLayout, QHBoxLayout, QLabel, QWidget
 
@@ -29,6 +29,20 @@ _TWO_COLUMNS = 780
 _MAX_COLUMN = 720
 
 
+class _Column(QWidget):
+    """Column of the form.
+
+    Signals:
+        resized(int): the column has this width in pixels.
+    """
+
+    resized = Signal(int)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.resized.emit(event.size().width())
+
+
 class FormLayout(QWidget):
     """Layout with the main fields of a job, and sections with all others."""
 
@@ -45,9 +59,9 @@ class FormLayout(QWidget):
         self.filter.pointed.connect(self.point_at)
         self.filter.chosen.connect(self.focus_field)
         rows = fields.rows
-        self._main, self._others, inside = QWidget(), QWidget(), QWidget()
+        self.main, self._others, inside = _Column(), QWidget(), QWidget()
         stacked = hbox(*((rows[name], 1) for name in STACKED_FIELDS))
-        self._main.setLayout(
+        self.main.setLayout(
             vbox(
                 rows["dataset"],
                 card,
@@ -66,7 +80,7 @@ class FormLayout(QWidget):
         self._columns = QBoxLayout(QBoxLayout.Direction.TopToBottom, inside)
         self._columns.setContentsMargins(14, 12, 14, 12)
         self._columns.setSpacing(12)
-        for column in (self._main, self._others):
+        for column in (self.main, self._others):
             theme.scale_with_text(column.setMaximumWidth, _MAX_COLUMN)
             self._columns.addWidget(column, int(column is self._others), Qt.AlignmentFlag.AlignTop)
         self._area = scroll_panel(inside, min_content_width=_MAX_MIN_WIDTH)

@@ -16,10 +16,10 @@ from engine.system.format import listed
 from gui.actions import Actions, bind
 from gui.form.environment import QueuedRuns
 from gui.format import about
-from gui.style import icons, theme
+from gui.style import icons
 from gui.titles import device_title
 from gui.translation import tr
-from gui.widgets.buttons import styled
+from gui.widgets.buttons import set_primary, styled
 from gui.widgets.labels import ElidedLabel, IconLabel, ProblemLabel
 from gui.widgets.layouts import hbox, vbox
 
@@ -29,7 +29,6 @@ _TIPS = {
     tr("Resume"): tr("Resumes the run with these changes"),
     tr("Train further"): tr("Trains the run for more epochs"),
 }
-_WIDEST_BUTTON = 480
 _NAMED_RUNS = 2
 """Maximum number of queued runs that are named. The others are only counted."""
 
@@ -71,16 +70,19 @@ class SubmitBar(QWidget):
         self.queue.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self.at_once = bind(QToolButton(), actions.start_at_once)
         self.train = bind(QPushButton(), actions.train)
-        self.train.setObjectName("primary")
-        theme.scale_with_text(self.train.setMaximumWidth, _WIDEST_BUTTON)
+        set_primary(self.train, True)
         self.copy = bind(QPushButton(), actions.copy_command)
         self.estimate = styled(ElidedLabel(), "muted", name=tr("Estimated time and memory"))
         self.estimate.hide()
-        self._queue_row = QWidget()
+        self._column, self._queue_row = QWidget(), QWidget()
         self._focus_train_when_enabled = False
         self._lay_out()
         self.show_queue("", can_start_at_once=False)
         self.show_action(tr("Train"))
+
+    def set_width(self, width: int) -> None:
+        """Limit the contents to the width in pixels of the form's first column."""
+        self._column.setMaximumWidth(width)
 
     def show_action(self, action: str) -> None:
         """Set the text of the button that starts the job."""
@@ -122,10 +124,9 @@ class SubmitBar(QWidget):
                 spacing=6,
             )
         )
-        buttons = hbox((self.train, 100), self.copy, 1, spacing=6)
-        self.setLayout(
-            vbox(self.steps, self.reason, self.estimate, self._queue_row, buttons, spacing=6, margins=(14, 8, 14, 12))
-        )
+        buttons = hbox((self.train, 1), self.copy, spacing=6)
+        self._column.setLayout(vbox(self.steps, self.reason, self.estimate, self._queue_row, buttons, spacing=6))
+        self.setLayout(hbox((self._column, 100), 1, margins=(14, 8, 14, 12)))
 
     def _enable(self, disabled_reason: str) -> None:
         """Enable the actions unless there is a `disabled_reason`. Return the focus to Train unless the user has moved it."""

@@ -120,7 +120,7 @@ class GraphsView(QWidget):
             high=_HIGHEST.get(quantity.unit),
         )
         plot.setToolTip(quantity.meaning)
-        plot.setMinimumHeight(MIN_HEIGHT)
+        theme.scale_with_text(plot.setMinimumHeight, MIN_HEIGHT)
         plot.set_empty_text(tr("Waiting for the first reading"))
         self._list.insertWidget(_in_order(self.plots).index(plot), plot, 1)
         self._titles = ()  # the new graph has no lines yet

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QHeaderView, QPushButton, QStackedWidget, QWidget
+from PySide6.QtWidgets import QPushButton, QStackedWidget, QWidget
 
 from engine.contract.search import Search, Status
 from engine.runs.folder import RunFolder
@@ -61,7 +61,7 @@ class SearchPage(QWidget):
         self.source = Searches(self)
         self.model = SearchesModel(self)
         self.list = RowTable(self.model, tr("Searches"))
-        self.list.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        self.list.horizontalHeader().setStretchLastSection(True)
         self.view = SearchView()
         self.form = SearchForm()
         self.leave = back_action(self, "leave_search", tr("Back"))

@@ -9,6 +9,8 @@ from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QSplitter, QWidget
 
 from engine.contract.devices import Snapshot
+from engine.contract.job import Job
+from engine.system import paths
 from gui.actions import Action, Actions
 from gui.form.panel import JobPanel
 from gui.run.page import RunPage
@@ -20,7 +22,7 @@ from gui.train.run_settings import RunSettingsView
 from gui.train.tabs import RunTabs
 from gui.translation import tr
 from gui.welcome.page import WelcomePage
-from gui.widgets.buttons import styled
+from gui.widgets.buttons import set_primary, styled
 from gui.widgets.layouts import FrontStack, hbox, vbox
 
 _FORM_WIDTH = 1400
@@ -79,6 +81,8 @@ class TrainPage(QWidget):
         self._run_state.setStretchFactor(0, 1)
         self.welcome = WelcomePage()
         self._job_row.insertWidget(0, self.welcome, 100)
+        self._emphasize(self.is_job_chosen)
+        self._job_panel.folder_chosen.connect(self._on_folder_chosen)
         session.opened.connect(self.show_run)
         session.changed.connect(self._on_changed)
         run_list.complete.connect(self._on_runs_read)
@@ -86,6 +90,7 @@ class TrainPage(QWidget):
     def show_job(self) -> None:
         """Show the form for a new job."""
         self.is_job_chosen = True
+        self._emphasize(True)
         self.tabs.select_job()
         self._show(self._job_state)
 
@@ -173,8 +178,19 @@ class TrainPage(QWidget):
         self._update_actions()
 
     def _hide_welcome(self) -> None:
+        self._emphasize(True)
         if self.welcome is not None:
             self.welcome.hide()
+
+    def _on_folder_chosen(self, job: Job | None) -> None:
+        if job is not None and job.data.dataset != str(paths.sample_dataset()):
+            self._emphasize(True)
+
+    def _emphasize(self, own_job: bool) -> None:
+        """Make the button for the user's job the primary one, or that for the sample on the welcome page."""
+        set_primary(self._job_panel.submit_bar.train, own_job)
+        if self.welcome is not None:
+            set_primary(self.welcome.sample, not own_job)
 
     def _switch(self, step: int) -> None:
         self.tabs.setCurrentIndex((self.tabs.currentIndex() + step) % self.tabs.count())

@@ -13,9 +13,6 @@ from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import EmptyState, heading_label
 from gui.widgets.layouts import FrontStack, hbox, vbox
 
-_WIDTH = 280
-"""Minimum width in pixels."""
-
 
 class RunSettingsView(QWidget):
     """View of a run's settings: those that differ from their defaults first, then the others.
@@ -28,7 +25,6 @@ class RunSettingsView(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setMinimumWidth(_WIDTH)
         self.job: Job | None = None
         styled(self, "panel", name=tr("Settings of the run"))
         self.tree = styled(QTreeWidget(), "settings", name=tr("Settings of the run"))

@@ -34,6 +34,13 @@ def styled(widget: _Widget, style: str = "", *, name: str = "", tip: str = "", d
     return widget
 
 
+def set_primary(button: QPushButton, is_primary: bool) -> None:
+    """Emphasize the main action of a page, or show it as other buttons."""
+    button.setObjectName("primary" if is_primary else "")
+    button.style().unpolish(button)
+    button.style().polish(button)
+
+
 def push_button(text: str, act: Act | None = None, style: str = "", **texts: str) -> QPushButton:
     """Create a button that calls `act` when it is pressed; `texts` are passed to `styled`."""
     return _connected(styled(QPushButton(text), style, **texts), act)

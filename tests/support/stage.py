@@ -20,7 +20,8 @@ from engine.system import paths
 from gui.advice.answer_view import AnswerView
 from gui.alerts.rule_row import RuleRow
 from gui.main_window import MainWindow
-from gui.monitor.toolbar import ALERTS, GPUS
+from gui.monitor.processes.view import ProcessesView
+from gui.monitor.toolbar import ALERTS, GPUS, PROCESSES
 from gui.monitor.toolbar import VIEWS as MONITOR_VIEWS
 from gui.pages import MONITOR, RUNS, TRAIN
 from gui.run.header import CURVES, EVALUATE
@@ -157,6 +158,8 @@ class Stage:
         until(lambda: len(tiles) >= 8)
         if view == GPUS:  # activity is measured only while it is visible
             until(lambda: all("SMs active" in tile.accessibleDescription() for tile in tiles.values()))
+        if view == PROCESSES:
+            until(lambda: self.window.findChildren(ProcessesView)[0].rows.rowCount() > 0)
         return self.window
 
     def show_runs(self) -> QWidget:
@@ -241,7 +244,7 @@ class Stage:
             self.workspace.devices.set_selection((CPU,))
             until(self.window.acts.train.isEnabled)
             self.window.form.start()
-            until(lambda: store.active and len(store.data.validations.step) > 5, seconds=240.0)
+            until(lambda: store.active and len(store.data.validations.step) > 2, seconds=240.0)
         return self.show_run(CURVES)
 
     def stop_training(self) -> None:
