@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QPalette
+from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetrics, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QLabel
 
 from engine.contract.devices import CPU, is_gpu
@@ -84,16 +84,21 @@ notifier = Notifier()
 _order: dict[str, int] = {}
 
 
+_USUAL_PIXELS = 12
+"""Size in pixels of the font for which the sizes of widgets are stated: 9 points at 96 dots per inch."""
+
+
 @dataclass
 class _Chosen:
     """User's choices: the scheme ("light", "dark" or "system") and the text size in percent.
 
-    `base` is the font at 100 %, or None before `apply` is called.
+    `base` is the font at 100 %, or None before `begin` is called; `base_pixels` is its size.
     """
 
     scheme: str = "system"
     text_percent: int = 100
     base: QFont | None = None
+    base_pixels: int = _USUAL_PIXELS
 
 
 _chosen = _Chosen()
@@ -179,8 +184,8 @@ def tabular(font: QFont) -> QFont:
 
 
 def scaled(pixels: int) -> int:
-    """Scale a number of pixels with the text size."""
-    return round(pixels * _chosen.text_percent / 100)
+    """Scale a number of pixels with the size of texts: the desktop's font and the user's percentage."""
+    return round(pixels * _chosen.text_percent / 100 * _chosen.base_pixels / _USUAL_PIXELS)
 
 
 def scale_with_text(set_size: Callable[[int], object], pixels: int) -> None:
@@ -220,6 +225,7 @@ def begin(app: QApplication, scheme: str, text_percent: int) -> None:
     """
     app.setStyle("Fusion")
     _chosen.base = _chosen.base or tabular(app.font())
+    _chosen.base_pixels = QFontInfo(_chosen.base).pixelSize()
     _chosen.scheme, _chosen.text_percent = scheme, text_percent
     app.setFont(_font())
 

@@ -29,11 +29,13 @@ import locale, sys
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 from gui import app, main_window
+from gui.style import theme
 complete = main_window.MainWindow.complete
 def complete_and_close(window):
     complete(window)
     sizes = [part.font().pointSizeF() for part in (QApplication.instance(), window.menuBar(), window.form.train)]
-    print(locale.localeconv()["decimal_point"], sizes.count(sizes[0]), *sorted(sys.modules))
+    facts = locale.localeconv()["decimal_point"], sizes.count(sizes[0]), theme.scaled(100)
+    print(*facts, *sorted(sys.modules))
     QTimer.singleShot(0, window.close)
 main_window.MainWindow.complete = complete_and_close
 sys.exit(app.main())
@@ -82,8 +84,8 @@ def test_window_opens_with_large_texts_and_without_torch() -> None:
         [sys.executable, "-c", OPEN_AND_CLOSE], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     assert output.returncode == 0, output.stderr
-    point, equal_fonts, *modules = output.stdout.split()
-    assert (point, equal_fonts) == (".", "3")
+    point, equal_fonts, scaled, *modules = output.stdout.split()
+    assert (point, equal_fonts, scaled) == (".", "3", "150")
     assert "pyqtgraph" in modules
     assert {"torch", "torchvision"} & set(modules) == set()
 

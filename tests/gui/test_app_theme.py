@@ -69,6 +69,12 @@ def test_theme_follows_the_desktop(
     assert styled.palette().window().color() == QColor(theme.colors().window)
 
 
+def test_sizes_follow_the_desktops_font(styled: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert theme.scaled(100) == 100
+    monkeypatch.setattr(theme._chosen, "base_pixels", 15)
+    assert theme.scaled(100) == 125
+
+
 def test_closed_window_ignores_the_theme(styled: QApplication, qtbot: QtBot) -> None:
     window = MainWindow()
     with qtbot.waitSignal(window.completed):
