@@ -45,7 +45,7 @@ def storage_of(tensor: Tensor) -> int:
 
 
 def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """Copy `sources` into `targets` in one operation; all must have the same type and device."""
+    """Copy `sources` into `targets` in one operation. All must have the same type and device."""
     torch._foreach_copy_(targets, sources)
 
 
@@ -130,7 +130,7 @@ def device_events(profile: torch.profiler.profile, device_type: Any) -> Iterator
 
 
 def prepare_pipelines() -> None:
-    """Fix the gradients of pipeline schedules that split the backward pass; call this before the first step.
+    """Fix the gradients of pipeline schedules that split the backward pass. Call this before the first step.
 
     torch adds up wrong gradients for a layer with several outputs before 2.12 (pytorch#170277), and for a weight that a
     stage uses twice before 2.13 (pytorch#180952).

@@ -322,7 +322,7 @@ class Actions(QObject):
     about = Command(tr("About Footplate"), tr("Shows versions and licenses"), menu="help 2")
 
     def __init__(self, window: QWidget, tabs: Sequence[tuple[str, str, str]] = ()) -> None:
-        """Create the actions of `window`; `tabs` are the name, title and tip of each page with a tab."""
+        """Create the actions of `window`. `tabs` are the name, title and tip of each page with a tab."""
         super().__init__(window)
         self._window = window
         self.by_name = {command.name: command.create(window) for command in self._declared()}

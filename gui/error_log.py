@@ -66,7 +66,7 @@ def install(show: Callable[[str], None]) -> None:
 
 
 def record(error: BaseException) -> str:
-    """Log an exception with its traceback; return the path of the log."""
+    """Log an exception with its traceback. Return the path of the log."""
     import logging
 
     path = open_log()

@@ -67,7 +67,7 @@ class SingleInstance(QObject):
         self._server: QLocalServer | None = None
 
     def handed_over(self, request: OpenRequest, timeout_s: float = TIMEOUT_S) -> bool:
-        """Pass `request` to an open window; return False if this process should open a window instead.
+        """Pass `request` to an open window. Return False if this process should open a window instead.
 
         Raises:
             TimeoutError: The open window doesn't respond.
@@ -115,7 +115,7 @@ class SingleInstance(QObject):
         return taken
 
     def _send(self, request: OpenRequest, timeout_ms: int) -> bool:
-        """Send a request; return True if the window has confirmed it with an empty line."""
+        """Send a request. Return True if the window has confirmed it with an empty line."""
         connection = QLocalSocket()
         connection.connectToServer(str(self._socket))
         if not connection.waitForConnected(timeout_ms):

@@ -160,7 +160,7 @@ class _Link(QToolButton):
     """Button that looks like text, and is hidden while its text is empty. Enter presses it, too."""
 
     def __init__(self, name: str) -> None:
-        """Create a link; `name` is its accessible name while it has no text."""
+        """Create a link. `name` is its accessible name while it has no text."""
         super().__init__()
         self._empty_name = name
         self.setObjectName("flat")

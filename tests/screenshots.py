@@ -46,7 +46,7 @@ PNG_QUALITY = 80
 def faint(page: QWidget, image: QImage) -> Iterator[str]:
     """Yield the enabled texts in `page` whose contrast in `image` is too low.
 
-    The text color is taken from the palette; the background is the most common color in the image of the widget.
+    The text color is taken from the palette. The background is the most common color in the image of the widget.
     """
     kinds = (QLabel, QAbstractButton, QLineEdit, QComboBox)
     for widget in page.findChildren(QWidget):
@@ -86,7 +86,7 @@ def settle(window: QWidget) -> None:
 
 
 def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
-    """Capture the pages in one text size and scheme, which are set before the window opens; return the exit code."""
+    """Capture the pages in one text size and scheme, which are set before the window opens. Return the exit code."""
     app = QApplication(sys.argv[:1])
     Launcher.preload = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started
     settings = Settings()
@@ -127,7 +127,7 @@ def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
 
 
 def main() -> int:
-    """Capture the pages, each text size and scheme in a process with a separate home; return the exit code."""
+    """Capture the pages, each text size and scheme in a process with a separate home. Return the exit code."""
     parser = argparse.ArgumentParser(description="Draws every page of the window.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", metavar="PAGE", help="such as run-curves; every page by default")

@@ -21,7 +21,8 @@ MAX_EXTRAPOLATION = 8
 ROOM = 0.98
 """Upper limit of the result, as a fraction of the smallest size that does not fit or is predicted not to fit.
 
-The limit leaves some memory free, since the memory use of a run varies a little. The result is tested if trials are left.
+The limit leaves some memory free, since the memory use of a run varies a little. The result is tested if trials are
+left.
 """
 NEAR = 0.97
 """The search ends if the largest size that fits is above this fraction of the smallest size that does not fit.

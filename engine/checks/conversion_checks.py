@@ -27,7 +27,7 @@ def convertible(job: Job, catalogue: Catalogue) -> dict[Target, list[Problem]]:
 
 
 def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogue: Catalogue) -> list[Problem]:
-    """Return the problems with a conversion; warnings describe limitations of the resulting file."""
+    """Return the problems with a conversion. Warnings describe limitations of the resulting file."""
     if target == "safetensors":
         return _safetensors_problems(job, catalogue)
     missing = [name for name in PACKAGES if find_spec(name) is None]

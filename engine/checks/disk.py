@@ -1,4 +1,4 @@
-"""Facts about disk, network and custom tasks for checks; in the window, they come from a cache."""
+"""Facts about disk, network and custom tasks for checks. In the window, they come from a cache."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class RealDisk:
 
 
 class ImpatientDisk(RealDisk):
-    """Source that contacts servers in the background; until they answer, the result is None."""
+    """Source that contacts servers in the background. Until they answer, the result is None."""
 
     def reaches(self, host: str) -> bool | None:
         return _probe(host).answer
@@ -149,7 +149,7 @@ class _Probe:
         return self._answers[0] if self._answers else None
 
     def wait(self) -> bool:
-        """Wait for the answer; return False after `ANSWER_S`."""
+        """Wait for the answer. Return False after `ANSWER_S`."""
         self._thread.join(max(0.0, self.started_at + ANSWER_S - time.monotonic()))
         if not self._answers:
             self._answers.append(False)

@@ -138,7 +138,7 @@ def _hidden(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, 
 def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
     """Return the UUIDs of the GPUs and MIG instances that CUDA_VISIBLE_DEVICES=`value` leaves visible.
 
-    Entries after the first invalid one are ignored. NVML numbers GPUs by bus; if CUDA's order is unknown, numeric
+    Entries after the first invalid one are ignored. NVML numbers GPUs by bus. If CUDA's order is unknown, numeric
     entries hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
     """
     cards = [gpu for gpu in gpus if gpu.mig is None]

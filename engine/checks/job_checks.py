@@ -34,7 +34,7 @@ from engine.contract.weights import HUB_FILES
 REAL_DISK = RealDisk()
 
 ENCODER_STRIDE = 32
-"""Stride of most encoders in pixels; the sides of images must be multiples of it."""
+"""Stride of most encoders in pixels. The sides of images must be multiples of it."""
 
 
 def problems(
@@ -51,10 +51,10 @@ def problems(
     Args:
         job: Job to check.
         catalogue: Tasks, models and strategies.
-        machine: Devices of this machine; if None, checks that depend on them are skipped.
-        report: Report on the dataset; if None, checks that depend on the images are skipped.
-        disk: Source of facts about files and servers; unknown facts cause no problem.
-        chosen: Fields that the user has set; if None, they are unknown, and no warning depends on them.
+        machine: Devices of this machine. If None, checks that depend on them are skipped.
+        report: Report on the dataset. If None, checks that depend on the images are skipped.
+        disk: Source of facts about files and servers. Unknown facts cause no problem.
+        chosen: Fields that the user has set. If None, they are unknown, and no warning depends on them.
     """
     found: list[Problem] = []
     found += dataset_problems(job, report, disk)
@@ -214,7 +214,7 @@ def _model_file(job: Job, disk: Disk) -> list[Problem]:
 
 
 def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk: Disk) -> list[Problem]:
-    """Return the problems with the job's model; `model` is None if the catalogue doesn't list it."""
+    """Return the problems with the job's model. `model` is None if the catalogue doesn't list it."""
     if model is not None:
         return [*_model(job, model, disk), *(_encoder(job, model, catalogue) if model.encoder else [])]
     if not job.model.name.startswith(TIMM):
@@ -266,7 +266,7 @@ def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Prob
 
 
 def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> Iterator[Problem]:
-    """Yield problems with the devices: none, mixed, repeated, unknown or lost ones, and those that the strategy can't use."""
+    """Yield problems with the devices: none, mixed, repeated, unknown or lost ones, or unsuitable for the strategy."""
     if not job.parallel.devices:
         yield Problem("devices", "No device is chosen.", "Check at least one GPU or the CPU.")
         return

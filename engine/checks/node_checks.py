@@ -117,7 +117,7 @@ def _file_digest(path: Path) -> DatasetDigest:
 
 
 def _folder_digest(path: Path) -> DatasetDigest:
-    """Return a digest of the sorted paths and sizes of all files in a folder; links to folders are followed once."""
+    """Return a digest of the sorted paths and sizes of all files in a folder. Links to folders are followed once."""
     if not path.exists():
         return DatasetDigest()
     digest, files, size_bytes = hashlib.sha256(), 0, 0

@@ -66,7 +66,7 @@ def validate_search(
     report: DatasetReport | None = None,
     disk: Disk = REAL_DISK,
 ) -> tuple[Search | None, list[Problem]]:
-    """Validate a request for a search, and return the search and all problems; the search is None if there are any.
+    """Validate a request for a search, and return the search and all problems. The search is None if there are any.
 
     Args:
         values: Plain values as in a SPACE.toml, without the job. A dimension is a list of values, or a table with low,

@@ -40,7 +40,7 @@ def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | 
 
 
 def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
-    """Parse a search space and return its valid dimensions; problems are added to `found`."""
+    """Parse a search space and return its valid dimensions. Problems are added to `found`."""
     if not isinstance(given, Mapping) or not given:
         remedy = "Add a table [space] with a line such as learning_rate = { low = 1e-4, high = 1e-1, log = true }."
         found.append(Problem("space", "The search has nothing to vary.", remedy))

@@ -13,7 +13,7 @@ from engine.system.format import counted
 
 
 def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
-    """Return the problems with combining `strategy` with the rest of the job; `model` is None for a model file."""
+    """Return the problems with combining `strategy` with the rest of the job. `model` is None for a model file."""
     found = _number_of_devices(job, strategy)
     found += _replicas(job, strategy)
     found += _batch(job, strategy)
@@ -309,7 +309,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
 
 
 def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
-    """Return the problems with cutting the model into stages; the split points of a model file are unknown here."""
+    """Return the problems with cutting the model into stages. The split points of a model file are unknown here."""
     if model is None:
         return []
     if model.uncuttable:

@@ -59,7 +59,7 @@ Numbers = tuple[int, ...]
 """Version or compute capability as a tuple of numbers for comparisons."""
 
 OLDEST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-"""Oldest Linux driver that supports all minor versions of a major CUDA version; on Windows, the branches are the same.
+"""Oldest Linux driver that supports all minor versions of a major CUDA version. On Windows, the branches are the same.
 
 Source: CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version
 Compatibility" (docs.nvidia.com/cuda/cuda-toolkit-release-notes).
@@ -96,7 +96,7 @@ PUBLISHED = (
 )
 """Published builds of torch 2.11 and newer.
 
-Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch; its issues #178665 (CUDA 12.8 ended with torch
+Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch. Its issues #178665 (CUDA 12.8 ended with torch
 2.11), #190385 and #196249 (CUDA 12.6 ended with torch 2.14).
 """
 

@@ -23,7 +23,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Speed of the network between machines, in each direction. The user states it; it is not measured."""
+    """Speed of the network between machines, in each direction. It is stated by the user, not measured."""
 
     bits_per_second: float
     latency_s: float = 50e-6

@@ -51,9 +51,9 @@ class LegendEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 CLOUD_TEXT = "points"
 """Key of the text in a PNG image of a point cloud that holds its points, so that a window can turn them.
 
-The text is the base64 code of zlib data with 9 bytes per point: its position along the cloud's principal axes, the one of
-the greatest scatter first, as little-endian int16 from -32767 to 32767, and its color as red, green and blue; black points
-are drawn in gray.
+The text is the base64 code of zlib data with 9 bytes per point: its position along the cloud's principal axes, the one
+of the greatest scatter first, as little-endian int16 from -32767 to 32767, and its color as red, green and blue. Black
+points are drawn in gray.
 """
 CLOUD_TILT_DEG = 40.0
 """Tilt of the axis of the least scatter in images of point clouds, from the direction of view."""

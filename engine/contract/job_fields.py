@@ -21,10 +21,12 @@ Trait = Literal["main", "resume", "recipe", "resolved", "report", "order", "spee
 """Trait of a field.
 
 - main: belongs to the group that is always visible.
-- resume: may change when a run resumes. Data, model, seed, optimizer and global batch size may not, since they would make it a different training, for which a run can be forked.
+- resume: may change when a run resumes. Data, model, seed, optimizer and global batch size may not, since they would
+  make it a different training, for which a run can be forked.
 - recipe: may be set by a recipe, because it describes how to train, not on which data or machine.
 - resolved: may be determined only after the dataset was opened.
-- report, order, speed, memory: affects the report on the dataset folder, the order of samples, the choice of the fastest settings, or the memory that part of a batch takes.
+- report, order, speed, memory: affects the report on the dataset folder, the order of samples, the choice of the fastest
+  settings, or the memory for a part of a batch.
 """
 
 

@@ -1,4 +1,4 @@
-"""Recipes: default settings for tasks, as data. A recipe is applied when a job is made; runs don't depend on it.
+"""Recipes: default settings for tasks, as data. A recipe is applied when a job is made. Runs don't depend on it.
 
 The built-in ones are `resources/recipes/*.toml`, the user's are in the `recipes` folder of Footplate's home. A file
 holds::

@@ -92,7 +92,7 @@ def draw_boxes(
 
 
 def encode_png(image: Bytes, cloud: str = "") -> bytes:
-    """Encode `image`, uint8 [h, w] or [h, w, 3], as PNG; `cloud` is the text of `CLOUD_TEXT`, if any."""
+    """Encode `image`, uint8 [h, w] or [h, w, 3], as PNG. `cloud` is the text of `CLOUD_TEXT`, if any."""
     stream, texts = BytesIO(), PngInfo()
     if cloud:
         texts.add_text(CLOUD_TEXT, cloud)

@@ -37,7 +37,7 @@ SINGLE_SNAPSHOT_TIMEOUT_S = 40.0
 
 
 class Sampler:
-    """Sampler that takes snapshots until the parent exits; `close` stops its child processes.
+    """Sampler that takes snapshots until the parent exits. `close` stops its child processes.
 
     With `basics`, it reads only utilization, memory, power and temperature of GPUs, and ids of processes on them.
     """
@@ -122,7 +122,7 @@ class Sampler:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print snapshots until the parent exits or closes the pipe; return 0, or 130 after Ctrl+C."""
+    """Print snapshots until the parent exits or closes the pipe. Return 0, or 130 after Ctrl+C."""
     options = _parser().parse_args(arguments)
     parent = Parent()
     timeouts = Timeouts(

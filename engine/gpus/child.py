@@ -10,7 +10,7 @@ import threading
 from collections import deque
 
 MAX_LINES = 1000
-"""Maximum number of unread lines; older ones are dropped."""
+"""Maximum number of unread lines. Older ones are dropped."""
 
 
 class LineChild:
@@ -44,7 +44,7 @@ class LineChild:
         return lines
 
     def send(self, line: bytes) -> None:
-        """Send a line to the child; do nothing if it has exited or its pipe is full."""
+        """Send a line to the child. Do nothing if it has exited or its pipe is full."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line)
@@ -69,7 +69,7 @@ class LineChild:
             return f"signal {-code}"
 
     def kill(self) -> None:
-        """Kill the child without waiting; `has_ended` becomes True later."""
+        """Kill the child without waiting. `has_ended` becomes True later."""
         self._process.kill()
 
     def _collect_lines(self) -> None:

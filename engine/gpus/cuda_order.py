@@ -20,7 +20,7 @@ from engine.contract.devices import Gpu
 from engine.gpus.child import LineChild
 
 DEADLINE_S = 20.0
-"""Seconds to wait for an answer; waking eight GPUs without persistence mode takes about ten."""
+"""Seconds to wait for an answer. Waking eight GPUs without persistence mode takes about ten."""
 
 FILTERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 """Environment variables that would hide or reorder devices."""

@@ -109,7 +109,7 @@ BY_ID = {quantity.id: quantity for quantity in QUANTITIES}
 
 
 def readings(snapshot: Snapshot) -> dict[str, dict[str, float | None]]:
-    """Return the values of all devices in a snapshot by UUID (or "cpu") and quantity; lost GPUs have none.
+    """Return the values of all devices in a snapshot by UUID (or "cpu") and quantity. Lost GPUs have none.
 
     The utilization of a processor is its load.
     """
@@ -172,7 +172,7 @@ Source: NVIDIA's catalog, docs.nvidia.com/deploy/xid-errors.
 """
 
 PROGRAM_XIDS = (13, 31, 43, 45)
-"""Xids that are usually caused by bugs in programs; all others are caused by hardware, driver or cooling."""
+"""Xids that are usually caused by bugs in programs. All others are caused by hardware, driver or cooling."""
 
 
 def xid_words(number: int) -> str:

@@ -28,7 +28,7 @@ SECOND_READING_S = 0.25
 
 
 class Requests:
-    """Latest request from the watchdog; `changed` is set when a new one arrives."""
+    """Latest request from the watchdog. `changed` is set when a new one arrives."""
 
     def __init__(self) -> None:
         self.current = SnapshotRequest()
@@ -41,7 +41,7 @@ class Requests:
 
 
 def main() -> int:
-    """Print readings until NVML fails or the watchdog exits; every failure is reported as a `Reading`."""
+    """Print readings until NVML fails or the watchdog exits. Every failure is reported as a `Reading`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the watchdog handles Ctrl+C
     requests = Requests()
     end_with_parent(requests.on_line)

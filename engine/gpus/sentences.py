@@ -49,7 +49,7 @@ def no_library(*, driver_loaded: bool, in_container: bool) -> str:
 
 
 def no_driver(*, driver_loaded: bool, in_container: bool) -> str:
-    """Return the text for an NVML library without a driver; in a container, the driver may still be loaded."""
+    """Return the text for an NVML library without a driver. In a container, the driver may still be loaded."""
     return NO_GPUS_IN_CONTAINER if driver_loaded and in_container else NO_DRIVER
 
 
@@ -73,7 +73,7 @@ def not_answering(silent_s: float) -> Nvml:
 
 
 def crashed(cause: str) -> Nvml:
-    """Return the state for a reader that has crashed; `cause` is a text such as "SIGABRT"."""
+    """Return the state for a reader that has crashed. `cause` is a text such as "SIGABRT"."""
     return Nvml(
         "error",
         f"NVML crashed ({cause}): the values shown are the last known ones, and Footplate keeps trying; "
@@ -82,5 +82,5 @@ def crashed(cause: str) -> Nvml:
 
 
 def failed(detail: str) -> tuple[NvmlStatus, str]:
-    """Return status and text for any other NVML error; `detail` is NVML's own message."""
+    """Return status and text for any other NVML error. `detail` is NVML's own message."""
     return "error", f"NVML reported an error ({detail}): Footplate keeps trying; if this lasts, run nvidia-smi."

@@ -24,13 +24,13 @@ class Timeouts:
     silent_s: float = 5.0
     """Time without an answer before the user is notified, and a reader that has answered before is replaced."""
     first_s: float = 30.0
-    """Time without an answer before a new reader is replaced; waking GPUs takes a second or two each."""
+    """Time without an answer before a new reader is replaced. Waking GPUs takes a second or two each."""
     retry_s: float = 30.0
     """Pause between attempts while NVML can't be used, for example without a loaded driver."""
     rediscover_s: float = 60.0
     """Interval between searches for a lost GPU."""
     back_off_s: float = 1.0
-    """Pause after the first hang or crash; each further one doubles it."""
+    """Pause after the first hang or crash. Each further one doubles it."""
     stable_s: float = 60.0
     """Duration of regular answers after which earlier failures no longer count."""
 
@@ -38,7 +38,7 @@ class Timeouts:
 class NvmlWatch:
     """Latest state from NVML, robust against hangs and crashes of the process that calls it.
 
-    `nvml`, `gpus` and `topology` are the latest values; once listed, a GPU keeps its row. `call_s` is the time that
+    `nvml`, `gpus` and `topology` are the latest values. Once listed, a GPU keeps its row. `call_s` is the time that
     NVML's calls took. `readings` counts the reader's messages. `has_status` becomes True with the first result, even a
     failure. With `basics`, the reader reads basic quantities only.
     """
@@ -68,7 +68,7 @@ class NvmlWatch:
         self._silent_since: float | None = None
 
     def poll(self) -> None:
-        """Process the reader's messages, and start or replace the reader if necessary; never block."""
+        """Process the reader's messages, and start or replace the reader if necessary. Never block."""
         now = time.monotonic()
         if self._child is None:
             if self.has_status and self.nvml.status == "not_answering":
@@ -157,7 +157,7 @@ class NvmlWatch:
         self._failures += 1
 
     def _killed_has_exited(self) -> bool:
-        """Return True if the killed reader has exited; before that, a new one would hang in the same driver call."""
+        """Return True if the killed reader has exited. Before that, a new one would hang in the same driver call."""
         if self._killed is not None and self._killed.has_ended():
             self._killed = None
         return self._killed is None

@@ -24,7 +24,7 @@ def connection_addresses() -> tuple[str, str]:
 
 
 def local_address(machine: str, port: int = FIRST_PORT) -> str:
-    """Return the local address for connections to another machine; no data is sent.
+    """Return the local address for connections to another machine. No data is sent.
 
     Raises OSError.
     """

@@ -43,13 +43,13 @@ class _Result(msgspec.Struct):
 
 
 def preload() -> None:
-    """Start the process that later forks the agent; it imports torch in the background."""
+    """Start the process that later forks the agent. It imports torch in the background."""
     _CONTEXT.set_forkserver_preload(["engine.machines.preload"])
     multiprocessing.forkserver.ensure_running()
 
 
 class Agent:
-    """Agent process for the workers in `order`; any thread may call `kill`."""
+    """Agent process for the workers in `order`. Any thread may call `kill`."""
 
     def __init__(self, order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: Path) -> None:
         """Start the agent process.

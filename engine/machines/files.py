@@ -50,7 +50,8 @@ def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, P
 class _Transfer:
     """Queued transfer: a file to fetch or, if `source` is set, a file to send.
 
-    `saved` is the event that announced a fetched last.pt. `sha256` returns the digest of a sent file, or "" if it is unknown.
+    `saved` is the event that announced a fetched last.pt. `sha256` returns the digest of a sent file, or "" if it is
+    unknown.
     """
 
     path: str
@@ -63,7 +64,7 @@ class _Transfer:
 class FileTransfers:
     """File transfers between the supervisor and one machine, in a thread and over a separate connection.
 
-    `command` starts the other end (`exchange`), where a node must be running; its standard error is appended to `log`.
+    `command` starts the other end (`exchange`), where a node must be running. Its standard error is appended to `log`.
     `poll` calls the callbacks. `keep` older checkpoints are kept next to last.pt.
     """
 
@@ -93,7 +94,7 @@ class FileTransfers:
             on_done(f"{path} is not a file of the run's folder")
 
     def send(self, path: str, source: Path, sha256: Callable[[], str], on_done: OnDone) -> None:
-        """Queue a file for sending, unless the machine already has its content; `sha256` waits for its digest."""
+        """Queue a file for sending, unless the machine already has its content. `sha256` waits for its digest."""
         self._submit(_Transfer(path=path, on_done=on_done, source=source, sha256=sha256))
 
     def poll(self) -> None:
@@ -213,7 +214,7 @@ def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> s
 class NodeFiles:
     """Run folder on the machine of a node.
 
-    It belongs to this process; if a node of an earlier attempt still uses it, that node is killed. If
+    It belongs to this process. If a node of an earlier attempt still uses it, that node is killed. If
     `order.run_folder` is set, it is the original folder on a shared file system, and nothing is transferred.
     """
 
@@ -257,7 +258,7 @@ class NodeFiles:
 
 
 def node_folder(run_id: str) -> Path:
-    """Return a run's folder on this machine; machines with a shared home folder get different ones."""
+    """Return a run's folder on this machine. Machines with a shared home folder get different ones."""
     return paths.home() / "nodes" / Path(run_id).name / platform.node()
 
 
@@ -297,7 +298,7 @@ def worker_files(rank: int) -> tuple[str, str]:
 
 
 def _lock_folder(folder: Path) -> int:
-    """Create the folder and lock it, after killing an earlier attempt's node that uses it; return the descriptor."""
+    """Create the folder and lock it, after killing an earlier attempt's node that uses it. Return the descriptor."""
     path = folder / _LOCK
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:

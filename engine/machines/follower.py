@@ -3,7 +3,7 @@
 It writes the run's events to a local copy of its folder (see `mirror_folder`), and takes the place of the supervisor
 there: windows and commands read this log and connect as to any run, and their commands are forwarded. While the other
 machine is unreachable, clients are notified and the connection is retried. The follower exits when its standard input
-is closed; the run continues.
+is closed. The run continues.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Follower:
             self._is_done = True
 
     def _acquire_lock(self) -> bool:
-        """Return True if this process may write the local copy; only one follower of a run may."""
+        """Return True if this process may write the local copy. Only one follower of a run may."""
         if self._lock is None or self._run is None:
             return True
         is_acquired = file_locks.try_lock(self._lock)
@@ -110,7 +110,7 @@ class Follower:
             self._on_away(f"{command[0]} can't be started: {error}.")
 
     def _on_message(self, message: FromNode) -> None:
-        """Handle a message; disconnect if it is invalid or can't be stored."""
+        """Handle a message. Disconnect if it is invalid or can't be stored."""
         if self._link is None:
             return  # it was disconnected because of an earlier message
         try:
@@ -203,7 +203,7 @@ class Follower:
         self._on_away(f"{title}: {reason}." if reason else ssh_exit_reason(title, code, errors))
 
     def _on_away(self, reason: str) -> None:
-        """Disconnect and retry later; exit if the run has never been reached."""
+        """Disconnect and retry later. Exit if the run has never been reached."""
         if not self._has_reported:
             self._report(FollowResult(problem=reason))
             self._is_done, self._exit_code = True, 1

@@ -1,4 +1,4 @@
-"""Checks of machines before they train together; failures are reported as problems with remedies."""
+"""Checks of machines before they train together. Failures are reported as problems with remedies."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class NodeLink:
         self._outbox.put(ENCODE.encode(message) + b"\n")
 
     def exit_status(self) -> tuple[int, str]:
-        """Wait for the command to exit; return its exit code and the end of its standard error."""
+        """Wait for the command to exit. Return its exit code and the end of its standard error."""
         with suppress(OSError), open_file(self._log) as stream:
             stream.seek(max(self._log_start, os.fstat(stream.fileno()).st_size - 4096))
             return self._process.wait(), stream.read().decode(errors="replace")
@@ -152,7 +152,7 @@ class NodeLink:
         self._outbox.put(None)
 
     def finish(self, timeout_s: float) -> None:
-        """Close the command's input and wait for its exit; kill it after `timeout_s`."""
+        """Close the command's input and wait for its exit. Kill it after `timeout_s`."""
         self.close()
         deadline = time.monotonic() + timeout_s
         while self._output is not None and time.monotonic() < deadline:
@@ -214,7 +214,7 @@ class NodeLink:
 
 
 class SupervisorLink:
-    """Node's end of a connection, on standard input and output; all other output goes to standard error.
+    """Node's end of a connection, on standard input and output. All other output goes to standard error.
 
     Any thread may call `send`, which never raises an exception. If the supervisor is gone, `messages` ends.
     """

@@ -59,7 +59,7 @@ QUEUE_POLL_S = 0.5
 QUEUE_TIMEOUT_S = 600.0
 """Seconds that a run waits for devices that other runs on this machine use."""
 _LOG_BYTES = 1 << 18
-"""Size of the part of a worker's log that is sent to the supervisor; two such parts fit into a frame."""
+"""Size of the part of a worker's log that is sent to the supervisor. Two such parts fit into a frame."""
 
 
 def serve() -> int:
@@ -202,7 +202,7 @@ class _Node:
         self._link.send(facts)
 
     def _reserve_devices(self, order: NodeOrder) -> str:
-        """Wait in this machine's queue for the devices; return a reason if the run can't have them, or "".
+        """Wait in this machine's queue for the devices. Return a reason if the run can't have them, or "".
 
         If the machine is the supervisor's, or a SLURM node with access to the original run folder, the devices are
         already reserved. The waiting time is limited, since two runs may wait for each other's devices.
@@ -251,7 +251,7 @@ class _Node:
                 self._kill(message)
 
     def _kill(self, message: KillWorker) -> None:
-        """Signal a worker; if it has not started, kill all workers, because it may be waiting for a lost machine.
+        """Signal a worker. If it has not started, kill all workers, because it may be waiting for a lost machine.
 
         Without an agent, no worker exists. The supervisor needs that report at once, because importing torch, on which
         the agent's start depends, may take longer than the supervisor waits.

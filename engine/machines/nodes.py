@@ -128,7 +128,7 @@ class Nodes:
 
     Call `poll` often. Once all machines are connected to each other, their workers join `group`. `attempt` counts from
     0. In later attempts, the run waits for an unreachable machine, unless `job_without` returns a job that does without
-    it; otherwise `job_without` returns the reason.
+    it. Otherwise `job_without` returns the reason.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class Nodes:
         self._send_rendezvous(self.nodes[0], "", 0)
 
     def _send_rendezvous(self, node: Node, address: str, port: int) -> None:
-        """Send a machine the address of the rendezvous; an empty address makes it listen."""
+        """Send a machine the address of the rendezvous. An empty address makes it listen."""
         assert node.link is not None
         assert node.facts is not None
         callers = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
@@ -367,7 +367,7 @@ class Nodes:
                 self._fail(Failed(cause=message.cause, kind="fault" if self._stage is _Stage.TRAINING else "error"))
 
     def _on_worker_message(self, node: Node, message: FromWorker) -> None:
-        """Forward a worker's message; if it refers to files on another machine, copy them first."""
+        """Forward a worker's message. If it refers to files on another machine, copy them first."""
         worker = next((each for each in node.workers if each.rank == message.rank), None)
         if worker is None:
             return
@@ -421,7 +421,7 @@ class Nodes:
                     paths.write_atomically(self._run.path / name, message.files[name])
 
     def _end_workers(self, node: Node) -> None:
-        """Report the exit of workers; if they have succeeded, report it only after their files have been copied."""
+        """Report the exit of workers. If they have succeeded, report it only after their files have been copied."""
         for worker in node.workers:
             worker.has_ended = worker.rank in node.exit_codes
             code = node.exit_codes.get(worker.rank)
@@ -431,7 +431,7 @@ class Nodes:
     # Lost machines
 
     def _on_end(self, node: Node, reason: str) -> None:
-        """Handle the end of a connection; unless the machine's workers have exited, the machine is lost."""
+        """Handle the end of a connection. Unless the machine's workers have exited, the machine is lost."""
         assert node.link is not None
         code, errors = node.link.exit_status()
         if node.workers and all(worker.exit_code is not None for worker in node.workers):

@@ -1,6 +1,6 @@
 """``footplate node --relay RUN``: send a local run's log to a follower on another machine, and forward its commands.
 
-It reads the log file, which contains all events. The relay exits with its follower; the run continues.
+It reads the log file, which contains all events. The relay exits with its follower. The run continues.
 """
 
 from __future__ import annotations

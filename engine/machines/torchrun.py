@@ -142,7 +142,7 @@ def _refuse(problems: list[Problem]) -> int:
 
 
 def _supervise(job: Job, process: TorchrunProcess) -> int:
-    """Supervise the run and run the worker of rank 0; print the run folder and the outcome to torchrun's terminal."""
+    """Supervise the run and run the worker of rank 0. Print the run folder and the outcome to torchrun's terminal."""
     run = create_run(job)
     print(f"Run {run.run_id} in {escaped(str(run.path))}", file=sys.stderr, flush=True)
     with os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal:
@@ -171,7 +171,7 @@ def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list
 
 
 def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
-    """Wait for the spec for this process; this includes the time that the run waits for its devices."""
+    """Wait for the spec for this process. This includes the time that the run waits for its devices."""
     path = process.spec_file(process.rank)
     while not path.exists():
         time.sleep(_POLL_S)
@@ -181,7 +181,7 @@ def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
 
 
 def _train(spec: WorkerSpec) -> int:
-    """Train as a rank without a connection to the supervisor; print failures to torchrun's terminal."""
+    """Train as a rank without a connection to the supervisor. Print failures to torchrun's terminal."""
     os.environ.update(worker_environment(spec))
     reader, writer = socket.socketpair()
     thread = threading.Thread(target=_print_failures, args=(reader,), name="channel", daemon=True)

@@ -64,7 +64,7 @@ class Channel:
         return msgspec.json.decode(bytes(line), type=RunFile)
 
     def send(self, stream: IO[bytes], offer: RunFile) -> str:
-        """Offer a file and send it; return the receiver's reason for refusing it, or "".
+        """Offer a file and send it. Return the receiver's reason for refusing it, or "".
 
         The digest is computed if `offer` lacks it.
 
@@ -91,7 +91,7 @@ class Channel:
         digest. Files that are too large for the disk are refused.
 
         Raises:
-            ConnectionLost: The connection was lost; the partial copy is kept.
+            ConnectionLost: The connection was lost. The partial copy is kept.
             OSError: The file can't be written.
         """
         paths.make_folder(target.parent)
@@ -158,7 +158,7 @@ def remove_partial(target: Path) -> None:
 
 
 def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bool = False) -> int:
-    """Serve the files of a folder over standard input and output until these are closed; return the exit code.
+    """Serve the files of a folder over standard input and output until these are closed. Return the exit code.
 
     If the folder is `writable`, offered files are stored there. If one of the files in `copies` has the same content, a
     link to it is created instead.

@@ -1,4 +1,4 @@
-"""Worker process that torch's elastic agent starts; it gets its spec from the node and reports to it."""
+"""Worker process that torch's elastic agent starts. It gets its spec from the node and reports to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.system import linux, stdio
 
 
 class WorkerHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """First message from a worker to its node, a line of JSON; the node answers with the `WorkerSpec`."""
+    """First message from a worker to its node, a line of JSON. The node answers with the `WorkerSpec`."""
 
     rank: int
 

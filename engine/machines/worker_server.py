@@ -43,7 +43,7 @@ class WorkerServer:
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
     def send(self, rank: int, command: Command) -> None:
-        """Send a command to a worker; if it has not connected yet, the command follows its spec."""
+        """Send a command to a worker. If it has not connected yet, the command follows its spec."""
         data = ENCODE.encode(command) + b"\n"
         with self._lock:
             channel = self._channels.get(rank)
@@ -54,7 +54,7 @@ class WorkerServer:
             channel.sendall(data)
 
     def kill(self, rank: int, *, hard: bool) -> bool:
-        """Signal a worker's process group; return False if the worker has not connected yet."""
+        """Signal a worker's process group. Return False if the worker has not connected yet."""
         pid = self._pids.get(rank)
         if pid is None:
             return False

@@ -27,7 +27,7 @@ def pairs_of(true: Tensor, found: Tensor, classes: int) -> Tensor:
 
 
 class ClassCounts:
-    """Counts of correct, true and predicted samples of each class, with a confusion matrix of up to `MAX_CONFUSED` classes."""
+    """Counts of correct, true and predicted samples of each class. Up to `MAX_CONFUSED` classes, also a confusion matrix."""
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
@@ -87,8 +87,8 @@ def class_scores(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares
 def balanced_weights(counts: Sequence[float]) -> Tensor:
     """Return loss weights that give all classes the same total weight, float32 [C].
 
-    They are inverse to the frequencies, with a mean of 1 over the samples (King and Zeng 2001; scikit-learn's "balanced").
-    A class that does not occur has weight 1.
+    They are inverse to the frequencies, with a mean of 1 over the samples (King and Zeng 2001; scikit-learn's
+    "balanced"). A class that does not occur has weight 1.
     """
     totals = torch.tensor(counts, dtype=torch.float64)
     is_present = totals > 0

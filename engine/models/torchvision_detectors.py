@@ -75,7 +75,7 @@ def count_objects(targets: Tensor) -> Tensor:
 
 
 def has_instance(planes: Tensor) -> Tensor:
-    """Return a bool tensor [n, 256] that is True for the number of each object to learn in planes, int64 [n, 2, h, w]."""
+    """Return a bool tensor [n, 256], True for the number of each object to learn in planes, int64 [n, 2, h, w]."""
     found = is_present(torch.where(planes[:, 1] == NO_CLASS, 0, planes[:, 0]))
     found[:, 0] = False
     return found

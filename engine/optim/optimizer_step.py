@@ -35,7 +35,7 @@ class Group(NamedTuple):
 
 
 Groups = Mapping[str, Group]
-"""Group of each parameter, by its name in the plain model; other parameters are in the default group."""
+"""Group of each parameter, by its name in the plain model. Other parameters are in the default group."""
 
 
 class OptimizerStep:
@@ -222,7 +222,7 @@ class OptimizerStep:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Replace the parameters by their averages, if any, inside the context; it must not contain a step."""
+        """Replace the parameters by their averages, if any, inside the context. It must not contain a step."""
         if self._averages is None:
             yield
             return
@@ -272,7 +272,7 @@ class OptimizerStep:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a `state_dict` that may come from other ranks; names of other ranks' parameters are ignored.
+        """Load a `state_dict` that may come from other ranks. Names of other ranks' parameters are ignored.
 
         Hyperparameters are those of the job. Averages that are missing in `state` start with the current weights, so
         load the model's state first. Ranks with shards call it together.

@@ -1,6 +1,6 @@
 """Conversion between complete parameters and this rank's shards.
 
-FSDP and tensor parallelism shard parameters as DTensors; plain tensors are returned unchanged. DTensor is only imported
+FSDP and tensor parallelism shard parameters as DTensors. Plain tensors are returned unchanged. DTensor is only imported
 if there is one, because the import takes over a second.
 """
 
@@ -41,7 +41,7 @@ def local_shard(tensor: Any) -> Tensor:
 
 @torch.no_grad()
 def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
-    """Assemble `shard` of all ranks on rank 0's CPU, and return the complete tensor there; return None on other ranks.
+    """Assemble `shard` of all ranks on rank 0's CPU, and return the complete tensor there. Return None on other ranks.
 
     Shards must be laid out like the parameter `like`. Single numbers that belong to a parameter, such as an optimizer's
     step count, are equal on all ranks and copied unchanged. All ranks call it together. Other ranks temporarily hold
@@ -73,7 +73,7 @@ def shard_of(tensor: Tensor, like: Any) -> Tensor:
     """Copy this rank's shard from the complete `tensor`, laid out like the parameter `like` and on its device.
 
     Single numbers that belong to a parameter stay on their device. If `tensor` is memory-mapped, FSDP on CPUs reads
-    only the shard; otherwise the complete tensor is read.
+    only the shard. Otherwise the complete tensor is read.
     """
     if tensor.shape != like.shape:
         return tensor.clone()

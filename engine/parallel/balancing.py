@@ -47,7 +47,7 @@ class SegmentCosts(NamedTuple):
 
 
 class Division(NamedTuple):
-    """Division of segments; comparing divisions finds the better one, which is smaller.
+    """Division of segments. Comparing divisions finds the better one, which is smaller.
 
     `excess` is the largest fraction by which a rank exceeds its memory limit, or 0 if all fit. `seconds` is the time of
     the slowest rank, summed over the phases.
@@ -61,7 +61,7 @@ class Division(NamedTuple):
 
 
 def divide(costs: SegmentCosts) -> Division:
-    """Find the best division; if none fits into memory, the result has a positive `excess`.
+    """Find the best division. If none fits into memory, the result has a positive `excess`.
 
     With one stage per rank and no phases, dynamic programming over the stages finds the optimum. Otherwise, all
     divisions are tried if there are at most `ALL_TRIED`. If there are more, the result is a local optimum under moves
@@ -107,7 +107,7 @@ def _division(costs: SegmentCosts, ends: Ends) -> Division:
 
 
 def _slowest_fastest(costs: SegmentCosts) -> Ends | None:
-    """Minimize the time of the slowest stage over the divisions that fit into memory; return None if none fits."""
+    """Minimize the time of the slowest stage over the divisions that fit into memory. Return None if none fits."""
 
     def cost(stage: int, start: int, end: int) -> float:
         fits = costs.memory(stage, start, end) <= costs.limits[costs.stage_ranks[stage]]
@@ -130,7 +130,7 @@ def _fullest_least(costs: SegmentCosts) -> Ends:
 
 
 def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
-    """Minimize the cost of the most expensive stage; return None if every division has infinite cost.
+    """Minimize the cost of the most expensive stage. Return None if every division has infinite cost.
 
     Among equal divisions, the result has a low total cost. `minimum` is a lower bound of `cost` that grows with every
     further segment. Divisions into nearly equal stages are searched first, because there are only few.

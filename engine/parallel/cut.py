@@ -32,7 +32,7 @@ class CannotCut(ValueError):  # noqa: N818 - describes the model
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Content and costs of one stage; times are for the forward and backward pass of one microbatch."""
+    """Content and costs of one stage. Times are for the forward and backward pass of one microbatch."""
 
     group_rank: int
     device: str
@@ -154,7 +154,7 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
 
     If the cut is `phased`, the slowest forward and the slowest backward passes are added up. The current cuts of `cut`
     are ignored. The docstring of `balancing.divide` explains when the result is the optimum. Raises CannotCut if there
-    are too few split points, or if no cut fits into memory; the text then contains the numbers.
+    are too few split points, or if no cut fits into memory. The text then contains the numbers.
     """
     needed, points = len(cut.stage_ranks) - 1, len(cut.segments) - 1
     if points < needed:

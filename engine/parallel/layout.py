@@ -20,7 +20,7 @@ class Layout(NamedTuple):
     """Layout of a job's ranks.
 
     Rank `replica * group + group_rank` is at index `group_rank` of its replica. `stage_ranks[s]` is the group rank of
-    stage s; it is empty for strategies without stages. `microbatches` is None if the batch can't be divided into
+    stage s. It is empty for strategies without stages. `microbatches` is None if the batch can't be divided into
     microbatches.
     """
 
@@ -39,7 +39,7 @@ class Layout(NamedTuple):
 
 
 def layout(job: Job, strategy: StrategyEntry) -> Layout:
-    """Return the layout of `job` on its devices; the job must be valid."""
+    """Return the layout of `job` on its devices. The job must be valid."""
     replicas = job.parallel.replicas if strategy.replicates else 1
     group = max(1, len(job.parallel.devices) // replicas)
     if not strategy.cuts_model:
@@ -105,7 +105,7 @@ def fits(schedule: str, microbatches: int, devices: int) -> bool:
 
 
 def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | None:
-    """Choose the number of microbatches if the job does not set it; return None if no number fits.
+    """Choose the number of microbatches if the job does not set it. Return None if no number fits.
 
     It is the divisor of the batch size that fits the schedule and is closest to four per device. (For GPipe and 1F1B,
     the idle fraction is (devices - 1) / (microbatches + devices - 1), after Huang et al. 2019.)

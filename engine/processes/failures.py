@@ -25,7 +25,7 @@ CERTAIN, LIKELY, FOLLOWING = 0, 1, 2
 
 
 class Failure(NamedTuple):
-    """Failure of a rank with its weight; the cause is the failure with the lowest weight."""
+    """Failure of a rank with its weight. The cause is the failure with the lowest weight."""
 
     event: Failed
     weight: int

@@ -38,7 +38,7 @@ _NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine", "lost_gpu")
 
 
 class Group:
-    """Workers of one attempt, which are all stopped when one of them fails; `on_event` is called with their events.
+    """Workers of one attempt, which are all stopped when one of them fails. `on_event` is called with their events.
 
     Args:
         following_s: Seconds to wait for the cause if all known failures may be consequences.
@@ -57,7 +57,7 @@ class Group:
     ) -> None:
         self.workers: list[Worker] = []
         self.failure: Failed | None = None
-        """Failure that caused the others; it is reported once."""
+        """Failure that caused the others. It is reported once."""
         self.holds_unsaved_state = False
         """True if the final state could not be written to disk."""
         self._on_event = on_event
@@ -107,7 +107,7 @@ class Group:
 
     @property
     def is_ending(self) -> bool:
-        """True while workers are exiting; poll the group often then, because exits don't wake the selector."""
+        """True while workers are exiting. Poll the group often then, because exits don't wake the selector."""
         is_any_done = any(worker.done is not None or worker.channel is None for worker in self.workers)
         return is_any_done or self._shutdown is not None or bool(self._failures)
 
@@ -166,7 +166,7 @@ class Group:
             self._shutdown = Shutdown(self.workers, STOP_S, message)
 
     def save_elsewhere(self, command: SaveElsewhere) -> None:
-        """Send the command to the workers; if they are stopping, give them more time for it."""
+        """Send the command to the workers. If they are stopping, give them more time for it."""
         self.send(command)
         self.extend()
 
@@ -186,14 +186,14 @@ class Group:
         kill_all(self.workers)
 
     def fail(self, event: Failed, weight: int) -> None:
-        """Add a failure with its weight (see `failures`); once the cause is known, the failure is only logged."""
+        """Add a failure with its weight (see `failures`). Once the cause is known, the failure is only logged."""
         if self.failure is None:
             self._failures.append((time.monotonic(), failures.Failure(event, weight)))
         else:
             self._on_event(LogLine(text=event.cause, level="error", rank=event.rank))
 
     def watch(self) -> None:
-        """Handle exits, hangs and failures of workers; call this often until `is_gone`."""
+        """Handle exits, hangs and failures of workers. Call this often until `is_gone`."""
         for worker in self.workers:
             if worker.poll() is None:
                 continue
@@ -227,7 +227,7 @@ class Group:
             self._on_event(event)
 
     def _stopped_pid(self, rank: int) -> int | None:
-        """Return the pid of a worker that a signal has suspended, or None; suspension by a debugger does not count."""
+        """Return the pid of a worker that a signal has suspended, or None. Suspension by a debugger does not count."""
         pid = self.workers[rank].pid
         if not pid:
             return None

@@ -17,7 +17,7 @@ LIGHT = ("torch", "torchvision", "engine.training.worker")
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.pipelining")
 """Additional modules for several workers; DistributedDataParallel imports torch._dynamo, which takes over a second."""
 SOME = ("timm", "segmentation_models_pytorch")
-"""Modules that some models need; importing them takes over half a second, which a waiting parent can spare."""
+"""Modules that some models need. Importing them takes over half a second, which a waiting parent can spare."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -56,7 +56,7 @@ class ImportThread:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the thread; afterwards, the process may fork."""
+        """Wait for the thread. Afterwards, the process may fork."""
         self._thread.join()
         self.done.close()
         self._end.close()

@@ -26,7 +26,7 @@ class LineChild:
     """Child process ``python -m`` with `arguments`.
 
     Args:
-        on_line: Called with each line; may raise msgspec.DecodeError.
+        on_line: Called with each line. May raise msgspec.DecodeError.
         on_end: Called at the end of the output, with "" or the error that made a line invalid.
         quiet: True to discard the child's standard error.
 

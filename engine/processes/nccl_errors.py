@@ -94,13 +94,13 @@ ERRORS = (
         can_pass=True,
     ),
 )
-"""Known errors; the first match counts."""
+"""Known errors. The first match counts."""
 
 _LAST = re.compile(r"Last error:\s*(.+)", re.IGNORECASE | re.DOTALL)
 
 
 def known_error(text: str) -> NcclError | None:
-    """Find the meaning of an error by its text; return None if it is unknown."""
+    """Find the meaning of an error by its text. Return None if it is unknown."""
     is_nccl = is_nccl_error(text)
     return next((each for each in ERRORS if (is_nccl or not each.only_nccl) and each.pattern.search(text)), None)
 

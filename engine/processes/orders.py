@@ -40,7 +40,7 @@ def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
     Args:
         name: Name of the process in ps.
         order: Type of the order.
-        carry_out: Executes an order; its second argument is a function that sends a message. May raise OrderError.
+        carry_out: Executes an order. Its second argument is a function that sends a message. May raise OrderError.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)

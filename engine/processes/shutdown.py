@@ -30,7 +30,7 @@ class Stage(IntEnum):
 
 
 class Shutdown:
-    """Shutdown of `workers`; call `step` often until all have exited.
+    """Shutdown of `workers`. Call `step` often until all have exited.
 
     Without a `message`, workers have nothing to save and are killed immediately. If SIGKILL interrupts the writing of a
     checkpoint, the previous checkpoint remains. `forced` has the ranks that received a signal, and `stuck` those that

@@ -13,7 +13,7 @@ PAUSING = "SIGUSR1"
 
 
 class Signals:
-    """Handlers for SIGTERM, SIGINT and `PAUSING`; `on_signal` is called with the signal's name in the loop."""
+    """Handlers for SIGTERM, SIGINT and `PAUSING`. `on_signal` is called with the signal's name in the loop."""
 
     def __init__(self, selector: selectors.BaseSelector, on_signal: Callable[[str], None]) -> None:
         self._on_signal = on_signal

@@ -107,7 +107,7 @@ class HangWatch:
         self._ranks.pop(rank, None)
 
     def check(self, now: float) -> Failed | Warned | None:
-        """Return a failure if a rank hangs, a warning if it may hang, else None; call this about once a second."""
+        """Return a failure if a rank hangs, a warning if it may hang, else None. Call this about once a second."""
         gap = now - self._checked_at
         self._checked_at = now
         if gap > GAP_S:
@@ -190,7 +190,7 @@ class HangWatch:
         return f"When last heard from, {' and '.join(texts)}."
 
     def _check_progress(self, now: float) -> Failed | Warned | None:
-        """Check if the ranks respond but make no progress; the cause is then a rank that does not wait for others."""
+        """Check if the ranks respond but make no progress. The cause is then a rank that does not wait for others."""
         heartbeats = [
             state.heartbeat
             for state in self._ranks.values()

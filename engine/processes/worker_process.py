@@ -30,13 +30,13 @@ from engine.system import compile_cache, linux, paths, stdio
 from engine.system.private_network import PrivateNetwork
 
 WORKER = "engine.training.worker:run"
-"""Function for workers to run, as MODULE:NAME; it is called with (WorkerSpec, socket) and returns an exit code."""
+"""Function for workers to run, as MODULE:NAME. It is called with (WorkerSpec, socket) and returns an exit code."""
 
 FRAME_LIMIT = MAX_FRAME_BYTES - 256
 """Maximum size of a worker's message in bytes, since number and time are added before it becomes a frame."""
 
 THREADS_S = 1.0
-"""Seconds to wait for the exit of native threads; if some remain, the process does not fork."""
+"""Seconds to wait for the exit of native threads. If some remain, the process does not fork."""
 
 _CHUNK = 1 << 18
 
@@ -70,7 +70,7 @@ class Worker(Protocol):
 
 
 class WorkerProcess:
-    """Worker on this machine; `channel` is this end of the non-blocking socket pair, or None once closed."""
+    """Worker on this machine. `channel` is this end of the non-blocking socket pair, or None once closed."""
 
     because_of_another = False
 
@@ -130,9 +130,9 @@ class WorkerProcess:
         return [FROM_WORKER.decode(line) for line in self._frames.feed(data)]
 
     def send(self, message: Command) -> None:
-        """Send a command without blocking; parts that the socket does not accept are sent later.
+        """Send a command without blocking. Parts that the socket does not accept are sent later.
 
-        A command for a worker that never reads is lost; the worker is signaled later.
+        A command for a worker that never reads is lost. The worker is signaled later.
         """
         if len(self._unsent) > MAX_FRAME_BYTES:
             print(f"Rank {self.rank} reads no messages; dropped {message}.", flush=True)
@@ -189,7 +189,7 @@ def _has_exited(pid: int) -> bool:
 
 
 def can_fork() -> bool:
-    """Return True on Linux if the process has a single thread; macOS's frameworks do not survive a fork.
+    """Return True on Linux if the process has a single thread. On macOS, frameworks do not survive a fork.
 
     It waits for threads that Python has joined but that may still hold locks.
     """
@@ -271,7 +271,7 @@ def _forked(
 
 
 def _enter(network: PrivateNetwork) -> None:
-    """Enter the network; choose cache folders before, because inside the network the owners of files are unknown."""
+    """Enter the network. Choose cache folders before, because inside the network the owners of files are unknown."""
     os.environ["FOOTPLATE_CACHE"] = str(paths.cache_folder())
     with suppress(OSError):  # the worker meets the same problem and reports it
         compile_cache.use_private_folders()

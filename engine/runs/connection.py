@@ -24,7 +24,7 @@ from engine.system.decode_errors import NOT_DECODED
 
 CONNECT_S = 2.0
 ANSWER_S = 5.0
-"""Timeout for an answer in seconds; supervisors normally answer at once, even if their workers hang."""
+"""Timeout for an answer in seconds. Supervisors normally answer at once, even if their workers hang."""
 _MIN_CONNECT_S = 0.05
 """Minimum timeout in seconds for establishing a connection."""
 _CHUNK = 1 << 18
@@ -47,7 +47,7 @@ class RunConnection:
 
     `fileno` becomes readable when `receive` has messages. When the other end closes the connection, `closed` becomes
     True, and `reason` has the reason from its `Goodbye`. Gaps in the numbers are step metrics or device samples that
-    were dropped for a slow client; they are in the log file. Connecting takes at most `timeout_s`. Raises NotRunning
+    were dropped for a slow client. They are in the log file. Connecting takes at most `timeout_s`. Raises NotRunning
     and NotAnswering.
     """
 
@@ -150,7 +150,7 @@ def send(run: RunFolder, *commands: Command) -> Welcome | None:
 
 
 def silent(run: RunFolder, how: str = f"has not answered for {ANSWER_S:.0f} s") -> str:
-    """Describe a supervisor that is alive but does not respond; `how` describes this as a clause."""
+    """Describe a supervisor that is alive but does not respond. `how` describes this as a clause."""
     supervisor = run.supervisor()
     pid = supervisor.pid if supervisor is not None else 0
     return f"The supervisor of {run.run_id} (pid {pid}) {how}. If it was stopped, `kill -CONT {pid}` resumes it."

@@ -22,7 +22,7 @@ def agree(path: str, sha256: str) -> None:
 
 
 def is_agreed(path: str, sha256: str) -> bool:
-    """Return True if the user has allowed the file; records that another user may have written are ignored."""
+    """Return True if the user has allowed the file. Records that another user may have written are ignored."""
     note, line = _note(path, sha256)
     try:
         return paths.is_only_writable_by_user(note) and read_file(note) == line

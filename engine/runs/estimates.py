@@ -16,7 +16,7 @@ from engine.runs.folder import ENDED, RunFolder, RunSummary
 MAX_PAST_RUNS = 8
 """Maximum number of past runs of a model that are read, from the newest on."""
 _FORWARD_FRACTION = 1 / 3
-"""Time of a forward pass as a fraction of a training step; the backward pass takes twice as long."""
+"""Time of a forward pass as a fraction of a training step. The backward pass takes twice as long."""
 
 
 class PastRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_past_run(run: RunFolder) -> PastRun | None:
-    """Read the measurements of a run; return None if it has not trained."""
+    """Read the measurements of a run. Return None if it has not trained."""
     started: RunStarted | None = None
     planned: Planned | None = None
     speeds: list[float] = []
@@ -100,7 +100,7 @@ def kind_of(name: str) -> str:
 
 
 def past_runs(job: Job, runs: Iterable[RunSummary], known: dict[str, PastRun | None]) -> list[PastRun]:
-    """Read the newest runs of the job's model; `known` caches the runs by id."""
+    """Read the newest runs of the job's model. `known` caches the runs by id."""
     found: list[PastRun] = []
     for summary in runs:
         if summary.model != job.model.name:
@@ -152,7 +152,7 @@ def estimate(
 
 
 def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
-    """Estimate the remaining seconds of a training run from its past speed; return None if they are unknown.
+    """Estimate the remaining seconds of a training run from its past speed. Return None if they are unknown.
 
     Args:
         run: Run that is training.

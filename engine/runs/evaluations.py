@@ -55,7 +55,7 @@ class KeptEvaluation(NamedTuple):
         return _decoded(self.folder / SAMPLES_FILE, Samples)
 
     def curves(self) -> Curves:
-        """Read the curves; the result is empty for tasks without curves. Raises DamagedEvaluation."""
+        """Read the curves. The result is empty for tasks without curves. Raises DamagedEvaluation."""
         file = self.folder / CURVES_FILE
         return _decoded(file, Curves) if file.exists() else Curves()
 

@@ -49,7 +49,7 @@ def check_target(target: Path, *, replace: bool = False) -> None:
 
 
 def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, checkpoints: bool = False) -> list[str]:
-    """Export the run to a new folder `target`, with additional `texts` by file name; return the names of all files.
+    """Export the run to a new folder `target`, with additional `texts` by file name. Return the names of all files.
 
     The folder is created completely or not at all. Raises ExportRefused.
     """
@@ -152,7 +152,7 @@ _REPORTED = (Warned, Failed, RunFinished)
 
 
 def problem_report(doctor: str) -> dict[str, str]:
-    """Collect the texts of a problem report by file name; `doctor` is the output of `footplate doctor`."""
+    """Collect the texts of a problem report by file name. `doctor` is the output of `footplate doctor`."""
     runs = {f"run-{number}": RunFolder(paths.runs_folder() / name) for number, name in enumerate(_newest(), 1)}
     redactor = Redactor(_secrets(runs))
     texts = {"doctor.txt": doctor}

@@ -54,7 +54,7 @@ from engine.system.plain_text import shortened
 State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
 
 ENDED: tuple[State, ...] = ("completed", "paused", "stopped", "failed", "unsaved", "interrupted")
-"""States of a run without a supervisor; in all of them except "completed", it can be resumed."""
+"""States of a run without a supervisor. In all of them except "completed", it can be resumed."""
 
 OLDER_CHECKPOINT = re.compile(r"epoch-(?P<epoch>\d+)-step-(?P<step>\d+)\.pt")
 """Pattern of the names of checkpoints older than last.pt."""
@@ -143,7 +143,7 @@ _LONGER_THAN_A_BOOT_S = float(1 << 31)
 
 @cache
 def _boot() -> int:
-    """Return a number for the current boot; it is below 4,096, so that start times keep hundredths of seconds."""
+    """Return a number for the current boot. It is below 4,096, so that start times keep hundredths of seconds."""
     try:
         return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:3], 16)
     except (OSError, ValueError):
@@ -166,7 +166,7 @@ def process_alive(pid: int, start_time: float) -> bool:
 
 
 class RunFolder:
-    """Folder of a run; nothing is cached, so that every access reads the disk."""
+    """Folder of a run. Nothing is cached, so that every access reads the disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -205,7 +205,7 @@ class RunFolder:
         return job
 
     def supervisor(self) -> SupervisorFile | None:
-        """Read the supervisor file; return None if it is missing or invalid."""
+        """Read the supervisor file. Return None if it is missing or invalid."""
         try:
             return msgspec.json.decode(read_file(self.supervisor_file), type=SupervisorFile)
         except (OSError, *NOT_DECODED):
@@ -238,7 +238,7 @@ class RunFolder:
         return next(_backwards(_tail(self.events_file, _END_BYTES)), None)
 
     def state(self) -> State:
-        """Determine the current state from the log and the process table; it is not stored anywhere."""
+        """Determine the current state from the log and the process table. It is not stored anywhere."""
         last = self.last_event()
         supervisor = self.supervisor()
         slurm = read_slurm(self.path)
@@ -342,7 +342,7 @@ class RunFolder:
         return tail
 
     def _beginning(self) -> tuple[RunStarted, float] | None:
-        """Return the first event and the time at which the first execution left the queue, or None if there are no events."""
+        """Return the first event and the time when the first execution left the queue, or None without events."""
         try:
             with open_file(self.events_file) as stream:
                 lines = complete_lines(stream)
@@ -354,7 +354,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class _Progress:
-    """Progress of a run according to the end of its log; unknown values are empty."""
+    """Progress of a run according to the end of its log. Unknown values are empty."""
 
     phase: str = ""
     epoch: int | None = None

@@ -27,7 +27,7 @@ class Holding:
 
 
 def holding(folder: Path) -> Holding:
-    """Measure a run folder; unreadable files and a missing folder count as 0."""
+    """Measure a run folder. Unreadable files and a missing folder count as 0."""
     total = Holding()
     for where, _folders, names in os.walk(folder):
         for name in names:

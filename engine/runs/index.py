@@ -1,4 +1,4 @@
-"""Cached summaries of all runs; a run is read again only if its files have changed.
+"""Cached summaries of all runs. A run is read again only if its files have changed.
 
 The cache is a file in Footplate's home. Each entry has stamps of its source files: one for the log, which grows, and
 one for the folder. All other files of a summary (supervisor.json, notes.json, job.toml) are replaced atomically, which
@@ -24,7 +24,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 
 _FORM = 1
-"""Format version of the cache; increase it when the meaning of a summary's field changes."""
+"""Format version of the cache. Increase it when the meaning of a summary's field changes."""
 
 _TICK_NS = 2_000_000_000
 """Coarsest time resolution of a file system (FAT) in nanoseconds.

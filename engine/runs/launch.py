@@ -110,7 +110,7 @@ class Preloader:
         self.pids[folder] = start_supervisor(run)
 
     def poll(self) -> None:
-        """Read the child's messages; if it has exited, start the supervisors of unanswered requests."""
+        """Read the child's messages. If it has exited, start the supervisors of unanswered requests."""
         if self._process is None or self._process.stdout is None:
             return
         while True:
@@ -126,7 +126,7 @@ class Preloader:
                 self._note(os.fsdecode(line))
 
     def close(self) -> None:
-        """Stop the child; its supervisors continue."""
+        """Stop the child. Its supervisors continue."""
         if self._process is not None and self._pending and self._process.stdin is not None:
             self._process.stdin.close()  # it still answers pending requests
             self._wait()

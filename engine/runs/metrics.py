@@ -13,7 +13,7 @@ def _plain(value: float, digits: int) -> str:
 
 
 def find_measure(task: str, name: str, described: Sequence[Measure] = ()) -> Measure | None:
-    """Find a metric by its id; return None if it is unknown.
+    """Find a metric by its id. Return None if it is unknown.
 
     Args:
         task: Task whose metrics in the catalogue are searched, or "" for all tasks.
@@ -32,7 +32,7 @@ def measure_words(
     *,
     described: Sequence[Measure] = (),
 ) -> str:
-    """Format a metric with its value ("Top-1 accuracy 93.4 %"); `write` formats a number with some decimals."""
+    """Format a metric with its value ("Top-1 accuracy 93.4 %"). `write` formats a number with some decimals."""
     measure = find_measure(task, name, described)
     title = measure.title if measure is not None else name
     percent = measure is not None and measure.percent
@@ -40,13 +40,13 @@ def measure_words(
 
 
 def best_measure(run: RunSummary) -> tuple[str, float] | None:
-    """Return the run's first best metric that is an accuracy; without accuracies, return its first best metric."""
+    """Return the run's first best metric that is an accuracy. Without accuracies, return its first best metric."""
     chosen = next((name for name in run.best if (m := find_measure("", name)) and m.percent), None)
     chosen = chosen or next(iter(run.best), None)
     return (chosen, run.best[chosen]) if chosen is not None else None
 
 
 def best_words(run: RunSummary, write: Callable[[float, int], str] = _plain) -> str:
-    """Format a run's best metric ("Top-1 93.4 %"), or return "–"; `write` is as in `measure_words`."""
+    """Format a run's best metric ("Top-1 93.4 %"), or return "–". `write` is as in `measure_words`."""
     best = best_measure(run)
     return measure_words("", *best, write).replace(" accuracy", "") if best is not None else "–"

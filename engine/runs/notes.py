@@ -39,7 +39,7 @@ def tags_of(text: str) -> tuple[str, ...]:
 
 
 def read_notes(folder: Path) -> RunNotes:
-    """Read the notes from a run folder; they are empty if the file is missing or invalid."""
+    """Read the notes from a run folder. They are empty if the file is missing or invalid."""
     try:
         notes = msgspec.json.decode(read_file(folder / FILE), type=RunNotes)
     except (OSError, *NOT_DECODED):

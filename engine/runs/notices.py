@@ -59,7 +59,7 @@ VARIABLES = {
 
 
 class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings for notifications; the module's docstring describes the fields."""
+    """Settings for notifications. The module's docstring describes the fields."""
 
     ended: bool = True
     failed: bool = True
@@ -100,7 +100,7 @@ KINDS: dict[NoticeKind, KindWords] = {
 
 
 class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Notification to send; the user's command runs in `folder`, with `variables` in its environment."""
+    """Notification to send. The user's command runs in `folder`, with `variables` in its environment."""
 
     title: str
     text: str
@@ -113,7 +113,7 @@ class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class NoticeSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Result of sending a notification.
 
-    `desktop_by` is the program that has shown it, or "". `command_code` is the exit code of the command; it is None if
+    `desktop_by` is the program that has shown it, or "". `command_code` is the exit code of the command. It is None if
     there was no command or it timed out. `said` is the end of the command's output. `desktop_problem` and
     `command_problem` are "" without an error.
     """

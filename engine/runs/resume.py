@@ -29,7 +29,7 @@ _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ResumableRun:
-    """Job and state of a run; if it can't be resumed, the job is None and `problems` explain why."""
+    """Job and state of a run. If it can't be resumed, the job is None and `problems` explain why."""
 
     run_id: str
     job: Job | None
@@ -91,7 +91,7 @@ def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | No
 
 
 def save_next_job(run: RunFolder, job: Job) -> None:
-    """Save `job` for the next execution of `run`; the caller must start its supervisor. Raises OSError."""
+    """Save `job` for the next execution of `run`. The caller must start its supervisor. Raises OSError."""
     if read_notes(run.path).set_aside:
         change_notes(run.path, set_aside=False)  # show the next interruption again
     save_job(job, run.job_file)

@@ -47,7 +47,7 @@ def searches_folder() -> Path:
 
 
 class SearchFolder:
-    """Folder of one search; nothing is cached, so that every method reads the disk."""
+    """Folder of one search. Nothing is cached, so that every method reads the disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -58,15 +58,15 @@ class SearchFolder:
 
     @property
     def state_file(self) -> Path:
-        """Path of the state file; its modification time shows when the state has last changed."""
+        """Path of the state file. Its modification time shows when the state has last changed."""
         return self.path / STATE_FILE
 
     def search(self) -> Search | None:
-        """Read the search as requested; return None if it can't be read."""
+        """Read the search as requested. Return None if it can't be read."""
         return _read(self.path / SEARCH_FILE, Search)
 
     def state(self) -> SearchState:
-        """Read the last state that the driver has written; it is empty if there is none."""
+        """Read the last state that the driver has written. It is empty if there is none."""
         return _read(self.state_file, SearchState) or SearchState(time=0.0)
 
     def driver(self) -> DriverFile | None:
@@ -130,7 +130,7 @@ def start_driver(folder: SearchFolder) -> int:
 
 
 def stop_driver(folder: SearchFolder) -> bool:
-    """Ask the driver of a search to pause its trials and exit; return False without a driver.
+    """Ask the driver of a search to pause its trials and exit. Return False without a driver.
 
     The driver exits after the current steps and final checkpoints: poll `status` for it.
     """
@@ -221,7 +221,7 @@ def save_trial(run: RunFolder, trial: Trial) -> None:
 
 
 def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
-    """Return the trials of a search, sorted by number; if several have the same number, the oldest one counts."""
+    """Return the trials of a search, sorted by number. If several have the same number, the oldest one counts."""
     found: dict[int, tuple[RunFolder, Trial]] = {}
     for run in list_runs():
         trial = trial_of(run)

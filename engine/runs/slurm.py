@@ -33,7 +33,7 @@ _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID
 
 
 def submit_new(job: Job, script: str, host: str) -> RunFolder:
-    """Create a run of `job` and submit it; the run is removed if that fails. Raises SlurmFailed, OSError."""
+    """Create a run of `job` and submit it. The run is removed if that fails. Raises SlurmFailed, OSError."""
     run = create_run(job)
     try:
         paths.write_atomically(run.path / SCRIPT, script.encode())
@@ -75,7 +75,7 @@ def _submitted_through() -> list[str]:
 
 
 def _run_known(host: str, *command: str) -> str:
-    """Run a SLURM command on `host`, which the user must have chosen before; run folders may come from other people.
+    """Run a SLURM command on `host`, which the user must have chosen before. Run folders may come from other people.
 
     Raises:
         SlurmFailed: The host is unknown, or the command has failed.
@@ -92,7 +92,7 @@ def _not_visible(run: RunFolder, host: str) -> str:
 
 
 def refresh(runs: Iterable[RunFolder]) -> bool:
-    """Query the states of all active SLURM jobs of `runs` and record them; return True if any has changed.
+    """Query the states of all active SLURM jobs of `runs` and record them. Return True if any has changed.
 
     Raises OSError.
     """
@@ -128,7 +128,7 @@ def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def in_queue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Parse the output of squeue for `jobs`; places count the pending jobs of a partition by priority."""
+    """Parse the output of squeue for `jobs`. Places count the pending jobs of a partition by priority."""
     rows = [row for line in output.splitlines() if len(row := line.split(_SEPARATOR)) == 6]
     found = {}
     for row in rows:
@@ -159,7 +159,7 @@ def _rank(row: list[str]) -> tuple[int, int]:
 
 
 def in_accounts(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Parse the output of sacct ("12|CANCELLED by 1000") for `jobs`; the state of a job that it does not list is ""."""
+    """Parse the output of sacct ("12|CANCELLED by 1000") for `jobs`. The state of a job that it does not list is ""."""
     rows = dict(line.split(_SEPARATOR, 1) for line in output.splitlines() if _SEPARATOR in line)
     return {
         number: SlurmJob(job_id=number, host=job.host, state=rows.get(str(number), "").partition(" ")[0])
@@ -180,7 +180,7 @@ def no_pause(run: RunFolder) -> str:
 
 
 def send(run: RunFolder, *commands: Command) -> bool:
-    """Send commands to a run on this machine or under SLURM; return False if it has not answered.
+    """Send commands to a run on this machine or under SLURM. Return False if it has not answered.
 
     A run under SLURM accepts only Stop: a pending job is cancelled, and a running job receives a signal. Raises
     NotRunning and NotAnswering.

@@ -52,7 +52,7 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 def read_slurm(folder: Path) -> SlurmJob | None:
-    """Read a run's SLURM job; return None if there is none or the file is invalid."""
+    """Read a run's SLURM job. Return None if there is none or the file is invalid."""
     try:
         return msgspec.json.decode(read_file(folder / FILE), type=SlurmJob)
     except (OSError, *NOT_DECODED):

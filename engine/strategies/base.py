@@ -104,7 +104,7 @@ class Strategy(ABC):
     accumulation: int
     """Number of microbatches into which a worker divides its batch. A single worker raises it if memory runs out."""
     evaluation_parts: int
-    """Number of parts of a batch in an evaluation with a single worker; several workers use `accumulation`."""
+    """Number of parts of a batch in an evaluation with a single worker. Several workers use `accumulation`."""
     profiles: ClassVar[type[StepProfiler]] = StepProfiler
     """Class of `profiler`."""
 
@@ -157,7 +157,7 @@ class Strategy(ABC):
             os.sched_setaffinity(0, cpus)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Return a context manager without reduction of gradients; call this after `wrap`."""
+        """Return a context manager without reduction of gradients. Call this after `wrap`."""
         return nullcontext()
 
     @property
@@ -257,7 +257,7 @@ class Strategy(ABC):
 
 
 def microbatches(batch: Batch, count: int) -> list[Batch]:
-    """Divide `batch` into `count` parts, with sizes as in np.array_split; the last parts may be empty."""
+    """Divide `batch` into `count` parts, with sizes as in np.array_split. The last parts may be empty."""
     if count == 1:
         return [batch]
     pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
@@ -267,7 +267,7 @@ def microbatches(batch: Batch, count: int) -> list[Batch]:
 def resolve_precision(job: Job) -> str:
     """Return the precision of `job`; "auto" becomes bf16 if all its devices are GPUs with native bf16, else fp32.
 
-    Only the GPUs of this machine are checked; `Autotuner` later makes the ranks of a run agree. CUDA device i is the
+    Only the GPUs of this machine are checked. `Autotuner` later makes the ranks of a run agree. CUDA device i is the
     i-th of the job's GPUs, as in a worker.
     """
     if job.precision.name != "auto":
@@ -323,7 +323,7 @@ def use_fast_kernels() -> None:
 
 
 def use_deterministic_kernels() -> None:
-    """Restrict torch to deterministic kernels; operations that have none raise an error.
+    """Restrict torch to deterministic kernels. Operations that have none raise an error.
 
     cuBLAS also needs a separate workspace per stream, which an environment variable requests before its first use
     (NVIDIA's cuBLAS documentation, Results Reproducibility).
@@ -347,6 +347,6 @@ def pci_bus_id(index: int) -> str:
 
 
 def worker_device(spec: WorkerSpec) -> torch.device:
-    """Return the device of a worker; its CUDA index is among the run's devices on that machine."""
+    """Return the device of a worker. Its CUDA index is among the run's devices on that machine."""
     index = spec.device_index
     return torch.device("cpu") if spec.local_devices[index] == CPU else torch.device("cuda", index)

@@ -31,7 +31,7 @@ _COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.
 
 
 class DataParallelProcesses(Distributed, SingleDevice):
-    """Strategy with a full copy of the model on every rank; each rank processes a part of every batch.
+    """Strategy with a full copy of the model on every rank. Each rank processes a part of every batch.
 
     Parts may differ in size, so every rank divides its losses by the size of the global batch. Since DDP averages
     gradients over the ranks, the loss is also multiplied by the number of ranks. Gradients are reduced once per step,

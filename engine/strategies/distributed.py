@@ -97,7 +97,7 @@ def tensors_of(model: nn.Module) -> list[Tensor]:
 
 
 def receive_weights(complete: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
-    """Yield rank 0's `complete` tensors on `device`, one at a time; other ranks only need their shapes.
+    """Yield rank 0's `complete` tensors on `device`, one at a time. Other ranks only need their shapes.
 
     All ranks iterate together.
     """

@@ -1,4 +1,4 @@
-"""Strategy with one process per device; each process stores a shard of every parameter (FSDP2)."""
+"""Strategy with one process per device. Each process stores a shard of every parameter (FSDP2)."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class FullySharded(Distributed, SingleDevice):
         """Divide layers of `model` among ranks before the model is sharded. Tensor-parallel subclasses override it."""
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
-        """Shard a `model` on the CPU in place and return its groups; the device holds one complete block at a time."""
+        """Shard a `model` on the CPU in place and return its groups. The device holds one complete block at a time."""
         from torch.distributed.fsdp import (
             CPUOffloadPolicy,
             FSDPModule,

@@ -35,7 +35,7 @@ def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGrou
 
 @torch.no_grad()
 def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work | None]) -> None:
-    """Run a collective on `tensors` in place, in buckets; `begin` starts it on a flattened bucket."""
+    """Run a collective on `tensors` in place, in buckets. `begin` starts it on a flattened bucket."""
     joining = []
     for bucket in _buckets(tensors):
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
@@ -49,7 +49,7 @@ def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work |
 
 
 def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Group `tensors`, in order, into buckets of one type and at most `BUCKET_BYTES`; a larger tensor is on its own."""
+    """Group `tensors`, in order, into buckets of one type and at most `BUCKET_BYTES`. A larger tensor is on its own."""
     buckets: list[list[Tensor]] = []
     held = 0
     for tensor in tensors:

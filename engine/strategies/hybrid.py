@@ -1,4 +1,4 @@
-"""Strategy with several pipelines; each pipeline processes a part of every batch."""
+"""Strategy with several pipelines. Each pipeline processes a part of every batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.strategies.pipeline import Pipeline
 
 
 class PipelineReplicas(Pipeline):
-    """Strategy with replicas of a pipeline; the gradients of a stage are summed over the replicas at every step."""
+    """Strategy with replicas of a pipeline. The gradients of a stage are summed over the replicas at every step."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_pipeline",

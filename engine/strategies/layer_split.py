@@ -50,7 +50,7 @@ class LayerPair(NamedTuple):
 
 
 def layer_pairs(model: nn.Module) -> list[LayerPair]:
-    """Find the pairs of layers in `model` that can be divided; layers that share a weight with others are left out.
+    """Find the pairs of layers in `model` that can be divided. Layers that share a weight with others are left out.
 
     The pairs are MLPs in a Sequential (torchvision's ViT, Swin, MaxViT, ConvNeXt, VGG), the attention of torchvision's
     ViT, and timm's `Mlp` and `Attention`.
@@ -82,7 +82,7 @@ def _pairs_of(module: Any) -> Iterator[LayerPair]:
 
 
 def _is(module: nn.Module, name: str) -> bool:
-    """Return True if the class of `module` has this qualified name; the class need not be imported."""
+    """Return True if the class of `module` has this qualified name. The class need not be imported."""
     return f"{type(module).__module__}.{type(module).__qualname__}" == name
 
 
@@ -105,7 +105,7 @@ def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
 
 
 def divide(pairs: list[LayerPair], mesh: DeviceMesh, *, source: int | None) -> None:
-    """Divide the layers of `pairs` over a 1-dimensional `mesh`, in place; its size must divide each pair's units.
+    """Divide the layers of `pairs` over a 1-dimensional `mesh`, in place. Its size must divide each pair's units.
 
     The rank `source` of the mesh sends the weights. If it is None, each rank slices its own weights, which may be on
     the meta device.
@@ -143,7 +143,7 @@ class _SharedAttention(nn.MultiheadAttention):
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False) -> Any:  # type: ignore[override]
-        """Return the output, and None for the weights; `query` (also used as key and value) is equal on all ranks."""
+        """Return the output, and None for the weights. `query` (also used as key and value) is equal on all ranks."""
         from torch.distributed.tensor import DTensor, Replicate
 
         weight: Any = self.in_proj_weight

@@ -28,7 +28,7 @@ def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives
     """Exchange data between every two ranks to test their connection.
 
     All ranks call it together, after the process group has been initialized. If an exchange fails, all ranks raise
-    StrategyError, which names the two GPUs, a likely cause and the remedy; a rank with an error of NCCL raises that
+    StrategyError, which names the two GPUs, a likely cause and the remedy. A rank with an error of NCCL raises that
     error instead.
     """
     group = dist.new_group()

@@ -47,7 +47,7 @@ def run_in_parts(
     on_retry: Callable[[], object] = lambda: None,
     can_retry: Callable[[], bool] = lambda: True,
 ) -> tuple[Result, int]:
-    """Call `process(parts)`, doubling `parts` whenever memory runs out; return its result and the final `parts`.
+    """Call `process(parts)`, doubling `parts` whenever memory runs out. Return its result and the final `parts`.
 
     Raises DoesNotFit if memory is too small even for parts with one image, or with the fewest images that BatchNorm
     accepts.

@@ -50,7 +50,7 @@ class Pipeline(Distributed):
     rank, this is the order of the microbatches.
 
     On a mesh with replicas, each pipeline processes a part of every batch and divides its losses by the size of the
-    global batch. All pipelines have the same cut. After the schedule, gradients are summed over the replicas; this
+    global batch. All pipelines have the same cut. After the schedule, gradients are summed over the replicas. This
     works for all schedules, whereas DistributedDataParallel computes wrong gradients if a schedule divides the backward
     pass (pytorch#144530). BatchNorm's running statistics of the first replica are broadcast before an evaluation, and
     saved in checkpoints.

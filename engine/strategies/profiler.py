@@ -17,11 +17,11 @@ RECORD_S = 2.0
 RECORD_SHARE = 0.02
 """Minimum interval between recorded steps, as a fraction of the time since the start. Long runs record fewer."""
 RECORD_COST = 0.01
-"""Maximum fraction of the training time spent on recording steps. Expensive recordings are therefore made less often."""
+"""Maximum fraction of the training time spent on recording steps. Expensive recordings are made less often."""
 
 
 class StepProfiler:
-    """Profiler that times the parts of steps; subclasses also record details of some steps.
+    """Profiler that times the parts of steps. Subclasses also record details of some steps.
 
     For each step, the training loop calls `begin` and `end`, and the strategy calls `mark` at the end of each part.
     While `recording` is True, subclasses record more about the step. `watch` is the stopwatch behind `mark`.
@@ -48,7 +48,7 @@ class StepProfiler:
         return self.records and now - self._recorded_at >= interval_s
 
     def begin(self, *, record: bool) -> None:
-        """Start a step; `record` must be equal on all ranks."""
+        """Start a step. `record` must be equal on all ranks."""
         self.mark("logging")
         if record:
             self.watch.skip()

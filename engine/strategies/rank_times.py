@@ -1,7 +1,7 @@
 """Breakdown of each rank's step time into computation, communication, and waiting for slower ranks.
 
 A rank is blocked in a collective from the moment when it has nothing else to do until the collective completes. The
-last rank to arrive is blocked only for the communication; the other ranks are also blocked while they wait for it. So
+last rank to arrive is blocked only for the communication. The other ranks are also blocked while they wait for it. So
 the shortest blocked time of a collective is the communication, and the rest is waiting.
 """
 
@@ -105,7 +105,7 @@ def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
 
 
 class HostTimer:
-    """Timer for CPU workers; the strategy reports blocked time to it."""
+    """Timer for CPU workers. The strategy reports blocked time to it."""
 
     def __init__(self) -> None:
         self.running = False

@@ -105,7 +105,7 @@ class _TimedReduceScatter(_TimedCollective):
 
 
 class UsedParameters:
-    """Record of the parameters that received a gradient on any rank; the others must stay unchanged.
+    """Record of the parameters that received a gradient on any rank. The others must stay unchanged.
 
     A custom model may use different layers for the images of different ranks. FSDP must then reduce gradients of 0 for
     unused parameters. The optimizer would treat these as real gradients: momentum and weight decay would change a layer

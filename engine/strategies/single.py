@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class SingleDevice(Strategy):
     """Strategy with the full model on one device.
 
-    The loss is multiplied by `gradient_scale` before the backward pass; subclasses set it to suit their reduction of
+    The loss is multiplied by `gradient_scale` before the backward pass. Subclasses set it to suit their reduction of
     gradients.
     """
 
@@ -135,7 +135,7 @@ class SingleDevice(Strategy):
 
 
 def parts_of(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | None]:
-    """Divide each batch into `count` parts and yield them; the last parts of a batch may be empty."""
+    """Divide each batch into `count` parts and yield them. The last parts of a batch may be empty."""
     for batch in batches:
         yield from [None] if batch is None else microbatches(batch, count)
 

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 WARM_UP = 2
 TIMED = 5
-"""Number of timed steps; their median counts."""
+"""Number of timed steps. Their median counts."""
 EVEN = 0.05
-"""Relative difference of speeds below which all ranks get the same number of images; measurements vary that much."""
+"""Relative difference of speeds below which all ranks get the same number of images. Measurements vary that much."""
 STRAGGLES = 1.1
 """Minimum ratio of the slowest rank's time to the median of the others for a warning."""
 
 
 def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-    """Measure the speed of every data rank, and set `strategy.shares` in proportion; warn about a straggler.
+    """Measure the speed of every data rank, and set `strategy.shares` in proportion. Warn about a straggler.
 
     All ranks call it in `wrap` if the job requests balancing, with the plain model in training mode on this rank's
     device. Weights, gradients, buffers and random states stay the same. The shares of a resumed run take precedence.

@@ -60,7 +60,7 @@ class Stopwatch:
         self._last = time.perf_counter()
 
     def pause(self) -> None:
-        """Pause; the time until `resume` does not count."""
+        """Pause. The time until `resume` does not count."""
         self.running = False
 
     def skip(self) -> None:

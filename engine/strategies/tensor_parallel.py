@@ -32,13 +32,13 @@ class _UnrecordedProfiler(ShardProfiler):
 
 
 class TensorParallel(FullySharded):
-    """Strategy with groups of ranks; each rank of a group computes a slice of every layer in `layer_pairs`.
+    """Strategy with groups of ranks. Each rank of a group computes a slice of every layer in `layer_pairs`.
 
     All ranks of a group get the same images. They compute all other layers identically, with the same random numbers.
     To keep these copies equal even if GPU kernels add in random order, their gradients are taken from the first rank of
     the group.
 
-    Along the other dimensions of the mesh, parameters are sharded as in FullySharded; with a single rank to
+    Along the other dimensions of the mesh, parameters are sharded as in FullySharded. With a single rank to
     shard over, they remain complete. BatchNorm normalizes the images of each group separately.
     """
 
@@ -132,7 +132,7 @@ def gpu_type(device: torch.device) -> str:
 
 
 class ReplicatedTensorParallel(TensorParallel):
-    """Strategy with several tensor-parallel groups; each group trains a replica on a part of every batch."""
+    """Strategy with several tensor-parallel groups. Each group trains a replica on a part of every batch."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_tp",

@@ -19,7 +19,7 @@ _MAX_PATH_BYTES = 100
 
 
 class Endpoint:
-    """Listening, non-blocking socket; `text` is its address in `supervisor.json`."""
+    """Listening, non-blocking socket. `text` is its address in `supervisor.json`."""
 
     def __init__(self, listener: socket.socket, text: str, *, path: Path | None = None, token: str = "") -> None:
         listener.setblocking(False)
@@ -39,7 +39,7 @@ class Endpoint:
 
     @property
     def is_reachable(self) -> bool:
-        """True unless the file of the socket was replaced or removed (as after a logout), so that no client can reach it."""
+        """True unless the socket's file was replaced or removed (as after a logout), so that clients can't reach it."""
         if self._path is None:
             return True
         try:
@@ -55,7 +55,7 @@ class Endpoint:
 
 
 def open_endpoint(run_folder: Path, *, tcp: bool = False) -> Endpoint:
-    """Listen for clients of the run; with `tcp`, use loopback TCP even if Unix sockets are available."""
+    """Listen for clients of the run. With `tcp`, use loopback TCP even if Unix sockets are available."""
     if not tcp and hasattr(socket, "AF_UNIX"):
         path = paths.runtime_folder() / socket_name(run_folder)
         if len(os.fsencode(path)) < _MAX_PATH_BYTES:

@@ -18,7 +18,7 @@ from engine.system import paths
 from engine.system.files import MAX_DAMAGED_BYTES, complete_lines
 
 MEMORY_LIMIT_BYTES = 32 << 20
-"""Maximum size of waiting lines in bytes; beyond it, step metrics and device samples are dropped, unnumbered."""
+"""Maximum size of waiting lines in bytes. Beyond it, step metrics and device samples are dropped, unnumbered."""
 RECENT_BYTES = 1 << 20
 """Number of bytes at the end of the stream that stay in memory for clients that keep up."""
 RETRY_S = 1.0
@@ -28,7 +28,7 @@ INDEX_EVERY = 1024
 
 _READ_BYTES = 1 << 16
 _NUMBER = re.compile(rb'\{"type":"\w+","n":(\d{1,15}),')
-"""Pattern for the start of an encoded line with its number; numbers with more digits are damaged."""
+"""Pattern for the start of an encoded line with its number. Numbers with more digits are damaged."""
 _GOES_ON = "Training continues, and events are kept in memory. Free some space on the disk of the run folder."
 _DELETED = (
     "The run's log was deleted or moved during training, so the run stops. To train again, start a new run, or put the "

@@ -62,7 +62,7 @@ def _acquire(run: RunFolder) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    """Try to lock a folder; return True if that succeeds, or if the system or the file system has no such locks."""
+    """Try to lock a folder. Return True if that succeeds, or if the system or the file system has no such locks."""
     if sys.platform != "win32":
         import fcntl
 

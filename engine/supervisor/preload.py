@@ -27,7 +27,7 @@ _REAP_S = 2.0
 
 
 def serve(idle_s: float = IDLE_S) -> int:
-    """Serve until standard input is closed or `idle_s` pass without a request; return the exit code."""
+    """Serve until standard input is closed or `idle_s` pass without a request. Return the exit code."""
     linux.name_process("footplate-pre")
     linux.signal_at_parents_death(signal.SIGKILL)  # during the imports, nothing reads stdin for seconds
     imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
@@ -80,7 +80,7 @@ def _fork_supervisor(folder: Path) -> int:
 
 
 def _reap(folders: dict[int, Path]) -> None:
-    """Wait for exited supervisors and record their exit codes; `folders` maps process ids to run folders."""
+    """Wait for exited supervisors and record their exit codes. `folders` maps process ids to run folders."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -31,7 +31,7 @@ PaLM's training (Chowdhery et al. 2022, section 5.1) needed about 20 in total.
 
 
 class RestartPolicy:
-    """Policy for restarts in one execution; `job` is the job of the next attempt, which some failures change."""
+    """Policy for restarts in one execution. `job` is the job of the next attempt, which some failures change."""
 
     def __init__(self, run: RunFolder, job: Job) -> None:
         self.job = job
@@ -121,7 +121,7 @@ class RestartPolicy:
         )
 
     def _without_gpus(self, failed: Failed) -> Restarting | Failed:
-        """Restart without the lost GPUs if the job allows it; else suggest a command that resumes without them."""
+        """Restart without the lost GPUs if the job allows it. Otherwise, suggest a command that does so."""
         devices = tuple(device for device in self.job.parallel.devices if device not in failed.devices)
         fewer = _job_on(self.job, devices)
         if isinstance(fewer, str):

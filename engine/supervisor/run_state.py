@@ -51,10 +51,10 @@ TRANSITIONS: dict[tuple[RunState, Trigger], RunState] = {
     (_S.ENDING, _T.WORKERS_GONE): _S.RELEASING,
     (_S.RELEASING, _T.MEMORY_RELEASED): _S.FINISHED,
 }
-"""Next state by state and trigger; any other pair is a bug and makes the run fail."""
+"""Next state by state and trigger. Any other pair is a bug and makes the run fail."""
 
 HAS_WORKERS = frozenset((_S.TRAINING, _S.RESTARTING, _S.FAILING, _S.ENDING))
-"""States that end when the last worker has exited; in `FAILING` and `ENDING`, there may be no workers."""
+"""States that end when the last worker has exited. In `FAILING` and `ENDING`, there may be no workers."""
 BEFORE_END = frozenset((_S.IDENTIFYING, _S.QUEUED, *HAS_WORKERS))
 """States that a stop or pause command can end."""
 USES_GATE = frozenset((_S.IDENTIFYING, _S.QUEUED, _S.TRAINING, _S.RESTARTING, _S.FAILING))

@@ -1,4 +1,4 @@
-"""Server for the event stream of one run; each client reads at its own pace, without delaying others.
+"""Server for the event stream of one run. Each client reads at its own pace, without delaying others.
 
 A client has an offset in the log and one bounded buffer, so that a slow client needs no more memory. Clients that keep
 up are served from the log's memory. A client that falls far behind gets no step metrics and device samples until it has
@@ -36,13 +36,13 @@ from engine.supervisor.endpoint import BACKLOG, Endpoint
 from engine.supervisor.event_log import EventLog
 
 MAX_CLIENTS = 64
-"""Maximum number of clients that read events; a stalled one is disconnected to make room for another."""
+"""Maximum number of clients that read events. A stalled one is disconnected to make room for another."""
 STALLED_S = 5.0
 """Seconds after which a client counts as stalled if it reads none of the pending events."""
 MAX_CONTROLS = 16
-"""Maximum number of clients that only send commands; the oldest one is disconnected to make room for another."""
+"""Maximum number of clients that only send commands. The oldest one is disconnected to make room for another."""
 MAX_UNAUTHENTICATED = 256
-"""Maximum number of connections without a hello; the oldest one is disconnected to make room for another."""
+"""Maximum number of connections without a hello. The oldest one is disconnected to make room for another."""
 HELLO_S = 10.0
 """Seconds to wait for a client to send its hello."""
 NO_FILE_S = 1.0
@@ -60,7 +60,7 @@ _DROPPABLE = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind 
 
 
 class Client:
-    """Connection to a client; `cursor` is its offset in the log, or None before its hello."""
+    """Connection to a client. `cursor` is its offset in the log, or None before its hello."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -80,7 +80,7 @@ class Client:
 
 
 class Server:
-    """Server at `endpoint`, driven by the loop of `selector`; `on_command` is called with commands of clients."""
+    """Server at `endpoint`, driven by the loop of `selector`. `on_command` is called with commands of clients."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Server:
         selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def listen(self, endpoint: Endpoint) -> None:
-        """Listen at another endpoint; existing connections are kept."""
+        """Listen at another endpoint. Existing connections are kept."""
         self._resume_accepting()
         self._selector.unregister(self.endpoint.listener)
         self.endpoint.close()
@@ -225,7 +225,7 @@ class Server:
         self._send_pending(client)
 
     def _make_room(self, *, commands_only: bool) -> bool:
-        """Disconnect a client of the same kind if there are too many; return False if none can be disconnected."""
+        """Disconnect a client of the same kind if there are too many. Return False if none can be disconnected."""
         clients = [
             client
             for client in self._clients
@@ -278,7 +278,7 @@ class Server:
         return client.cursor < self._log.end
 
     def _fill_buffer(self, client: Client) -> bool:
-        """Fill the client's buffer with the next lines; return False if there are none."""
+        """Fill the client's buffer with the next lines. Return False if there are none."""
         while self._is_behind(client):
             assert client.cursor is not None
             try:
@@ -306,7 +306,7 @@ class Server:
             self._selector.modify(client.connection, mask, self._selector.get_key(client.connection).data)
 
     def _shut_down_writing(self, client: Client) -> None:
-        """Close the connection for writing only; closing it with unread input would discard the last message."""
+        """Close the connection for writing only. Closing it with unread input would discard the last message."""
         try:
             client.connection.shutdown(socket.SHUT_WR)
         except OSError:

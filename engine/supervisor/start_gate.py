@@ -78,7 +78,7 @@ class StartGate:
         return events
 
     def step(self, *, are_devices_named: bool) -> None:
-        """Poll the queue and the GPUs; if `are_devices_named`, stop the sampler while the run waits in the queue."""
+        """Poll the queue and the GPUs. If `are_devices_named`, stop the sampler while the run waits in the queue."""
         if self._weights.fault:
             self.failure = Failed(cause=self._weights.fault, field="pretrained")
         if self.failure is not None or not self._weights.is_done:
@@ -100,7 +100,7 @@ class StartGate:
         self._slot.close()
 
     def _poll_queue(self, *, are_devices_named: bool) -> None:
-        """Renew the queue slot, or try to get it; prepare the start once the run has it."""
+        """Renew the queue slot, or try to get it. Prepare the start once the run has it."""
         if self.has_slot:
             self._slot.poll(self._sampler.latest)
             return
@@ -169,7 +169,7 @@ class WeightsFetch:
             self._start(weights)
 
     def close(self) -> None:
-        """Stop the download; the child deletes the incomplete file."""
+        """Stop the download. The child deletes the incomplete file."""
         if self._child is not None:
             self._child.close()
             self._child = None

@@ -83,7 +83,7 @@ class Nodes(Protocol):
 
 
 class Supervisor:
-    """Supervisor for one execution of `job` in the folder of `run`; call `run_to_end`.
+    """Supervisor for one execution of `job` in the folder of `run`. Call `run_to_end`.
 
     Args:
         worker: Function to run on each rank, as MODULE:NAME.
@@ -143,7 +143,7 @@ class Supervisor:
                 self._history.add(event)
 
     def run_to_end(self) -> int:
-        """Run the job; return 1 if it has failed or its last state is not on disk, else 0."""
+        """Run the job. Return 1 if it has failed or its last state is not on disk, else 0."""
         outcome: Outcome = "failed"
         finding: Verdict | None = None
         try:

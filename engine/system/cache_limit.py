@@ -1,4 +1,4 @@
-"""Size limit of the cache of decoded images; `engine.data.cache.cache_space` enforces it."""
+"""Size limit of the cache of decoded images. `engine.data.cache.cache_space` enforces it."""
 
 from __future__ import annotations
 

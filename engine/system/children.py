@@ -19,7 +19,7 @@ if sys.platform != "win32":
     import resource
 
 MAX_OUTPUT_BYTES = 64 << 20
-"""Maximum output of a command in bytes; a list of a hundred thousand runs has 50 MB."""
+"""Maximum output of a command in bytes. A list of a hundred thousand runs has 50 MB."""
 
 _CHUNK_BYTES = 1 << 16
 _JOIN_S = 5.0
@@ -39,7 +39,7 @@ def run_child(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command and return its exit code and output; kill it if it exceeds a limit.
+    """Run a command and return its exit code and output. Kill it if it exceeds a limit.
 
     Raises:
         subprocess.TimeoutExpired: The command has not exited within `timeout_s`.

@@ -17,7 +17,7 @@ FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", 
 
 
 def use_private_folders() -> str:
-    """Set the caches of this process and its children to folders in Footplate's cache; return a warning or "".
+    """Set the caches of this process and its children to folders in Footplate's cache. Return a warning or "".
 
     Call it before importing torch, which then chooses its folder, and call `torch_compat.keep_compiled_in` afterwards.
     If other users can write to the cache, a private folder next to the runs' sockets is used, and the warning says so.

@@ -34,7 +34,7 @@ def open_file(path: Path, flags: int = 0) -> int:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Try to lock the file; return False if another process has locked it. Raises OSError (see `LOCKS_UNSUPPORTED`)."""
+    """Try to lock the file. Return False if another process has locked it. Raises OSError (see `LOCKS_UNSUPPORTED`)."""
     try:
         if sys.platform == "win32":
             os.lseek(descriptor, _BYTE, os.SEEK_SET)

@@ -22,7 +22,7 @@ MAX_RESULT_BYTES = 1 << 30
 MAX_LINE_BYTES = 1 << 20
 """Maximum length of a log line in bytes."""
 MAX_DAMAGED_BYTES = 1 << 24
-"""Maximum length of a damaged log line in bytes; longer ones end the log."""
+"""Maximum length of a damaged log line in bytes. Longer ones end the log."""
 
 
 def open_file(path: Path | str) -> BufferedReader:

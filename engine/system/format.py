@@ -46,7 +46,7 @@ def percent(fraction: float) -> str:
 
 
 def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:
-    """Join names as "a, b and c", with `word` before the last; beyond `most` names, end with "and 3 more"."""
+    """Join names as "a, b and c", with `word` before the last. Beyond `most` names, end with "and 3 more"."""
     all_names = list(names)
     if most is not None and len(all_names) > most:
         all_names[most:] = [f"{len(all_names) - most:,} more"]

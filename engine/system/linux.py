@@ -25,7 +25,7 @@ def signal_at_parents_death(number: int) -> None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel to kill this process when the thread that has forked it exits; exit if that has happened."""
+    """Ask the kernel to kill this process when the thread that has forked it exits. Exit if that has happened."""
     if sys.platform == "linux":
         signal_at_parents_death(signal.SIGKILL)
         if os.getppid() != parent_pid:
@@ -33,7 +33,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Make malloc keep freed memory for later allocations; do nothing without glibc.
+    """Make malloc keep freed memory for later allocations. Do nothing without glibc.
 
     By default, glibc returns the memory of activations to the system after every training step. The system would then
     zero it and hand it out again page by page.

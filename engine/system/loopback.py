@@ -68,7 +68,7 @@ def same_user_only() -> Iterator[None]:
 
 
 def refuse_connections(listener: int) -> None:
-    """Make a listening socket refuse new connections; its owner does not notice, and existing connections remain."""
+    """Make a listening socket refuse new connections. Its owner does not notice, and existing connections remain."""
     program = ctypes.create_string_buffer(_DROP_ALL)
     filter_ = struct.pack("HP", 1, ctypes.addressof(program))
     with socket.socket(fileno=os.dup(listener)) as duplicate:

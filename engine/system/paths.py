@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.system.files import read_file
 
 PACKAGES = Path(__file__).resolve().parents[2]
-"""Folder that contains the package `engine`; child interpreters use it as working directory to import it."""
+"""Folder that contains the package `engine`. Child interpreters use it as working directory to import it."""
 FOLDERS = "folders.toml"
 _OTHERS, _OTHERS_WRITE = 0o077, 0o022
 """Mode bits that grant other users any access, and those that let them change the content of a folder."""
@@ -171,7 +171,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def full_disk_cause(error: BaseException) -> str:
-    """Explain that a disk has no space or inodes left for a file, with the remedy; return "" for other errors."""
+    """Explain that a disk has no space or inodes left for a file, with the remedy. Return "" for other errors."""
     if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return ""
     file = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None

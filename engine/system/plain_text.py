@@ -20,7 +20,7 @@ They are C0 and C1 controls (ECMA-48) except the tab, separators of lines and pa
 embeddings, overrides, isolates), and lone surrogates.
 """
 MAX_SHOWN_LINES = 10
-"""Maximum number of displayed lines; laying out a label with several hundred lines takes 0.1 s."""
+"""Maximum number of displayed lines. Laying out a label with several hundred lines takes 0.1 s."""
 
 
 def escaped(text: str) -> str:
@@ -71,7 +71,7 @@ Source: https://owasp.org/www-community/attacks/CSV_Injection.
 
 
 class CsvWriter:
-    """Writer of RFC 4180 rows; with tabs as `delimiter`, rows can be pasted into spreadsheets."""
+    """Writer of RFC 4180 rows. With tabs as `delimiter`, rows can be pasted into spreadsheets."""
 
     def __init__(self, stream: TextIO, *, delimiter: str = ",", line_end: str = "\r\n") -> None:
         self._writer = csv.writer(stream, delimiter=delimiter, lineterminator=line_end)

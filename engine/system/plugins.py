@@ -91,7 +91,7 @@ class Registry(Mapping[str, T], Generic[T]):
     """Registry of built-in objects (`own`) and plug-ins (entry points in `group`), by id.
 
     A plug-in is loaded when it is first requested. `accept(name, loaded)` returns the object to register, or raises
-    Unusable. `taken` returns reserved ids; it is called only if there are plug-ins.
+    Unusable. `taken` returns reserved ids. It is called only if there are plug-ins.
 
     Attributes:
         own: Built-in objects.

@@ -23,7 +23,7 @@ _NAMESPACES = {"user": _CLONE_NEWUSER, "net": _CLONE_NEWNET}
 class PrivateNetwork:
     """Network that consists of a single loopback interface, for the processes that enter it.
 
-    Root creates only a network namespace. Other users also need a user namespace that owns it; in there, their own ids
+    Root creates only a network namespace. Other users also need a user namespace that owns it. In there, their own ids
     stay the same, and the ids of everybody else, including root, appear as "nobody". Both exist until `close` is called
     and the last process in them has exited. Creating them forks, so the process must not have other threads.
 

@@ -53,7 +53,7 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[tuple[str, str]] = ()) -> None:
-        """Store `secrets`, (text, replacement) pairs; longer texts are replaced first."""
+        """Store `secrets`, (text, replacement) pairs. Longer texts are replaced first."""
         pairs = [*_of_the_machine(), *secrets]
         spelt = {form: mark for text, mark in pairs if text.strip() for form in _forms(text)}
         self._marks = {form.lower(): mark for form, mark in spelt.items()}

@@ -45,8 +45,8 @@ LAST_OPENED = LastOpened()
 class UnusableFile(ValueError):  # noqa: N818 - it describes the file
     """Raised when the file at `path` must not be read.
 
-    `words` is the reason, worded to follow the file's name ("is a FIFO, not a regular file"). The message starts with "it"
-    instead of the name.
+    `words` is the reason, worded to follow the file's name ("is a FIFO, not a regular file"). The message starts with
+    "it" instead of the name.
     """
 
     def __init__(self, path: str | os.PathLike[str], words: str, remedy: str = REPLACE) -> None:
@@ -85,7 +85,7 @@ def open_descriptor(path: str | os.PathLike[str], flags: int = _READ, *, may_gro
     """Open a regular file or a folder, and return its file descriptor. Raises UnusableFile, OSError.
 
     A file that reports size 0 reads as empty, since files in /proc and /sys may be endless or block (proc(5): kmsg,
-    pagemap). With `may_grow`, such files are opened, too; the caller must limit how much it reads.
+    pagemap). With `may_grow`, such files are opened, too. The caller must limit how much it reads.
     """
     LAST_OPENED.note(path)
     try:

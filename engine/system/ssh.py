@@ -22,7 +22,7 @@ _LONGEST_REASON = 500
 _NOT_FOUND = 127
 _USAGE = 2
 _SSH_FAILED = 255
-"""Exit code of ssh for its own errors; other exit codes are those of the remote command (ssh(1))."""
+"""Exit code of ssh for its own errors. Other exit codes are those of the remote command (ssh(1))."""
 
 _KNOWN: tuple[tuple[str, str], ...] = (
     ("Could not resolve hostname", "can't be resolved. Check the spelling, or set its HostName in ~/.ssh/config."),

@@ -87,7 +87,7 @@ class Autotuner:
         self._error = ""
 
     def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
-        """Choose precision and memory format for the plain `model` in training mode; return `job` with these choices.
+        """Choose precision and memory format for the plain `model` in training mode. Return `job` with these choices.
 
         `before` has the fields of the resumed job, or is empty.
         """
@@ -145,7 +145,7 @@ class Autotuner:
             self._emit(Chosen(field=field, choice=str(choice), why=why))
 
     def _choose_precision(self) -> None:
-        """Choose bf16 if the devices of all ranks support it natively; they may be on different machines."""
+        """Choose bf16 if the devices of all ranks support it natively. They may be on different machines."""
         strategy = self._strategy
         lacking = strategy.collectives.all_gather_objects(device_without_bf16(strategy))
         rank, device = next(((rank, device) for rank, device in enumerate(lacking) if device), (0, ""))
@@ -164,7 +164,7 @@ class Autotuner:
             self._choose("compile", before["compile"], "the resumed run used this setting")
 
     def _choose_memory_format(self, rehearsal: Rehearsal, model: nn.Module) -> None:
-        """Choose channels last if the model runs faster with it; otherwise keep images contiguous."""
+        """Choose channels last if the model runs faster with it. Otherwise keep images contiguous."""
         refusal = self._reason_against_channels_last(rehearsal, model)
         if refusal:
             self._choose("memory_format", "contiguous", refusal)
@@ -213,7 +213,7 @@ class Autotuner:
         return self._passes >= 2 * (WARM_UP + MIN_PASSES)
 
     def _compare(self, rehearsal: Rehearsal, *candidates: Callable[[], object], warm_up: int = WARM_UP) -> list[float]:
-        """Measure each candidate's mean time of a pass over all ranks; return [] if a pass failed on any rank."""
+        """Measure each candidate's mean time of a pass over all ranks. Return [] if a pass failed on any rank."""
         strategy = self._strategy
         self._passes -= len(candidates) * (WARM_UP + MIN_PASSES)
         self._error = ""
@@ -300,7 +300,7 @@ class Autotuner:
         self._choose("compile", "on", _explain_comparison("off", "on" + graphs, eager[0], found[best]))
 
     def _compile_and_time(self, rehearsal: Rehearsal, model: nn.Module, mode: str) -> list[float]:
-        """Compile and warm up the model; return a list with the seconds of a pass, or [] if that failed on any rank."""
+        """Compile and warm up the model. Return a list with the seconds of a pass, or [] if that failed on any rank."""
         if self._strategy.device.type == "cpu":
             compile_in_this_process()
         model.compile(mode=mode)

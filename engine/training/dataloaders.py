@@ -28,7 +28,7 @@ from engine.training.split_loader import SplitLoader
 
 
 class DataLoaders:
-    """Factory for a worker's data loaders; create it after the strategy has wrapped the model.
+    """Factory for a worker's data loaders. Create it after the strategy has wrapped the model.
 
     The job in `spec` must include the automatic choices.
     """
@@ -59,7 +59,7 @@ class DataLoaders:
         return self._split_loader(self._splits.val, self._sampler(self._splits.val, shuffle=False))
 
     def predictions(self) -> Predictions | None:
-        """Create the callback that saves predictions for validation samples; return None if the job requests none."""
+        """Create the callback that saves predictions for validation samples. Return None if the job requests none."""
         if not self._spec.job.checkpoints.predictions or not len(self._splits.val):
             return None
         return Predictions(Path(self._spec.run_folder), self._strategy, self._picked, self._reporter.send)
@@ -154,7 +154,7 @@ class DataLoaders:
 def image_loader(
     job: Job, task: Task, splits: Splits, images: ImageSet, sampler: GlobalBatchSampler, **settings: Any
 ) -> BatchLoader:
-    """Create a loader for `images`, one of the job's `splits`; `settings` are further arguments of BatchLoader.
+    """Create a loader for `images`, one of the job's `splits`. `settings` are further arguments of BatchLoader.
 
     If `sampler` shuffles, the loader yields augmented training batches.
     """

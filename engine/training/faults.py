@@ -85,7 +85,7 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
 
 
 def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    """Return the cause of a worker's failure, and the remedy if known; `where` describes the work in progress."""
+    """Return the cause of a worker's failure, and the remedy if known. `where` describes the work in progress."""
     text = str(error).strip()
     if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage):
         return text
@@ -182,7 +182,7 @@ def _first_line(text: str) -> str:
 
 
 def _device(spec: WorkerSpec, text: str = "") -> str:
-    """Return the name of a worker's device; if it has several, of the one that the message `text` reports as full."""
+    """Return the name of a worker's device. If it has several, choose the one that `text` reports as full."""
     device = worker_device(spec)
     if device.type == "cpu":
         return "the CPU"

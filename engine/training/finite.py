@@ -35,7 +35,7 @@ def nonfinite_buffers(model: nn.Module) -> list[str]:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Return True if all numbers of a dense tensor on the CPU are finite; return True for sparse tensors unchecked.
+    """Return True if all numbers of a dense tensor on the CPU are finite. Return True for sparse tensors unchecked.
 
     A sum is not finite if one of its terms is not, and sums in double precision do not overflow for numbers of lower
     precision. numpy computes it, because torch's threads would slow the training.

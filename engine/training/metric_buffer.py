@@ -78,7 +78,7 @@ class MetricBuffer:
 
 
 class BufferedMetrics:
-    """Step results that are being copied from the device; `read` waits for them."""
+    """Step results that are being copied from the device. `read` waits for them."""
 
     def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
         self._first = first
@@ -108,7 +108,7 @@ class BufferedMetrics:
 
 
 class _Copy:
-    """Asynchronous copy of numbers and tensors to the CPU; the tensors have one shape and one device."""
+    """Asynchronous copy of numbers and tensors to the CPU. The tensors have one shape and one device."""
 
     def __init__(self, values: Sequence[Tensor | int | None]) -> None:
         tensors = [value.detach() for value in values if isinstance(value, Tensor)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 SKIPS = 10
-"""Maximum number of consecutive skipped steps; a run that exceeds it would not recover."""
+"""Maximum number of consecutive skipped steps. A run that exceeds it would not recover."""
 
 
 class ResilientStep:
@@ -70,7 +70,7 @@ class ResilientStep:
         self._emit(Chosen(field="compile", choice="off", why=why))
 
     def step(self, batch: Batch | None, number: int) -> StepResult | None:
-        """Run step `number` on this worker's part of a batch; return None if it was skipped.
+        """Run step `number` on this worker's part of a batch. Return None if it was skipped.
 
         Raises DoesNotFit if memory is too small, and NotFinite on all ranks after more than `SKIPS` skipped steps in a
         row.

@@ -30,11 +30,11 @@ from engine.tasks.registry import TASKS
 from engine.training.dataloaders import image_loader, normalisation
 
 PREVIEW_BATCH = 8
-"""Number of images per batch; it is small so that the first images appear soon."""
+"""Number of images per batch. It is small so that the first images appear soon."""
 
 
 def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
-    """Emit all images, epoch by epoch; return True if the job may mirror images. Raises TaskError, DatasetError."""
+    """Emit all images, epoch by epoch. Return True if the job may mirror images. Raises TaskError, DatasetError."""
     job = order.job
     task = TASKS[job.task]
     for problem in errors(augmentation_problems(job)):

@@ -18,7 +18,7 @@ from engine.contract.worker import TO_WORKER, Activity, Heartbeat, WorkerDone
 from engine.training.stack_probe import inspect_stack
 
 QUEUE_LIMIT = 1000
-"""Maximum number of queued messages; further metrics are dropped and counted."""
+"""Maximum number of queued messages. Further metrics are dropped and counted."""
 HEARTBEAT_S = 1.0
 INSPECT_S = 5.0
 """Seconds without a new activity after which every heartbeat includes the state of the main thread's stack."""
@@ -43,7 +43,7 @@ class Reporter:
     """Reporter that sends events and heartbeats to the supervisor, and receives commands, on its own threads.
 
     `send` never blocks. If the supervisor does not read, step metrics and device samples are dropped and counted
-    (`EventsLost`); all other events are queued. When the supervisor closes the channel, `on_end` is called, which ends
+    (`EventsLost`). All other events are queued. When the supervisor closes the channel, `on_end` is called, which ends
     the process.
 
     Heartbeats describe the thread that has created the reporter. Only this thread may call `set_phase`, `set_activity`
@@ -84,7 +84,7 @@ class Reporter:
         self._receiver.start()
 
     def send(self, message: Event | WorkerDone) -> None:
-        """Queue a message for sending; any thread may call it."""
+        """Queue a message for sending. Any thread may call it."""
         with self._condition:
             if isinstance(message, DROPPABLE) and len(self._queue) >= QUEUE_LIMIT:
                 self._dropped += 1
@@ -96,7 +96,7 @@ class Reporter:
             self._condition.notify()
 
     def set_phase(self, phase: Phase, detail: str = "") -> None:
-        """Set the phase of the run; rank 0 reports it for all ranks."""
+        """Set the phase of the run. Rank 0 reports it for all ranks."""
         prepared = self._phase == "preparing" != phase
         self._phase = phase
         # The first step includes one-time work and does not count as the longest.
@@ -120,7 +120,7 @@ class Reporter:
         self._activity = (activity, time.monotonic())
 
     def set_step(self, step: int) -> None:
-        """Set the number of completed steps; heartbeats include it and the duration of the longest step."""
+        """Set the number of completed steps. Heartbeats include it and the duration of the longest step."""
         now = time.monotonic()
         if self._step_began is not None:
             self._longest_step_s = max(self._longest_step_s, now - self._step_began)
@@ -144,7 +144,7 @@ class Reporter:
 
     @property
     def current_step(self) -> int | None:
-        """Number of the current step, or of the last one outside of the training phase. It is None before the first step."""
+        """Number of the current step, or of the last one outside of the training phase. None before the first step."""
         return self.step + (self._phase == "training") or None
 
     @property

@@ -43,7 +43,7 @@ class SavedBuffers:
             buffers[name] = current
 
     def _is_known(self, current: list[Tensor | None]) -> bool:
-        """Return True if the buffers are still the same tensor objects; a model may replace them."""
+        """Return True if the buffers are still the same tensor objects. A model may replace them."""
         return len(current) == len(self._originals) and all(map(operator.is_, current, self._originals))
 
     def _learn(self, current: list[Tensor | None]) -> None:

@@ -12,14 +12,14 @@ from engine.data.loading.base_loader import Batch, Loader
 
 @dataclass(frozen=True)
 class SplitLoader:
-    """Loader with `steps` batches per epoch; without a `loader`, it yields None for each batch."""
+    """Loader with `steps` batches per epoch. Without a `loader`, it yields None for each batch."""
 
     steps: int
     images: int
     loader: Loader[Any] | None
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch | None]:
-        """Yield the batches of `epoch` from index `start` on; earlier batches are not read."""
+        """Yield the batches of `epoch` from index `start` on. Earlier batches are not read."""
         if self.loader is None:
             return itertools.repeat(None, self.steps - start)
         return self.loader.epoch(epoch, start)

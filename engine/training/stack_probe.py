@@ -15,7 +15,7 @@ _OURS = Path(__file__).resolve().parents[1].as_posix()
 _STDLIB = ("<frozen ", *(Path(sysconfig.get_path(name)).as_posix() + "/" for name in ("stdlib", "platstdlib")))
 _READING = f"{_OURS}/data/"
 _WRITING = f"{_OURS}/training/checkpointing/"
-"""Folder with functions that wait for the disk; if they wait for other ranks, torch's files show it."""
+"""Folder with functions that wait for the disk. If they wait for other ranks, torch's files show it."""
 _WAITING = (
     "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/",
     f"{_OURS}/optim/", f"{_OURS}/strategies/", f"{_OURS}/training/",
@@ -32,7 +32,7 @@ other ranks. SyncBatchNorm and detectors do that.
 """
 _METRICS = (f"{_OURS}/tasks/", f"{_OURS}/metrics/")
 _METRICS_ON_DEVICE = {"update", "loss", "correct"}
-"""Functions of tasks and metrics that read from the device; their other functions compute on the CPU."""
+"""Functions of tasks and metrics that read from the device. Their other functions compute on the CPU."""
 _BACKWARD = "_engine_run_backward"
 """Function for PyTorch's backward pass; DistributedDataParallel waits for the gradients of other ranks in it."""
 

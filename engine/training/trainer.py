@@ -96,7 +96,7 @@ class Trainer:
         return WorkerDone(stopped=stopped, best=checkpointer.best, best_epoch=checkpointer.best_epoch, unsaved=unsaved)
 
     def _run_epoch(self, epoch: int, done: int) -> bool:
-        """Train, validate and save one epoch from step `done` on; return True if the run was stopped."""
+        """Train, validate and save one epoch from step `done` on. Return True if the run was stopped."""
         self._emit(EpochStarted(epoch=epoch))
         for callback in self.callbacks:
             callback.on_epoch_start(epoch)
@@ -114,7 +114,7 @@ class Trainer:
         return stopped
 
     def _train_epoch(self, epoch: int, done: int) -> tuple[int, bool]:
-        """Run the steps of an epoch from step `done` on; return the number of done steps, and True after a stop."""
+        """Run the steps of an epoch from step `done` on. Return the number of done steps, and True after a stop."""
         self.reporter.set_phase("training")
         batches = self.train.epoch(epoch, done)
         for callback in self.callbacks:
@@ -164,7 +164,7 @@ class Trainer:
         """Validate the model and return its metrics and the state of the averaged model.
 
         The metrics are None if a stop interrupted the validation. The random states of the training are preserved, so
-        that a resumed run continues with the same ones. With weight averaging, the averaged model is validated; its
+        that a resumed run continues with the same ones. With weight averaging, the averaged model is validated. Its
         state is returned only if it is the best until now.
         """
         self.reporter.set_phase("validating")
@@ -198,7 +198,7 @@ class Trainer:
             callback.on_steps_start()
 
     def _skip_steps(self, epoch: int, done: int) -> int:
-        """Skip steps of `epoch` up to the spec's `skip_to`; return the number of its steps that count as done."""
+        """Skip steps of `epoch` up to the spec's `skip_to`. Return the number of its steps that count as done."""
         count = min(self._skip_to - self.step, self.train.steps - done)
         if count <= 0:
             return done

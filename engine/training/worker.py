@@ -60,7 +60,7 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
 
 
 def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
-    """Run `work` with a reporter, and return the exit code; an exception leads to a `Failed` event and 1."""
+    """Run `work` with a reporter, and return the exit code. An exception leads to a `Failed` event and 1."""
     reporter = Reporter(channel, spec.rank)
     try:
         untrusted = compile_cache.use_private_folders()
@@ -238,7 +238,7 @@ def _wrap(
 ) -> Autotuner:
     """Make the automatic choices for the plain `model`, and wrap it with the strategy.
 
-    All ranks call it together. A run that resumes on the same devices uses the choices in its checkpoint; other runs
+    All ranks call it together. A run that resumes on the same devices uses the choices in its checkpoint. Other runs
     measure candidates.
     """
     job = strategy.spec.job

@@ -51,7 +51,7 @@ class AnswerView(QWidget):
         self._lay_out()
 
     def show_answer(self, answer: Advice, machines: int) -> None:
-        """Show an answer; `machines` is the number of machines that was requested."""
+        """Show an answer. `machines` is the number of machines that was requested."""
         self.answer = answer
         saved = tr("Saved result, measured {measured_at}. Measure again to update it.").format(
             measured_at=lately(answer.measured_at)

@@ -70,7 +70,7 @@ COLUMNS: tuple[_Column, ...] = (
 )
 NAME, SPEED, ENERGY, NOTE = 0, 1, 5, 6
 MARKS = {"trying": ("resume", "accent"), "too_large": ("warning", "warning"), "failed": ("error", "error")}
-"""Icons of candidate states; other states have no icon."""
+"""Icons of candidate states. Other states have no icon."""
 _MAX_ROWS = 14
 _NAME_FRACTION = 0.4
 """Maximum width of the name column, as a fraction of the table's width."""

@@ -39,7 +39,7 @@ def _lost(gpu: Gpu) -> Finding:
 
 
 def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
-    """Evaluate a rule on `gpu`; `run` is the name of the run that uses the GPU.
+    """Evaluate a rule on `gpu`. `run` is the name of the run that uses the GPU.
 
     Returns None if the condition isn't met or the value is unknown. The last values of a lost or sleeping GPU don't
     count.

@@ -97,7 +97,7 @@ def _ignore(_problem: str) -> None:
 
 
 def in_words(alerts: list[Alert]) -> tuple[str, str]:
-    """Return the title and the text of a notification about `alerts`. The text has a line for each of the first alerts."""
+    """Return the title of a notification about `alerts`, and its text with a line for each of the first ones."""
     if len(alerts) == 1:
         return f"{alerts[0].title}: {alerts[0].what}", alerts[0].text
     lines = [alert.sentence for alert in alerts[:LINES]]

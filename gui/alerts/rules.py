@@ -259,7 +259,7 @@ class RuleStore:
         return rules, ""
 
     def save(self, rules: dict[KindId, Rule]) -> str:
-        """Save the rules atomically; return an error message, or "" for success."""
+        """Save the rules atomically. Return an error message, or "" for success."""
         text = msgspec.json.format(msgspec.json.encode(_File(tuple(rules[kind] for kind in KINDS))))
         temporary = self.path.with_name(self.path.name + ".part")
         try:

@@ -46,8 +46,8 @@ class RunNotifications(QWidget):
     """Summary of the notification settings, and the result of a test.
 
     Attributes:
-        settings: Button that opens the settings; the parent places it in its layout.
-        test: Button that sends a test notification; the parent places it in its layout.
+        settings: Button that opens the settings. The parent places it in its layout.
+        test: Button that sends a test notification. The parent places it in its layout.
         trial: Process that delivers the test notification.
     """
 

@@ -113,7 +113,7 @@ class Alerts(QObject):
     def __init__(
         self, parent: QObject | None = None, *, folder: Path | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        """Load the rules from `folder`, by default the Footplate home; `clock` returns seconds since the epoch."""
+        """Load the rules from `folder`, by default the Footplate home. `clock` returns seconds since the epoch."""
         super().__init__(parent)
         self._store = RuleStore(folder)
         self._clock = clock
@@ -167,7 +167,7 @@ class Alerts(QObject):
         return self._rules
 
     def set_rule(self, rule: Rule) -> None:
-        """Set and save the rule for its kind of alert; `rule` must be valid."""
+        """Set and save the rule for its kind of alert. `rule` must be valid."""
         before = self._rules[rule.kind]
         if rule == before:
             return

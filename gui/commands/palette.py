@@ -36,7 +36,7 @@ _KIND_WIDTH, _PADDING = 84, 10
 
 @dataclass(slots=True)
 class Entry:
-    """Entry of the palette. `detail` is its second line; `why` is the reason if it is disabled."""
+    """Entry of the palette. `detail` is its second line. `why` is the reason if it is disabled."""
 
     kind: str
     title: str
@@ -288,7 +288,7 @@ def of_datasets(folders: Sequence[str], choose: Callable[[str], object]) -> Iter
 
 
 def of_gpus(titles: dict[str, str], show: Callable[[str], object]) -> Iterator[Entry]:
-    """Yield an entry for each GPU, which calls `show` with the GPU's key; `titles` maps keys to titles."""
+    """Yield an entry for each GPU, which calls `show` with the GPU's key. `titles` maps keys to titles."""
     for key, title in titles.items():
         yield Entry("GPU", title, partial(show, key), tr("Shows it in the Monitor"))
 

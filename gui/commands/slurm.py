@@ -168,7 +168,7 @@ class SlurmDialog(QDialog):
 
 
 def _submit_job(job: Job, options: SlurmOptions, script: str) -> RunFolder | list[Problem]:
-    """Submit the job; return the run, or the problems that prevent it."""
+    """Submit the job. Return the run, or the problems that prevent it."""
     slurm_job = options.job(resolved(job))
     if wrong := errors(problems(slurm_job, load_catalogue())):
         return wrong

@@ -53,7 +53,7 @@ class ComparedRun:
         return f"{self.number} · {run_title(self.summary)}"
 
     def x(self, values_of: Steps | Validations, over: Over) -> Floats:
-        """Return the x values for logged figures (steps, fractional epochs or seconds), or an empty array if unknown."""
+        """Return the x values for logged figures (steps, fractional epochs or seconds), empty if unknown."""
         if over == "time":
             return values_of.seconds.values
         if over == "step":
@@ -85,7 +85,7 @@ class ComparedRun:
     def energy_wh(self) -> float | None:
         """Energy of the devices while they were sampled, in watt-hours, or None if no device reports its power.
 
-        Computed with the trapezoidal rule; gaps longer than `GAP_S` are left out.
+        Computed with the trapezoidal rule. Gaps longer than `GAP_S` are left out.
         """
         energies = [_joules(each.seconds.values, each.power_w.values) for each in self.data.devices.values()]
         known = [energy for energy in energies if energy is not None]
@@ -175,7 +175,7 @@ class LogLoader(QObject):
 
 
 def read_run(series: int, run: RunFolder, is_stopped: threading.Event) -> ComparedRun | None:
-    """Read a run until `is_stopped` is set; return None if it doesn't exist. May raise OSError and other errors."""
+    """Read a run until `is_stopped` is set. Return None if it doesn't exist. May raise OSError and other errors."""
     try:
         summary = run.summary()
     except FileNotFoundError:

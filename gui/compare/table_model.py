@@ -112,7 +112,7 @@ _DIGITS = 9
 class CurvesTable:
     """CSV table of the curves, with a row for every logged step and validation of each run.
 
-    Unknown values are empty; `epoch` is fractional and starts at 0.
+    Unknown values are empty. `epoch` is fractional and starts at 0.
     """
 
     runs: tuple[ComparedRun, ...]

@@ -58,7 +58,7 @@ class CutDiagram(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
-        """Show `cut`; `titles` are the names of its ranks' devices. Raises ValueError for impossible cuts."""
+        """Show `cut`. `titles` are the names of its ranks' devices. Raises ValueError for impossible cuts."""
         self._bar = lay_out(cut)
         self.cut, self._titles = cut, titles
         if not self._read_only and len(self.handles) != len(cut.cuts):

@@ -55,7 +55,7 @@ class CutPage(QWidget):
     Signals:
         closed(): the user wants to return to the previous page.
         used(dict): the user wants to put these cuts into the form, by field. () means automatic cuts.
-        job_requested(): the user wants to measure the current job; the owner calls `show_job`.
+        job_requested(): the user wants to measure the current job. The owner calls `show_job`.
 
     Attributes:
         cut: Visible Cut, or None if there is none.

@@ -51,7 +51,7 @@ class CutView(QWidget):
         self._lay_out()
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
-        """Show `cut`; `titles` are the names of its ranks' devices. Raises ValueError for impossible cuts."""
+        """Show `cut`. `titles` are the names of its ranks' devices. Raises ValueError for impossible cuts."""
         cut_stages = stages(cut)
         before = len(self.diagram.handles)
         self.diagram.show_cut(cut, titles)
@@ -165,7 +165,7 @@ class StageTable(ColumnModel):
         self._titles: tuple[str, ...] = ()
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
-        """Show the stages of `cut`; `titles` are the names of its ranks' devices."""
+        """Show the stages of `cut`. `titles` are the names of its ranks' devices."""
         cut_stages = stages(cut)
         if len(cut_stages) != len(self._stages) or titles != self._titles:
             self.beginResetModel()

@@ -27,7 +27,7 @@ class ReadingChoices(QWidget):
     opened = Signal()
 
     def __init__(self, side: int) -> None:
-        """Create an empty list; `side` is the side length of its images in pixels."""
+        """Create an empty list. `side` is the side length of its images in pixels."""
         super().__init__()
         self._side = side
         self._report: DatasetReport | None = None
@@ -90,7 +90,7 @@ class FolderQuestion(QWidget):
     chosen = Signal(object)
 
     def __init__(self, side: int) -> None:
-        """Create an empty view; `side` is the side length of its images in pixels."""
+        """Create an empty view. `side` is the side length of its images in pixels."""
         super().__init__()
         self.problems = ProblemLabel()
         self.readings = ReadingChoices(side)

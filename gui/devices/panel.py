@@ -297,7 +297,7 @@ class MachineDevices(QWidget):
         self._show_count()
 
     def _show_count(self) -> None:
-        """Show the number of checked GPUs; hide it on a machine without GPUs."""
+        """Show the number of checked GPUs. Hide it on a machine without GPUs."""
         checked = sum(row.check.isChecked() for row in self._rows.values())
         self._count.setText(tr("{checked} of {total} selected").format(checked=checked, total=len(self._rows)))
         for widget in (self._count, *self._buttons):

@@ -37,7 +37,7 @@ class DeviceRow(QFrame):
     toggled = Signal()
 
     def __init__(self, key: str, title: str, graph_tip: str) -> None:
-        """Create the row for a device; `title` is its accessible name."""
+        """Create the row for a device. `title` is its accessible name."""
         super().__init__()
         self._key, self._title = key, title
 

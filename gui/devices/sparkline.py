@@ -19,7 +19,7 @@ _NOTHING: Floats = np.empty(0)
 class Sparkline(QWidget):
     """Graph of the last `span_s` seconds of a quantity, with the newest value at the right edge.
 
-    `highest` fixes the vertical range; without it, the range follows the data.
+    `highest` fixes the vertical range. Without it, the range follows the data.
     """
 
     def __init__(self, span_s: float, color: Callable[[], str], parent: QWidget | None = None) -> None:
@@ -80,7 +80,7 @@ class Sparkline(QWidget):
         painter.drawPolyline(QPolygonF(run))
 
     def _runs(self, width: int, height: int) -> list[list[QPointF]]:
-        """Return the points in pixels, as a list for each section without gaps. A single point becomes one pixel wide."""
+        """Return the points in pixels, in a list per section without gaps. A single point becomes one pixel wide."""
         finite = np.isfinite(self._values)
         if not finite.any():
             return []

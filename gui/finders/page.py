@@ -55,7 +55,7 @@ class FinderPage(QWidget):
     Signals:
         closed(): the user wants to return to the previous page.
         used(dict): the user wants to put these values into the form, by field.
-        job_requested(): the user wants to try the current job; the owner calls `show_job`.
+        job_requested(): the user wants to try the current job. The owner calls `show_job`.
         refused(tuple): problems that prevent a trial.
     """
 
@@ -99,7 +99,7 @@ class FinderPage(QWidget):
         self.child.close()
 
     def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
-        """Show the result for `job`; if there is none, run a trial first.
+        """Show the result for `job`. If there is none, run a trial first.
 
         Args:
             job: Job in the form, or None if it is invalid.

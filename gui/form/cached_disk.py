@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GRACE_S = 0.02
 """Seconds to wait for answers, so that a change and its problems usually appear at the same time."""
 _SLOW_S = 0.2
-"""Seconds without an answer after which a disk counts as slow; it may never answer."""
+"""Seconds without an answer after which a disk counts as slow. It may never answer."""
 _TYPING_MS = 250
 """Milliseconds without typing until a slow disk is queried again. Each letter would otherwise need a thread."""
 
@@ -91,7 +91,7 @@ class CachedDisk(QObject):
     def start_pass(self, *, forget: bool = False) -> None:
         """Start a pass of queries.
 
-        Answers that the last pass didn't use are deleted; with `forget`, all are. Answers from the network remain until
+        Answers that the last pass didn't use are deleted. With `forget`, all are. Answers from the network remain until
         newer ones arrive.
         """
         if forget:
@@ -106,7 +106,7 @@ class CachedDisk(QObject):
         self._asked = {}
 
     def refresh(self) -> bool:
-        """Run all queries of this pass and wait briefly; return True if an answer has arrived."""
+        """Run all queries of this pass and wait briefly. Return True if an answer has arrived."""
         now = time.monotonic()
         of_disk = (query for question, query in self._queries.items() if question[0] != _NETWORK)
         if any(query.work.running and now - query.started > _SLOW_S for query in of_disk):

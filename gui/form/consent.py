@@ -131,7 +131,7 @@ class ConsentBar(QFrame):
 
 
 def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, str]:
-    """Save the consent if the file hasn't changed; return the path, the current hash and an error message."""
+    """Save the consent if the file hasn't changed. Return the path, the current hash and an error message."""
     sha256 = model_file_sha256(path)
     if sha256 is not None and sha256 == asked_sha256:
         try:

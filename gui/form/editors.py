@@ -67,7 +67,7 @@ def cuts_text(cuts: tuple[str, ...]) -> str:
 
 
 class ModelPicker(Editor):
-    """Field for the model. It shows titles; its value is the id of a model or the path of a file.
+    """Field for the model. It shows titles. Its value is the id of a model or the path of a file.
 
     Signals:
         facts_requested(): the model list has been opened. The owner looks up facts about the models.

@@ -43,13 +43,13 @@ class JobEnvironment:
     """True while a run is being created."""
 
     def set_machine(self, snapshot: Snapshot) -> bool:
-        """Set the snapshot of this machine; return True if facts have changed that affect validation."""
+        """Set the snapshot of this machine. Return True if facts have changed that affect validation."""
         known = self.hardware()
         self.machine, self.torch = snapshot, installed_torch()
         return known != self.hardware()
 
     def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> bool:
-        """Set the facts about watched hosts; return True if they have changed."""
+        """Set the facts about watched hosts. Return True if they have changed."""
         known = self.host_device_names, self.host_problems
         self.host_device_names, self.host_problems = dict(names), dict(problems)
         return known != (self.host_device_names, self.host_problems)

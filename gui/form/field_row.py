@@ -24,7 +24,7 @@ _ELIDED_NOTES = ("model", "strategy", "recipe")
 class FieldRow(LabelledField):
     """Row for a field of a job.
 
-    While the field has no effect, the row is hidden and has the default value; the editor keeps its text.
+    While the field has no effect, the row is hidden and has the default value. The editor keeps its text.
 
     Signals:
         edited(): the value may have changed.
@@ -87,7 +87,7 @@ class FieldRow(LabelledField):
         self._edited()
 
     def lock(self, reason: str) -> None:
-        """Lock the field and show `reason`; an empty reason unlocks it."""
+        """Lock the field and show `reason`. An empty reason unlocks it."""
         if reason == self.locked:
             return
         self.locked = reason

@@ -1,6 +1,6 @@
 """Fields that follow others until the user sets them.
 
-Format and task follow the folder; the model follows the task.
+Format and task follow the folder. The model follows the task.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class TaskDetection(QObject):
         rows["task"].edited.connect(self._on_task_edited)
 
     def follow(self, report: DatasetReport) -> bool:
-        """Set the task that `report` suggests; return True if the folder must be inspected again for this task."""
+        """Set the task that `report` suggests. Return True if the folder must be inspected again for this task."""
         task = self._environment.catalogue.task_of(report.other) if self._is_active and report.other else None
         if task is None:
             return False

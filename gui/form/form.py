@@ -227,7 +227,7 @@ class JobForm(JobSignals):
     # Start of a run
 
     def start(self, **extra: Any) -> None:
-        """Request a run of this job as soon as it has been validated against the disk; `extra` overrides fields."""
+        """Request a run of this job as soon as it has been validated against the disk. `extra` overrides fields."""
         self.submission.schedule(extra)
         self.validate(forget_disk=True)
 

@@ -23,8 +23,8 @@ class Inspection(QObject):
     """Controller that requests an inspection whenever the dataset folder or its split changes.
 
     Signals:
-        requested(Job | None): the dataset folder of this job should be inspected; None cancels. Only relevant fields are
-            set.
+        requested(Job | None): the dataset folder of this job should be inspected, or no folder if it is None. Only
+            relevant fields are set.
         changed(): the results or the state have changed.
     """
 

@@ -97,7 +97,7 @@ class JobPanel(JobSignals):
         self.form.apply(choice)
 
     def start(self, **extra: Any) -> None:
-        """Request a run of the visible job; `extra` overrides fields."""
+        """Request a run of the visible job. `extra` overrides fields."""
         self.form.start(**extra)
 
     def set_report(self, report: DatasetReport | None) -> None:
@@ -131,7 +131,7 @@ class JobPanel(JobSignals):
             self.end_prefill()
 
     def on_start_failed(self, problems: list[Problem]) -> bool:
-        """Show the problems that prevented a run from starting; return False if the current form didn't request it."""
+        """Show the problems that prevented a run from starting. Return False if the current form didn't request it."""
         if self.form.submission.is_requested_here:
             self.form.set_start_problems(problems)
             return True

@@ -127,7 +127,7 @@ class Readiness:
         return EstimateRequest(job, image_size, kinds, (counts["train"], counts.get("val", 0)))
 
     def show_estimate(self, request: EstimateRequest | None, estimate: Estimate | None) -> None:
-        """Show the estimate for a request; show nothing without a request."""
+        """Show the estimate for a request. Show nothing without a request."""
         if request is None:
             self._bar.show_estimate("", "")
         elif estimate is None:

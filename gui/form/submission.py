@@ -25,7 +25,8 @@ class JobSignals(QWidget):
         train_requested(Job): the user wants to start a new run.
         resume_requested(RunFolder, dict): the user wants to resume a run with these changes to its job.
         labels_requested(): the user should see the labels of the dataset before the first training.
-        folder_chosen(Job | None): the dataset folder of this job should be inspected; None cancels.
+        folder_chosen(Job | None): the dataset folder of this job should be inspected, or no folder if it
+            is None.
         user_edited(): the user is editing the job, and may start a run soon.
         cut_requested(): the user wants to see the page for the model's cuts.
         finder_requested(str): the user wants to find a value for this field with trials.
@@ -63,7 +64,7 @@ class Submission:
         self._pending: dict[str, Any] | None = None
 
     def schedule(self, extra: dict[str, Any]) -> None:
-        """Request the run after the next complete validation; `extra` overrides fields."""
+        """Request the run after the next complete validation. `extra` overrides fields."""
         self._pending = extra
 
     def cancel(self) -> None:

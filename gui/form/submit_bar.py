@@ -96,7 +96,7 @@ class SubmitBar(QWidget):
         self.at_once.setVisible(can_start_at_once)
 
     def show_estimate(self, text: str, tip: str) -> None:
-        """Show the estimated time and memory of the job; `tip` describes their origin.
+        """Show the estimated time and memory of the job. `tip` describes their origin.
 
         Hide the line if `text` is empty.
         """
@@ -129,7 +129,7 @@ class SubmitBar(QWidget):
         self.setLayout(hbox((self._column, 100), 1, margins=(14, 8, 14, 12)))
 
     def _enable(self, disabled_reason: str) -> None:
-        """Enable the actions unless there is a `disabled_reason`. Return the focus to Train unless the user has moved it."""
+        """Enable the actions unless there is a `disabled_reason`. Focus Train again unless the user has moved the focus."""
         window = self.window()  # its focus widget is known even before the window is active
         if window.focusWidget() in (self.train, self.at_once) and disabled_reason:
             self._focus_train_when_enabled = True
@@ -165,7 +165,7 @@ class StepList(QWidget):
     """List of the steps, each with its state as an icon and a text.
 
     Signals:
-        pressed(str, Problem | None): the user has pressed this step; the second argument is its first problem.
+        pressed(str, Problem | None): the user has pressed this step. The second argument is its first problem.
     """
 
     pressed = Signal(str, object)

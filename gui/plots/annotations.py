@@ -199,7 +199,7 @@ class Annotations(QGraphicsItem):
 
 
 def _free(room: QRectF, taken: list[QRectF]) -> QRectF | None:
-    """Return `room` and add it to `taken`; return None if it overlaps a rectangle in `taken`."""
+    """Return `room` and add it to `taken`. Return None if it overlaps a rectangle in `taken`."""
     if any(room.intersects(other) for other in taken):
         return None
     taken.append(room)

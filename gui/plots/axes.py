@@ -53,7 +53,8 @@ def fine_elapsed(seconds: float, spacing: float) -> str:
 class Axis(QGraphicsWidget):
     """Axis of `box`, with its labels and with the grid lines behind the curves.
 
-    pyqtgraph's axis renders labels and lines to an image first, which took a third of the time for each frame of a moving plot.
+    pyqtgraph's axis renders labels and lines to an image first, which took a third of the time for each frame of a
+    moving plot.
     """
 
     def __init__(self, box: ViewBox) -> None:

@@ -59,7 +59,7 @@ class LinePlot(QWidget):
             write: Formats a value in `unit`.
             low: Fixed lower limit in `unit`; None to follow the data.
             high: Fixed upper limit in `unit`; None to follow the data.
-            dense: Leave out the title row and use a narrow axis; the parent shows the values (see `read`).
+            dense: Leave out the title row and use a narrow axis. The parent shows the values (see `read`).
             parent: Owner of the widget.
         """
         super().__init__(parent)
@@ -103,7 +103,7 @@ class LinePlot(QWidget):
             self._lines[key] = Line(style, self._view)
 
     def line_actions(self, menu: QMenu) -> list[QAction]:
-        """Return an action for each line that shows or hides it; the actions belong to `menu`."""
+        """Return an action for each line that shows or hides it. The actions belong to `menu`."""
         actions = []
         for key, line in self._lines.items():
             action = QAction(line.style.label, menu, checkable=True, checked=key not in self._hidden)
@@ -148,7 +148,7 @@ class LinePlot(QWidget):
         self._view.annotations.show_thresholds(thresholds)
 
     def read(self, key: str) -> str:
-        """Format the value of a line at the crosshair. Without a crosshair, use its newest value; without values, a dash."""
+        """Format the value of a line at the crosshair, or else its newest value. Without values, return a dash."""
         line, cursor = self._lines[key], self.group.cursor
         return self._readout.write(line, line.latest if cursor is None else line.value_at(cursor))
 

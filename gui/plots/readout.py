@@ -61,7 +61,7 @@ class Readout(QWidget):
         self._heading.setText(title)
 
     def show_values(self, lines: Iterable[Line], cursor: float | None, x: str) -> None:
-        """Show the values of the lines at `cursor`, or the newest ones if it is None; `x` describes the position."""
+        """Show the values of the lines at `cursor`, or the newest ones if it is None. `x` describes the position."""
         self._read = [(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
         self._x = x
         self._show()
@@ -95,7 +95,7 @@ class Readout(QWidget):
         return spans
 
     def describe(self, lines: Iterable[Line], cursor: float | None, x: str) -> str:
-        """Describe the newest values and those at the crosshair; return "" if there are none."""
+        """Describe the newest values and those at the crosshair. Return "" if there are none."""
         lines = list(lines)
         latest = self._value_words((line, line.latest) for line in lines)
         if not latest:

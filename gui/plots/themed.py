@@ -23,7 +23,7 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
     """
 
     def __init__(self, name: str) -> None:
-        """Create a plot; `name` is its accessible name."""
+        """Create a plot. `name` is its accessible name."""
         super().__init__()
         self._draw: Callable[[], None] = lambda: None
         self.setAccessibleName(name)

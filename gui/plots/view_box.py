@@ -96,7 +96,7 @@ class ViewBox(QGraphicsWidget):
         event.accept()
 
     def mouseDragEvent(self, event: Any) -> None:
-        """Pan the range; `event` is a `MouseDragEvent` from pyqtgraph's scene."""
+        """Pan the range. `event` is a `MouseDragEvent` from pyqtgraph's scene."""
         if event.button() & _PANS:
             by = self.pixel_to_x(event.lastPos().x()) - self.pixel_to_x(event.pos().x())
             self._move(lambda x: x + by)

@@ -25,7 +25,7 @@ class Preferences(QObject):
 
     Signals:
         changed(str): the setting with this key has a new value.
-        failed(str): a setting could not be saved; the argument is a message for the user.
+        failed(str): a setting could not be saved. The argument is a message for the user.
     """
 
     changed = Signal(str)
@@ -62,7 +62,7 @@ class Preferences(QObject):
         return BY_KEY[key].problem(value) or self.save(key, value)
 
     def save(self, key: str, value: Value) -> str:
-        """Save a valid value; return an error message, or "" for success."""
+        """Save a valid value. Return an error message, or "" for success."""
         setting = BY_KEY[key]
         if value == self.value(key):
             return ""
@@ -75,7 +75,7 @@ class Preferences(QObject):
         return ""
 
     def reset(self, key: str) -> str:
-        """Reset a setting to its default; return an error message, or ""."""
+        """Reset a setting to its default. Return an error message, or ""."""
         return self.set(key, BY_KEY[key].standard)
 
     def _stored(self, setting: Setting) -> Value:

@@ -86,7 +86,7 @@ class ResultCard(QFrame):
         self.setLayout(vbox(top, self.cause, below, spacing=2, margins=(10, 4, 8, 6)))
 
     def show_result(self, run: RunFolder, data: RunData, cause: str) -> None:
-        """Show the result of a run that has ended; `cause` is the cause of a failure, or ""."""
+        """Show the result of a run that has ended. `cause` is the cause of a failure, or ""."""
         self._folder = str(run.path)
         self.heading.setText(_heading(data))
         self.heading.setToolTip(self.heading.text())
@@ -176,7 +176,7 @@ def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
 
 
 class _Advice(NamedTuple):
-    """Advice, and the settings that it suggests; `further` is True if they are for the same run."""
+    """Advice, and the settings that it suggests. `further` is True if they are for the same run."""
 
     sentence: str
     choices: tuple[Choice, ...] = ()

@@ -44,7 +44,7 @@ class RunHeader(QWidget):
     """Header with the state of a run, the tabs of its views, and the controls for all curves.
 
     Attributes:
-        tabs: Tabs in the order of `VIEWS`; the page shows the current view.
+        tabs: Tabs in the order of `VIEWS`. The page shows the current view.
         result: Result of a run that has ended.
         controls: Controls for the curves, in a popup below `options`.
         elsewhere: Button that saves the last state in another folder, visible if the disk can't store it.

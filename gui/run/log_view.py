@@ -51,7 +51,7 @@ class LogView(QWidget):
         self.text.clear()
 
     def show_lines(self, lines: list[Line]) -> bool:
-        """Add new lines; return True if some remain for the next call."""
+        """Add new lines. Return True if some remain for the next call."""
         self._line_count = max(self._line_count, len(lines) - MAX_LINES)
         batch = lines[self._line_count : self._line_count + _BATCH]
         if not batch:
@@ -72,7 +72,7 @@ class LogView(QWidget):
         bar.setValue(bar.maximum())
 
     def recolor(self, lines: list[Line]) -> bool:
-        """Write all lines again in the current colors; return True if some remain for `show_lines`."""
+        """Write all lines again in the current colors. Return True if some remain for `show_lines`."""
         self.clear()
         return self.show_lines(lines)
 

@@ -59,7 +59,7 @@ class ValidationSlider(QWidget):
         self.position, self._validations, self._best = -1, (), None
 
     def show_validations(self, validations: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
-        """Show the `validations` in `data`; return True if the selected validation has changed."""
+        """Show the `validations` in `data`. Return True if the selected validation has changed."""
         before = self._chosen()
         is_at_end = self.position in (-1, self.slider.maximum())
         # Copy the list, because the session extends and truncates it.

@@ -195,7 +195,7 @@ class ParallelCoordinates(TrialPlot):
         self.setYRange(-0.12, 1.12, padding=0)
 
     def _heights(self, data: SearchData) -> Floats:
-        """Return the heights on the axes from 0 to 1. Each trial is a row; each field and the goal are columns."""
+        """Return the heights on the axes from 0 to 1. Each trial is a row. Each field and the goal are columns."""
         low, high = axis_range(data.values[:, 0], data.search.goals[0])
         goal = np.clip((data.values[:, :1] - low) / (high - low), 0, 1)
         fields = [_fraction(axis, data.positions[:, index]) for index, axis in enumerate(data.axes)]

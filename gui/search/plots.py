@@ -95,7 +95,7 @@ class TrialPlot(ThemedPlot):
         return item
 
     def line(self, key: Any, x: Floats, y: Floats, color: QColor | str, width: float = 1) -> None:
-        """Draw a line with gaps at NaN; `key` identifies it."""
+        """Draw a line with gaps at NaN. `key` identifies it."""
         item = self.put(key, pg.PlotCurveItem)
         item.setData(x, y, pen=pg.mkPen(color, width=width), connect="finite", antialias=width > 1)
 
@@ -107,7 +107,7 @@ class TrialPlot(ThemedPlot):
         item.setPos(x, y)
 
     def draw_trials(self, data: SearchData) -> bool:
-        """Draw the trials; return False if there is nothing to draw."""
+        """Draw the trials. Return False if there is nothing to draw."""
         raise NotImplementedError
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:

@@ -123,7 +123,7 @@ class SearchForm(QWidget):
         self.rows[name].editor.control.setFocus()
 
     def reset(self, taken: Collection[str]) -> None:
-        """Prepare a new search; `taken` holds the names of existing ones."""
+        """Prepare a new search. `taken` holds the names of existing ones."""
         self._existing, self._taken = None, taken
         self._lock_defining_fields()
         if not self.dimensions:

@@ -51,7 +51,7 @@ def await_exit(process: QProcess, limit_s: float) -> None:
 
 
 def emit_safely(signal: SignalInstance, *values: Any) -> bool:
-    """Emit a signal from a worker thread; return False if the sender has been deleted because the window closed."""
+    """Emit a signal from a worker thread. Return False if the sender has been deleted because the window closed."""
     try:
         signal.emit(*values)
     except RuntimeError:

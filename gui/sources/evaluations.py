@@ -28,8 +28,8 @@ NO_CLASS = -1
 class SampleTable:
     """Arrays with the columns of `engine.contract.inference.evaluation.Samples`. Unknown numbers are NaN (float64).
 
-    Only tasks with one class per sample have `true_class` and `predicted_class`. They contain `NO_CLASS` for samples without
-    one.
+    Only tasks with one class per sample have `true_class` and `predicted_class`. They contain `NO_CLASS` for samples
+    without one.
     """
 
     paths: tuple[str, ...] = ()

@@ -87,7 +87,7 @@ class Launcher(QObject):
         self._make(partial(create_run, resolved(job)))
 
     def resume(self, run: RunFolder, changes: Mapping[str, Any]) -> None:
-        """Resume `run`; `changes` override values of its job."""
+        """Resume `run`. `changes` override values of its job."""
         self._make(partial(_save_job, run, changes))
 
     def close(self) -> None:

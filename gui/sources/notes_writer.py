@@ -28,7 +28,7 @@ class NotesWriter(QObject):
     failed = Signal(str)
 
     def __init__(self, find: Callable[[str], RunSummary | None], parent: QObject | None = None) -> None:
-        """Create a writer; `find` returns the run with an id, or None if it has been removed."""
+        """Create a writer. `find` returns the run with an id, or None if it has been removed."""
         super().__init__(parent)
         self._find = find
         self._queue: deque[tuple[RunSummary, dict[str, Any]]] = deque()

@@ -136,7 +136,7 @@ class FileFetch(JsonLinesProcess):
         super().__init__("engine.machines.fetch", tr("Fetching the file"), decode, parent, answer_of=_answer_in)
 
     def start(self, name: str, run_id: str, path: str) -> None:
-        """Transfer the bytes of a file that are missing locally; `path` is relative to the run folder."""
+        """Transfer the bytes of a file that are missing locally. `path` is relative to the run folder."""
         self.run([name, run_id, path])
 
 

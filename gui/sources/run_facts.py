@@ -70,7 +70,7 @@ class RunFacts:
         return self.state in ENDED
 
     def status(self, data: RunData, requested: Asked, gpu_titles: Mapping[str, str]) -> RunStatus:
-        """Return the status, taking a pending request into account; `gpu_titles` are by UUID."""
+        """Return the status, taking a pending request into account. `gpu_titles` are by UUID."""
         state, waiting, started = self.state or "starting", data.waiting, data.started
         texts = {"interrupted": self.interruption} if self.interruption else {}
         if waiting is not None and started is not None:

@@ -235,7 +235,7 @@ def _offsets(log: IO[bytes]) -> list[int]:
 
 
 def _execution(log: IO[bytes], offset: int) -> Execution | None:
-    """Decode the execution that begins at `offset`; return None if none begins there."""
+    """Decode the execution that begins at `offset`. Return None if none begins there."""
     log.seek(offset)
     events = _events(complete_lines(log))
     started = next(events, None)
@@ -267,14 +267,14 @@ _END_BYTES = 1 << 16
 
 
 def _last_before(log: IO[bytes], offset: int) -> AnyEvent | None:
-    """Decode the event in the line that ends at `offset`; return None if it is damaged."""
+    """Decode the event in the line that ends at `offset`. Return None if it is damaged."""
     log.seek(max(0, offset - _END_BYTES))
     line = log.read(min(offset, _END_BYTES)).rstrip(b"\n").rpartition(b"\n")[2]
     return next(_events([line]), None)
 
 
 def _events(lines: Iterable[bytes]) -> Iterator[AnyEvent]:
-    """Yield the events in `lines`; skip damaged lines."""
+    """Yield the events in `lines`. Skip damaged lines."""
     for line in lines:
         try:
             yield EVENT.decode(line)

@@ -90,7 +90,7 @@ class RunCommands(QObject):
         self._run, self.requested = run, ""
 
     def request(self, command: Asked) -> bool:
-        """Request to pause or stop the run; return False if the same request, or a stop, is pending."""
+        """Request to pause or stop the run. Return False if the same request, or a stop, is pending."""
         if self.requested in (command, "stop"):
             return False
         self.requested = command
@@ -123,5 +123,5 @@ class RunCommands(QObject):
 
 
 def _deliver(run: RunFolder, command: Command) -> str:
-    """Send `command` to the run's supervisor; return a message if it doesn't answer. Raises NotRunning, OSError."""
+    """Send `command` to the run's supervisor. Return a message if it doesn't answer. Raises NotRunning, OSError."""
     return "" if send(run, command) else silent(run)

@@ -40,7 +40,7 @@ class Steps:
         return bool(np.isfinite(self.accuracy.values).any())
 
     def extend(self, events: Sequence[StepMetrics], origin: float) -> None:
-        """Append steps in order; `origin` is the start of the run's time in seconds since the epoch."""
+        """Append steps in order. `origin` is the start of the run's time in seconds since the epoch."""
         self.seconds.extend(_floats(events, "time") - origin)
         for name in _STEP_FIGURES:
             column: Column = getattr(self, name)

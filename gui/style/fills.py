@@ -38,7 +38,7 @@ _PARTS = {
 
 
 def blend(front: str, back: str, share: float) -> QColor:
-    """Mix two colors; `share` is the fraction of `front`."""
+    """Mix two colors. `share` is the fraction of `front`."""
     a, b = QColor(front), QColor(back)
     channels = ((a.red(), b.red()), (a.green(), b.green()), (a.blue(), b.blue()))
     return QColor(*(round(share * over + (1 - share) * under) for over, under in channels))

@@ -14,7 +14,7 @@ from gui.style import theme
 
 
 def icon(name: str, color: str, on: str = "") -> QIcon:
-    """Return an icon in a color of `theme.Colors`; `on` is the name of the icon for a checked button.
+    """Return an icon in a color of `theme.Colors`. `on` is the name of the icon for a checked button.
 
     In selected rows, icons have the color of the text.
     """

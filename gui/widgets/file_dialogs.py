@@ -70,7 +70,7 @@ def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path
 
 
 def reveal(path: Path) -> bool:
-    """Open a folder in the desktop's file manager; return False if that isn't possible."""
+    """Open a folder in the desktop's file manager. Return False if that isn't possible."""
     return QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
 
 

@@ -87,7 +87,7 @@ class ElidedLabel(QLabel):
         *,
         mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
     ) -> None:
-        """Create a label; `mode` determines the position of the ellipsis, such as the middle for a path."""
+        """Create a label. `mode` determines the position of the ellipsis, such as the middle for a path."""
         super().__init__(text, parent)
         self._mode = mode
         self.setTextFormat(Qt.TextFormat.PlainText)
@@ -208,7 +208,7 @@ class WrappingLabel(QLabel):
     """
 
     def __init__(self, text: str = "", name: str = "") -> None:
-        """Create a label; the style sheet refers to its object name `name`."""
+        """Create a label. The style sheet refers to its object name `name`."""
         super().__init__(wordWrap=True)
         self._text = ""
         self.setObjectName(name)

@@ -37,7 +37,7 @@ _Box = TypeVar("_Box", bound=QBoxLayout)
 
 
 def hbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS) -> QHBoxLayout:
-    """Create a horizontal layout; the arguments are those of `vbox`."""
+    """Create a horizontal layout. The arguments are those of `vbox`."""
     return _fill(QHBoxLayout(), items, spacing, margins)
 
 
@@ -113,7 +113,7 @@ def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLab
 
 
 def working_page(what: QLabel, progress: QProgressBar, cancel: QPushButton, name: str) -> QWidget:
-    """Create a page with the progress of a background task; `name` is the accessible name of the progress bar."""
+    """Create a page with the progress of a background task. `name` is the accessible name of the progress bar."""
     progress.setRange(0, 100)
     progress.setFixedSize(320, 14)
     progress.setTextVisible(False)

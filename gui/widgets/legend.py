@@ -107,7 +107,7 @@ class Legend(QWidget):
         return [*widths, advance(_more(more))] if more else widths
 
     def _wrap(self, widths: Sequence[int], room: int) -> tuple[list[QPoint], int]:
-        """Arrange items of these widths in rows of `room` pixels; return their corners and the number of rows."""
+        """Arrange items of these widths in rows of `room` pixels. Return their corners and the number of rows."""
         corners: list[QPoint] = []
         x = y = 0
         for width in widths:

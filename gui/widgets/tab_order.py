@@ -22,7 +22,7 @@ def order_tabs(window: QWidget, areas: Sequence[QWidget]) -> None:
 
 
 def tab(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool:
-    """Move the focus through `areas` as Tab or Shift+Tab would; return False without a target.
+    """Move the focus through `areas` as Tab or Shift+Tab would. Return False without a target.
 
     Widgets that are created later have their correct position. In Qt's own chain, they would be last, and a field whose
     editor is its focus proxy would end the cycle.

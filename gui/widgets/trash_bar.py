@@ -45,7 +45,7 @@ class TrashBar(QuestionBar):
         return bool(self._moved)
 
     def start(self, title: str, trash: Callable[[Any], Trashed], items: Sequence[Any]) -> None:
-        """Call `trash` for each of `items` on a worker thread; `title` describes them, as in "2 runs"."""
+        """Call `trash` for each of `items` on a worker thread. `title` describes them, as in "2 runs"."""
         if self.is_busy:
             return
         self.say(tr("Moving {title} to the trash…").format(title=title), "info", "", tr("Close"))

@@ -29,7 +29,7 @@ GIB = 1 << 30
 class Hostile(NamedTuple):
     """Hostile folder.
 
-    `make` fills an empty folder. The report must name `culprit`; it is "" if the folder is readable.
+    `make` fills an empty folder. The report must name `culprit`. It is "" if the folder is readable.
     """
 
     task: str
@@ -289,7 +289,7 @@ def _put(honest: Callable[[Path], None], name: str, what: Callable[[Path], objec
 
 
 def _text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], object]:
-    """Return a function that writes `content` to a file; a callable creates large content when it is needed."""
+    """Return a function that writes `content` to a file. A callable creates large content when it is needed."""
 
     def write(path: Path) -> None:
         data = content() if callable(content) else content

@@ -33,7 +33,7 @@ Lone surrogates are missing, because no message or file of Footplate can contain
 
 @contextmanager
 def trap(folder: Path) -> Iterator[Path]:
-    """Create a FIFO in `folder` that all names refer to; yield the path of a file that appears if the FIFO is opened.
+    """Create a FIFO in `folder` that all names refer to. Yield the path of a file that appears if the FIFO is opened.
 
     The FIFO is empty and is removed when it is opened, so that a reader doesn't block and the test fails instead of
     hanging.

@@ -150,7 +150,7 @@ def _take(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _twice(drawn: random.Random, root: list[Any]) -> None:
-    """Duplicate an element, up to a thousand times; an entry of an object may keep its key but get another value."""
+    """Duplicate an element, up to a thousand times. An entry of an object may keep its key but get another value."""
     within, number = _drawn_place(drawn, root)
     if within is root:
         return
@@ -220,7 +220,7 @@ def _damage_element(drawn: random.Random, root: ElementTree.Element, raw: dict[s
 
 
 def _placeholder(raw: dict[str, str], content: str) -> str:
-    """Return a placeholder for `content` that ElementTree can write; `raw` remembers the content."""
+    """Return a placeholder for `content` that ElementTree can write. `raw` remembers the content."""
     name = f"RAW{len(raw)}WAR"
     raw[name] = content
     return name

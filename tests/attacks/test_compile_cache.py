@@ -29,7 +29,7 @@ print(json.dumps([why, {name: os.environ[name] for name in compile_cache.FOLDERS
 
 
 def settled(**environment: str) -> tuple[str, dict[str, str]]:
-    """Choose the cache folders in a new process; return its warning and its cache variables."""
+    """Choose the cache folders in a new process. Return its warning and its cache variables."""
     done = subprocess.run(
         [sys.executable, "-c", SETTLE],
         capture_output=True,

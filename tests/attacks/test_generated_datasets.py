@@ -89,7 +89,7 @@ class Found:
 
 
 def inspect(place: Path, first: int, last: int) -> Found:
-    """Inspect the damaged folders of a range of seeds; after a crash, continue in a new process."""
+    """Inspect the damaged folders of a range of seeds. After a crash, continue in a new process."""
     found = Found()
     seed = first
     while seed < last:

@@ -136,7 +136,7 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> No
 
 
 def crowd(stack: ExitStack, supervised: Supervised) -> None:
-    """Connect the maximum number of clients; none of them reads."""
+    """Connect the maximum number of clients. None of them reads."""
     for _ in range(MAX_CLIENTS):
         client = stack.enter_context(raw_client(supervised))
         client.sendall(ENCODE.encode(Hello()) + b"\n")
@@ -200,7 +200,7 @@ MAX_WAIT_S = 5.0
 
 
 def attack(supervised: Supervised, seeds: range) -> dict[str, float]:
-    """Let a hostile client per seed attack a run that an honest client follows; return the maximum costs."""
+    """Let a hostile client per seed attack a run that an honest client follows. Return the maximum costs."""
     process = psutil.Process(supervised.process.pid)
     with supervised.connect() as honest:
         last = wait_for_more(honest, 0)

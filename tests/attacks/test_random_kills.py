@@ -113,7 +113,7 @@ def end_one_rank(attacked: Attacked) -> bool:
 
 
 def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
-    """Send a signal to workers; return False if they aren't running.
+    """Send a signal to workers. Return False if they aren't running.
 
     Unless the run has finished, its report names one of them as the cause of a restart.
     """

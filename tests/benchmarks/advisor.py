@@ -129,7 +129,7 @@ def capped(cap_bytes: int) -> Any:
 
 
 def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
-    """Return the advisor's answer and its total time; report processes and files that remain."""
+    """Return the advisor's answer and its total time. Report processes and files that remain."""
     order = msgspec.json.encode(AdviceOrder(job=case.job, seconds=seconds, remeasure=True))
     start = time.monotonic()
     result = subprocess.run(
@@ -154,7 +154,7 @@ def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
 
 
 def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, float]:
-    """Measure jobs in a process with a memory limit of `cap_bytes`; return the images per second of each."""
+    """Measure jobs in a process with a memory limit of `cap_bytes`. Return the images per second of each."""
     with tempfile.NamedTemporaryFile() as given:
         given.write(msgspec.json.encode(list(jobs)))
         given.flush()

@@ -3,7 +3,7 @@
     python tests/benchmarks/augmentation_speed.py [--strength medium] [--turns N] [--steps N] [--device cpu] [--cpu-time]
 
 For each model both sides take short turns in one process, with the same model and optimizer: steps on one batch, and as
-many on the loader's batches, whose images are decoded in advance. The result is the median of the ratios of all turns; the
+many on the loader's batches, whose images are decoded in advance. The result is the median of the ratios of all turns. The
 exit code is 1 below 0.97. `--cpu-time` counts the process's CPU time with one torch thread, for busy machines.
 """
 

@@ -3,7 +3,7 @@
     python tests/benchmarks/beside_others.py [--seconds N] [--idle]
 
 All run at once, once per second, on terminals of 120 x 40 characters, while torch loads the first GPU at intervals (not
-with --idle). Each value of another tool is compared with Footplate's nearest snapshot, at most half a second away; the
+with --idle). Each value of another tool is compared with Footplate's nearest snapshot, at most half a second away. The
 median and largest differences are printed. The cost is the CPU time of all processes in percent of one core, without
 the start: Footplate's sampler, `nvidia-smi dmon`, nvitop's library, and nvitop with its screen. Missing tools are
 reported and skipped. The exit code is 1 if a median exceeds its tolerance, and 0 without a GPU.
@@ -78,7 +78,7 @@ while True:
 class Watcher:
     """Tool that monitors GPUs on its own terminal.
 
-    `said` holds its values with their times; `spent_s` is its CPU time.
+    `said` holds its values with their times. `spent_s` is its CPU time.
     """
 
     def __init__(self, name: str, *command: str) -> None:
@@ -172,7 +172,7 @@ class Dmon(Watcher):
 def process_clock(pid: int) -> int:
     """Return the id of a process's CPU clock.
 
-    Unlike the ticks in /proc, it has a resolution of nanoseconds; it includes exited threads. Source:
+    Unlike the ticks in /proc, it has a resolution of nanoseconds. It includes exited threads. Source:
     clock_getcpuclockid(3), MAKE_PROCESS_CPUCLOCK in Linux's posix-timers_types.h.
     """
     return (~pid << 3) | 2

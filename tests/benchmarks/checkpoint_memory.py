@@ -32,7 +32,7 @@ MIB = 1 << 20
 
 
 class Peaks:
-    """Peak private memory of the workers, by stage of the run; `stage` is the current one."""
+    """Peak private memory of the workers, by stage of the run. `stage` is the current one."""
 
     def __init__(self, forker: Forker) -> None:
         self.stage = ""

@@ -1,9 +1,9 @@
 """Comparison of the automatic pipeline cut with the best one: `python tests/benchmarks/cut_quality.py [MODEL …]`.
 
 Two single-threaded CPU workers train a pipeline of two stages on random images, with 8 microbatches. For each model,
-the automatic cut is determined as in a run; then every split point is tried in the same two processes. The fastest few
+the automatic cut is determined as in a run. Then every split point is tried in the same two processes. The fastest few
 and the automatic one are measured again in turns, and their medians are compared. Prints a line per model and the worst
-ratio; the exit code is 1 if a ratio is too low.
+ratio. The exit code is 1 if a ratio is too low.
 """
 
 from __future__ import annotations

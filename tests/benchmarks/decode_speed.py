@@ -73,7 +73,7 @@ def sized_sides(size: int) -> dict[str, Side]:
 
 
 def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict[str, float]:
-    """Let the sides take turns until each has had `seconds`; return their images per second and core."""
+    """Let the sides take turns until each has had `seconds`. Return their images per second and core."""
     tensors = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
     found: dict[str, list[float]] = {name: [] for name in sides}
     spent = 0.0
@@ -89,7 +89,7 @@ def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict
 
 
 def epoch_rate(source: ImageSource, count: int) -> float:
-    """Read an epoch in random order; return the images per second of wall-clock time."""
+    """Read an epoch in random order. Return the images per second of wall-clock time."""
     order = np.random.default_rng(0).permutation(count)
     started_s = time.perf_counter()
     for start in range(0, count, BLOCK):

@@ -5,7 +5,7 @@
 Each model is trained by Footplate's recipe on the training images of bccd and measured on its validation images. Prints a
 table: COCO's AP and AP50 in the best epoch, and minutes with the start. All models start from random weights, except for
 "fasterrcnn", whose encoder has the included weights. YOLO11n is trained and measured by Ultralytics with its defaults, by the
-Python of `--python`; it is skipped if that lacks the package. Cells in the file `--results` are not measured again.
+Python of `--python`. It is skipped if that lacks the package. Cells in the file `--results` are not measured again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.benchmarks.outcome import Results, TrainingError, by_others, commit, 
 from tests.support.experts import Setting
 
 BATCH = 8
-"""Batch of Ultralytics; the others have the size in their recipe."""
+"""Batch of Ultralytics. The others have the size in their recipe."""
 SIZES = {"rfdetr_nano": 288}
 """Image sizes of models that don't accept the common size."""
 SCRATCH = ("--no-pretrained", "--recipe", "from-scratch")

@@ -1,7 +1,7 @@
 """Each task from scratch: `python tests/benchmarks/every_task.py [--only ROW ...]`.
 
 Trains each row's job on the CPU with the recipe *From scratch*. The table compares the deciding metric on the validation
-split for the fresh model, the best epoch and a named baseline that learns nothing, with the training time; other
+split for the fresh model, the best epoch and a named baseline that learns nothing, with the training time. Other
 metrics follow. The exit code is 1 if a row doesn't beat its baseline by `least`. Rows without their dataset are skipped.
 """
 
@@ -98,7 +98,7 @@ def sobel_gradient(batch: Batch, splits: Splits) -> Tensor:
 
 
 def boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
-    """Predict boxes on a grid, in the median size of each class; frequent classes get higher scores."""
+    """Predict boxes on a grid, in the median size of each class. Frequent classes get higher scores."""
     side = batch.inputs.shape[-1]
     train = splits.train
     assert isinstance(train, BoxedImages)
@@ -193,7 +193,7 @@ def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch],
 
 
 def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool]:
-    """Train a row's job; return its row of the table, and whether it beats its baseline."""
+    """Train a row's job. Return its row of the table, and whether it beats its baseline."""
     task = TASKS[job.task]
     formats = task.entry.annotations
     splits = task.prepared(

@@ -55,7 +55,7 @@ def jobs(shared: Path) -> dict[str, Job]:
 
 
 def trained(forker: Forker, job: Job, rate: float) -> float:
-    """Train the job with a learning rate; return the best value of the deciding metric, 0 if it diverges."""
+    """Train the job with a learning rate. Return the best value of the deciding metric, 0 if it diverges."""
     with tempfile.TemporaryDirectory() as folder:
         group = WorkerGroup(forker, job.with_fields(learning_rate=rate), Path(folder), threads=usable_cores())
         group.finish(3600)

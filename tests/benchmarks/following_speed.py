@@ -29,7 +29,7 @@ NODE = "node1"
 
 
 def listen(folder: str, until_s: float) -> dict[int, float]:
-    """Receive events until `until_s`; return the age of each on arrival in seconds, by its number."""
+    """Receive events until `until_s`. Return the age of each on arrival in seconds, by its number."""
     run = RunFolder(folder)
     last = run.last_event()
     found = {}

@@ -4,7 +4,7 @@
 
 Opens the real window offscreen, starts a training, and times every Qt event for S seconds after the first point. Wall time
 includes other processes, such as the training, so the thread's CPU time is printed, too. The aim is 50 ms of CPU time per
-event; otherwise the exit code is 1.
+event. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations

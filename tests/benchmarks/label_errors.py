@@ -79,7 +79,7 @@ def flip_labels(source: Path, target: Path, share: float, seed: int) -> set[str]
 
 
 def run(*arguments: str, environment: dict[str, str]) -> bytes:
-    """Run a command, and return its output; exit if it fails."""
+    """Run a command, and return its output. Exit if it fails."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "footplate.py"), *arguments], env=environment, stdout=subprocess.PIPE, check=True
     )

@@ -3,7 +3,7 @@
 The small MNIST network trains on synthetic JPEGs with one single-threaded CPU worker in each of two network namespaces.
 One machine's step time for the batch and half of it is measured while the other trains, since both share a processor. The
 network is measured at 10, 100 and 1,000 Mbit/s with 0.1 ms delay. `engine.advisor.advice.machines` predicts the efficiency of
-both from these, which is measured, too; all take turns, and medians count. Aim: within 15 %.
+both from these, which is measured, too. All take turns, and medians count. Aim: within 15 %.
 """
 
 from __future__ import annotations

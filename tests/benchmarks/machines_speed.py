@@ -1,7 +1,7 @@
-"""Speed of DDP over two machines compared with a plain script under torchrun: `python tests/benchmarks/machines_speed.py` (root).
+"""Speed of DDP over two machines, compared with torchrun: `python tests/benchmarks/machines_speed.py` (as root).
 
 resnet18 at 64 px trains on synthetic JPEGs with one single-threaded CPU worker in each of two network namespaces, connected
-with 1 Gbit/s and 1 ms delay. Footplate's run over ssh and torch's DDP tutorial take turns; the third epoch is timed.
+with 1 Gbit/s and 1 ms delay. Footplate's run over ssh and torch's DDP tutorial take turns. The third epoch is timed.
 Prints images per second and their ratio. Aim: 0.95.
 """
 

@@ -1,9 +1,9 @@
 """Training on a thousand to a million files: `python tests/benchmarks/many_files.py [--files N ...]`.
 
-Writes folders of small JPEGs in a hundred classes (hard links to a few) and trains mnist_cnn on each for `--seconds`, with
-batch 64 at 28 px on the CPU and without a cache. Prints the images per second after the first second, the time to the first step and the
-worker's peak memory. Aims: at least 0.9 of the smallest folder's rate, and at most 64 bytes per additional file, the length
-of its path; otherwise the exit code is 1.
+Writes folders of small JPEGs in a hundred classes (hard links to a few) and trains mnist_cnn on each for `--seconds`,
+with batch 64 at 28 px on the CPU and without a cache. Prints the images per second after the first second, the time to
+the first step and the worker's peak memory. Aims: at least 0.9 of the smallest folder's rate, and at most 64 bytes per
+additional file, the length of its path. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations

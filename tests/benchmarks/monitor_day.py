@@ -164,7 +164,7 @@ def zoom(overview: Overview) -> dict[str, float]:
 
 
 def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]:
-    """Return the wall time and CPU time of each frame in milliseconds; pending events are processed in between."""
+    """Return the wall time and CPU time of each frame in milliseconds. Pending events are processed in between."""
     taken = []
     for number in range(count):
         wall, cpu = time.perf_counter(), time.thread_time()

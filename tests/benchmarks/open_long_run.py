@@ -2,10 +2,11 @@
 
     python tests/benchmarks/open_long_run.py [--steps N] [--times N] [--executions N]
 
-Writes such a run (a step every 0.1 s, device samples every second, some validations; further executions resume 500 steps
-earlier, a night later) and opens it offscreen in the run's page of a 1280 x 800 window. Prints the time to the first curve and to
+Writes such a run (a step every 0.1 s, device samples every second, some validations; further executions resume 500
+steps earlier, a night later) and opens it offscreen in the run's page of a 1280 x 800 window. Prints the time to the
+first curve and to
 all curves, and the longest block of the event loop. Aims: 0.5 s and 2 s of the thread's CPU time (wall time includes other
-processes); otherwise the exit code is 1.
+processes). Otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def now() -> Moment:
 
 
 def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
-    """Open the run; return the times until the first and until all curves, and the longest block of the event loop."""
+    """Open the run. Return the times until the first and until all curves, and the longest block of the event loop."""
     store = RunSession()
     page = RunPage(store)
     page.resize(*PAGE)

@@ -5,10 +5,10 @@ and weights, once per seed. Prints a table per comparison: mean and standard dev
 epoch, and the ratio to the best of the others. The exit code is 1 if Footplate's mean is lower by more than two standard
 errors, or if a training failed.
 
-Results are cells of the JSON file `--results`; cells with the same settings are reused, so interrupted benchmarks continue.
+Results are cells of the JSON file `--results`. Cells with the same settings are reused, so interrupted benchmarks continue.
 Footplate's cells are identified by commit and flags. Another `--label` or `--footplate-flags` adds a row for comparison.
 
-The others are trained with the Python of `--python`; those whose package it lacks are skipped.
+The others are trained with the Python of `--python`. Those whose package it lacks are skipped.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespac
 
 
 def compare(name: str, options: argparse.Namespace, results: Results, folder: Path) -> bool:
-    """Print the table of a comparison; return True if Footplate is as good as the best side and nothing failed."""
+    """Print the table of a comparison. Return True if Footplate is as good as the best side and nothing failed."""
     rows = dict(trained(name, options, results, folder))
     complete = {side: cells for side, cells in rows.items() if cells and None not in cells}
     best = {side: [max(cell["values"]) for cell in cells] for side, cells in complete.items()}

@@ -2,7 +2,7 @@
 
 Counts, without a GPU, the bytes that PyTorch allocates for the copies of a model, its AdamW state and its averages: it
 rounds each allocation of pinned memory up to a power of two (ATen/core/CachingHostAllocator.h) and keeps it. Compares a
-copy per tensor with the blocks of `copy_to_host`. The aim is at most 1.1 of the state; otherwise the exit code is 1.
+copy per tensor with the blocks of `copy_to_host`. The aim is at most 1.1 of the state. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations

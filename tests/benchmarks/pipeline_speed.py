@@ -6,8 +6,8 @@ Footplate's cut; and model parallel with the same cut (for ZBV, which has four s
 microbatches, since layers take longer for eight small batches than for a large one.
 
 Prints medians over the rounds: each schedule's speed over model parallel, the limit by theory and the second core (busy
-fraction of the schedule times two runs over one), their ratio, and the measured against the theoretical bubble. Aims: 0.9 of the
-limit; a bubble within five points of theory for GPipe and 1F1B; ZB1P's and ZBV's below 1F1B's.
+fraction of the schedule times two runs over one), their ratio, and the measured against the theoretical bubble. Aims:
+0.9 of the limit; a bubble within five points of theory for GPipe and 1F1B; ZB1P's and ZBV's below 1F1B's.
 """
 
 from __future__ import annotations

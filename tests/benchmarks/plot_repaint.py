@@ -89,7 +89,7 @@ class Plain:
 
 
 def measure(window: QWidget, frame: Frame, frames: int) -> tuple[float, float]:
-    """Paint `frames` frames after three for warm-up; return the median and the maximum time in milliseconds."""
+    """Paint `frames` frames after three for warm-up. Return the median and the maximum time in milliseconds."""
     window.resize(*SIZE)
     window.show()
     QApplication.processEvents()

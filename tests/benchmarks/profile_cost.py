@@ -1,7 +1,7 @@
 """Cost of reading a recorded step: `python tests/benchmarks/profile_cost.py`.
 
 Records forward and backward passes of resnet50 on the CPU, and reads them with `torch.profiler`'s own events and with
-`device_events`, which recorded steps of several GPUs use. Prints the medians of both in one run and their ratio; the
+`device_events`, which recorded steps of several GPUs use. Prints the medians of both in one run and their ratio. The
 aim is at most 0.2, otherwise the exit code is 1.
 """
 
@@ -30,7 +30,7 @@ def raw_events(profile: torch.profiler.profile) -> int:
 
 
 def seconds(read: Callable[[torch.profiler.profile], int], model: torch.nn.Module) -> float:
-    """Profile passes of `model`; return the CPU time for reading the recorded events."""
+    """Profile passes of `model`. Return the CPU time for reading the recorded events."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         model(torch.randn(2, 3, 64, 64)).sum().backward()
     started = time.process_time()

@@ -3,15 +3,15 @@
     python tests/benchmarks/queries_speed.py [--rounds N] [--steps N] [--size PX] [--batch N] [--only MODEL ...]
         [--places]
 
-All sides use the same weights, batch and optimizer in one process with one thread, and take turns, reversed in every other round.
-Rates are images per second of processor time, and a ratio is the median of the rounds' ratios; the exit code is 1 if one is
-below the aim.
+All sides use the same weights, batch and optimizer in one process with one thread, and take turns, reversed in every
+other round. Rates are images per second of processor time, and a ratio is the median of the rounds' ratios. The exit
+code is 1 if one is below the aim.
 
 - bare: the model of transformers with prepared labels; its predictions include transformers' post-processing for detectors.
 - Footplate: the model that runs train, with its targets as tensors.
 - Trainer: `transformers.Trainer` with images in memory; left out without the package accelerate.
 
-Calls that make the host wait for a GPU are counted in one forward and backward pass of each side; `--places` lists them.
+Calls that make the host wait for a GPU are counted in one forward and backward pass of each side. `--places` lists them.
 """
 
 from __future__ import annotations

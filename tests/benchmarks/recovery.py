@@ -3,8 +3,8 @@
     python tests/benchmarks/recovery.py [--times N] [--model NAME ...]
 
 Trains with DDP on two CPU workers, forked by a preloaded parent like the window's runs. N times per model it kills rank 1
-and waits until the rank is named and until the restarted workers report a step; then it pauses, resumes and stops,
-and waits until the devices are free with the state saved. All times are of events at a client. Aims: 2 s and 3 s; the
+and waits until the rank is named and until the restarted workers report a step. Then it pauses, resumes and stops,
+and waits until the devices are free with the state saved. All times are of events at a client. Aims: 2 s and 3 s. The
 exit code is 1 if one is missed once.
 """
 
@@ -79,7 +79,7 @@ class Follower:
         self.until(lambda event: isinstance(event, StepMetrics))
 
     def kill_a_rank(self) -> tuple[float, float]:
-        """Kill rank 1; return the seconds until it is reported, and until training continues."""
+        """Kill rank 1. Return the seconds until it is reported, and until training continues."""
         supervisor = self.run.supervisor()
         assert supervisor is not None
         (worker,) = [one for one in psutil.Process(supervisor.pid).children() if one.name() == "footplate-w1"]
@@ -90,7 +90,7 @@ class Follower:
         return named - killed, self.until(lambda event: isinstance(event, StepMetrics)) - killed
 
     def end(self, command: Pause | Stop) -> float:
-        """Send a command that ends the run; return the seconds until its devices are free."""
+        """Send a command that ends the run. Return the seconds until its devices are free."""
         asked = time.monotonic()
         self.connection.send(command)
         free = self.until(lambda event: isinstance(event, DevicesFree))

@@ -32,7 +32,7 @@ Figure = dict[str, str]
 
 
 def measured(figure: Figure) -> str:
-    """Run the command of a row; return its result in one line, "" if it fails or prints none."""
+    """Run the command of a row. Return its result in one line, "" if it fails or prints none."""
     code, printed, errors = _run(figure["command"])
     lines = [line.strip() for line in printed.splitlines() if re.search(figure["line"] or ".", line)]
     if code not in (0, AIM_MISSED) or "Traceback" in errors or not lines:
@@ -62,7 +62,7 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def update(page: Path, figures_file: Path, names: Sequence[str], machine: str) -> int:
-    """Measure the rows with these names; write all rows to `figures_file` and the table into `page`."""
+    """Measure the rows with these names. Write all rows to `figures_file` and the table into `page`."""
     figures: list[Figure] = json.loads(figures_file.read_text(encoding="utf-8"))
     failed = False
     for figure in figures:

@@ -3,8 +3,8 @@
 resnet18 at 128 px trains on hymenoptera with DDP, batch 64, on two single-threaded CPU workers. Footplate's side is
 `footplate train` with defaults: command, supervisor, workers and sampler. The other side is the two ranks of
 `tutorials.ddp_loop` with a DataLoader worker each, without a launcher. Compares the peak sums of proportional set sizes (Pss of
-smaps_rollup, Linux only) over the same number of epochs. Pss is too low if others use PyTorch. The aim is a ratio of 1.2;
-otherwise the exit code is 1.
+smaps_rollup, Linux only) over the same number of epochs. Pss is too low if others use PyTorch. The aim is a ratio of 1.2.
+Otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MARK = "FOOTPLATE_MEASURED"
 
 
 def peak(commands: list[list[str]], environment: dict[str, str]) -> tuple[int, dict[str, int]]:
-    """Run `commands` at the same time; return their peak memory in bytes, in total and by process."""
+    """Run `commands` at the same time. Return their peak memory in bytes, in total and by process."""
     mark = uuid.uuid4().hex
     peak_bytes, shares = 0, dict[str, int]()
     variables = os.environ | environment | {MARK: mark}

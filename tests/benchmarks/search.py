@@ -72,7 +72,7 @@ SPACES: dict[str, dict[str, Any]] = {
 
 
 def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchState, float]:
-    """Run a search on two CPU workers; return its folder, its final state and its duration in seconds."""
+    """Run a search on two CPU workers. Return its folder, its final state and its duration in seconds."""
     search, problems = validate_search({"name": name, "devices": DEVICES, **values}, job, load_catalogue())
     if search is None:
         raise SystemExit("; ".join(map(str, problems)))

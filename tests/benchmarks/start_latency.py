@@ -3,8 +3,8 @@
     python tests/benchmarks/start_latency.py [--times N] [--strategy single|ddp]
 
 Three sides take turns N times: a new interpreter that imports torch and torchvision; a cold start of a run; and a start
-from a preloader that has imported them. A cold start may take 1 s more than the import, a preloaded one 1 s in total;
-the exit code is 1 if a median exceeds its limit. A first turn fills the disk cache and isn't counted.
+from a preloader that has imported them. A cold start may take 1 s more than the import, a preloaded one 1 s in total.
+The exit code is 1 if a median exceeds its limit. A first turn fills the disk cache and isn't counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def imports() -> float:
 
 
 def first_loss(job: Job, start: Callable[[RunFolder], object]) -> float:
-    """Start a run; return the seconds until a client receives its first loss. Stop the run afterwards."""
+    """Start a run. Return the seconds until a client receives its first loss. Stop the run afterwards."""
     requested_at = time.monotonic()
     run = create_run(job)
     start(run)

@@ -2,7 +2,8 @@
 
 Starts FSDP, or another strategy that divides the model, with vit_b_16 on CPU workers, once with the complete model on
 every rank and once as Footplate does, with the complete model on rank 0 only. Prints the peak private memory (RssAnon
-of proc(5), Linux only) that each rank takes before training, and the ratio for the ranks other than 0; the aim is at most 0.75, otherwise the exit code is 1.
+of proc(5), Linux only) that each rank takes before training, and the ratio for the ranks other than 0. The aim is at
+most 0.75, otherwise the exit code is 1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/training_speed.py [--only PART ...] [--quick] [--pure] [--rounds N] [--seconds S]
 
-Prints the table of speeds; the exit code is 1 if an aim is missed. In every round all sides take turns (reversed every other
+Prints the table of speeds. The exit code is 1 if an aim is missed. In every round all sides take turns (reversed every other
 round), each in a fresh process forked from one that has imported torch. A ratio is the median of the rounds' ratios. Rates
 are images per second in the first epoch and after it, for `--seconds` each.
 
@@ -86,7 +86,7 @@ class Comparison:
 class Verdicts:
     """Printer of results and their targets.
 
-    `results` holds the values; `met` is True if all targets were met.
+    `results` holds the values. `met` is True if all targets were met.
     """
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Bench:
         batch: int = 32,
         **fields: Any,
     ) -> Comparison:
-        """Compare all sides on an ImageFolder, in bf16 on a GPU; `fields` override fields of the job."""
+        """Compare all sides on an ImageFolder, in bf16 on a GPU. `fields` override fields of the job."""
         files = [path for path in (data / "train").rglob("*") if path.is_file()]
         for path in files:
             path.read_bytes()  # no side should be the first to read the files from disk

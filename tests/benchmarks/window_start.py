@@ -42,7 +42,7 @@ sys.exit(footplate.main())
 
 
 def start_once(environment: dict[str, str]) -> float:
-    """Start the window; return the seconds until the end of its first paint."""
+    """Start the window. Return the seconds until the end of its first paint."""
     child = subprocess.run(
         [sys.executable, "-c", CHILD],
         cwd=ROOT,

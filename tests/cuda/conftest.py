@@ -65,7 +65,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def job(images: Path) -> Callable[..., Job]:
-    """Return a function that builds a small job on the first GPUs; `changes` override its fields.
+    """Return a function that builds a small job on the first GPUs. `changes` override its fields.
 
     Predictions are not shown, because stub GPUs don't compute anything.
     """

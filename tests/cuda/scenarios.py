@@ -114,7 +114,7 @@ def batches_by_two_slots() -> list[list[int]]:
 
 
 def step_of_offloaded_shards(optimizer: str) -> list[float]:
-    """Take an fp16 step on offloaded shards whose gradients overflow; return the weights, which were 1.
+    """Take an fp16 step on offloaded shards whose gradients overflow. Return the weights, which were 1.
 
     The ranks exchange the overflow flag through the GPU, whose copies arrive late.
     """
@@ -167,7 +167,7 @@ def state_of_rank_1(devices: list[str], file: str) -> int:
 
 
 def restored_by_rank_1(devices: list[str], file: str) -> bool:
-    """Restore a saved random state; return True if the GPU of rank 1 then has it."""
+    """Restore a saved random state. Return True if the GPU of rank 1 then has it."""
     gpus, state = _rank(1, devices).gpus, torch.load(file)
     set_random_state(state, gpus)
     return torch.equal(torch.cuda.get_rng_state(gpus[0]), state["cuda"][0])

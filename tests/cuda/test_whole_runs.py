@@ -194,7 +194,7 @@ UNSPECIFIED_LAUNCH_FAILURE = 719
 
 
 def use_gpus_that_can_be_lost(use: Use, gpus: int) -> tuple[CudaMachine, Callable[[int], None]]:
-    """Create a machine; return it, and a function that removes a GPU from its bus for CUDA and NVML."""
+    """Create a machine. Return it, and a function that removes a GPU from its bus for CUDA and NVML."""
     host = use(gpus)
     files = [host.folder / f"lost-{number}" for number in range(gpus)]
     host.nvml.write(

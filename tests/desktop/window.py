@@ -20,7 +20,7 @@ START_S = 60.0
 class Node:
     """Visible object and its visible contents.
 
-    `labelled` is True if a label names it; `box` is its left, top, width and height on the screen.
+    `labelled` is True if a label names it. `box` is its left, top, width and height on the screen.
     """
 
     ref: tuple[str, str]
@@ -152,7 +152,7 @@ class Window:
         self.keys("Return")
 
     def tab_to(self, name: str, key: str = "Tab") -> Node:
-        """Press Tab until the object with this name has the focus; raise AssertionError if it never gets it."""
+        """Press Tab until the object with this name has the focus. Raise AssertionError if it never gets it."""
         for node in self.tab_stops(key):
             if node.name == name:
                 return node

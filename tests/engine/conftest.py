@@ -19,7 +19,7 @@ SIDE = 16
 
 
 def make_images(folder: Path, per_class: dict[str, int], classes: tuple[str, ...] = CLASSES) -> Path:
-    """Write an ImageFolder of noisy images; each class has a color."""
+    """Write an ImageFolder of noisy images. Each class has a color."""
     random = np.random.default_rng(0)
     for split, count in per_class.items():
         for number, name in enumerate(classes):
@@ -47,7 +47,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def job(images: Path) -> Callable[..., Job]:
-    """Return a function that builds a small job on `cpus` CPU workers; `changes` override its fields."""
+    """Return a function that builds a small job on `cpus` CPU workers. `changes` override its fields."""
 
     def make(cpus: int = 1, **fields: Any) -> Job:
         values: dict[str, Any] = {

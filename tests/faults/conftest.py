@@ -26,7 +26,7 @@ Uninterrupted = Callable[[Job], End]
 Started = Callable[..., RealRun]
 
 EPOCHS = 3
-"""Number of epochs of six steps; the disk fails in the second epoch."""
+"""Number of epochs of six steps. The disk fails in the second epoch."""
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ def allowed(tmp_path: Path) -> Allowed:
 
 @pytest.fixture
 def job(images: Path, model_file: Path) -> Make:
-    """Return a function that creates CPU jobs with bit-exact results; arguments override fields.
+    """Return a function that creates CPU jobs with bit-exact results. Arguments override fields.
 
     An epoch has 6 steps, and a checkpoint is saved after every step.
     """
@@ -112,7 +112,7 @@ def gate(separate_home: Path) -> Gate:
 
 @pytest.fixture
 def known() -> Iterator[list[RealRun]]:
-    """Yield a list for the runs of a test; end their remaining processes after the test."""
+    """Yield a list for the runs of a test. End their remaining processes after the test."""
     runs: list[RealRun] = []
     yield runs
     for run in runs:

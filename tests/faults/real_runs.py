@@ -307,7 +307,7 @@ class RealRun:
         return next((event.step for event in reversed(self.all(CheckpointSaved)) if event.kind == "last"), 0)
 
     def finished(self, since: int = 0, patience_s: float = PATIENCE_S) -> RunFinished:
-        """Wait until the execution has finished and its processes have ended; return the final event."""
+        """Wait until the execution has finished and its processes have ended. Return the final event."""
         finished = self.wait_for(RunFinished, since=since, patience_s=patience_s)
         self.wait_for_processes_to_end()
         return finished

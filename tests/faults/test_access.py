@@ -383,7 +383,7 @@ def allowed_file(folder: Path) -> dict[str, str]:
 
 
 def change(path: Path) -> Path:
-    """Replace a file by one that creates another file if it is unpickled or run; return that other path."""
+    """Replace a file by one that creates another file if it is unpickled or run. Return that other path."""
     ran = path.with_name("ran")
     path.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
     return ran

@@ -27,7 +27,7 @@ from tests.support.cases import some
 pytestmark = pytest.mark.faults
 
 EPOCHS = 60
-"""Number of epochs. The run has 360 steps; the clients connect after step 120 and leave after step 240."""
+"""Number of epochs. The run has 360 steps. The clients connect after step 120 and leave after step 240."""
 SLOWED = 5.0
 SLOWED_S = 1.0
 """Maximum slowdown of a step, as a factor and in seconds.

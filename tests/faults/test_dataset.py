@@ -166,7 +166,7 @@ def test_deleted_idx_file_stays_mapped(held: Held, gate: Gate, tmp_path: Path, u
 def test_truncated_idx_file_fails_the_run_until_restored(
     held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted
 ) -> None:
-    """Truncate a memory-mapped file. This kills the process that reads it; the next one reports the reason."""
+    """Truncate a memory-mapped file. This kills the process that reads it. The next one reports the reason."""
     dataset = make_idx(tmp_path / "own")
     run = held(dataset)
     images = dataset / "train-images-idx3-ubyte"

@@ -28,7 +28,7 @@ Lines = list[bytes]
 
 
 def middle(lines: Lines) -> int:
-    """Return the index of a step event in the second half of the log; no later line depends on it."""
+    """Return the index of a step event in the second half of the log. No later line depends on it."""
     return next(place for place in range(len(lines) // 2, len(lines)) if lines[place].startswith(b'{"type":"step"'))
 
 

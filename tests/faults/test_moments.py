@@ -162,7 +162,7 @@ def test_half_written_checkpoint_costs_a_step(
 
 
 def suspend_while_writing(run: RealRun, worker: psutil.Process, size: int) -> bool:
-    """Suspend the worker in the middle of writing a checkpoint of `size` bytes; return False if it isn't writing."""
+    """Suspend the worker in the middle of writing a checkpoint of `size` bytes. Return False if it isn't writing."""
     if not 0 < written_bytes(run) < size:
         return False
     worker.suspend()

@@ -1,6 +1,6 @@
 """Faults while images are read.
 
-Threads of the worker read them. A native crash in a decoder ends the worker; an exception is passed on to the training
+Threads of the worker read them. A native crash in a decoder ends the worker. An exception is passed on to the training
 loop.
 """
 

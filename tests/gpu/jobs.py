@@ -28,7 +28,7 @@ def by_class(folder: Path, counts: Mapping[str, int]) -> Path:
 
 
 def with_edges(folder: Path, counts: dict[str, int]) -> Path:
-    """Write images and masks; the borders of the masks are the edges."""
+    """Write images and masks. The borders of the masks are the edges."""
     return make_masked(folder, counts, 64)
 
 

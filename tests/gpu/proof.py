@@ -54,7 +54,7 @@ class Skipped(Exception):  # noqa: N818 - a skipped check is no error
 class Proof:
     """Access of a check to device and folder, and to the report.
 
-    `device` is the device for torch, `gpu` its name in jobs; both are the CPU in a rehearsal. `folder` is initially
+    `device` is the device for torch, `gpu` its name in jobs. Both are the CPU in a rehearsal. `folder` is initially
     empty.
     """
 
@@ -80,7 +80,7 @@ class Proof:
         return uuids[:count]
 
     def claim(self, name: str, holds: bool, text: str = "") -> None:
-        """Report whether a claim holds; `text` describes the observation."""
+        """Report whether a claim holds. `text` describes the observation."""
         self._report(name=name, outcome="ok" if holds else "failed", text=text)
 
     def measure(
@@ -96,7 +96,7 @@ class Proof:
     ) -> None:
         """Report a measurement, which fails if it exceeds or misses its limit.
 
-        Limits apply to GPUs; with `anywhere`, to rehearsals too.
+        Limits apply to GPUs and, with `anywhere`, also to rehearsals.
         """
         bounds = {"at_most": at_most, "at_least": at_least} if anywhere or not self.rehearsing else {}
         aims = {bound: value for bound, value in bounds.items() if value is not None}
@@ -177,7 +177,7 @@ def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, report
 
 
 def _reserve_output() -> TextIO:
-    """Reserve standard output for results; redirect other output, also of child processes, to standard error."""
+    """Reserve standard output for results. Redirect other output, also of child processes, to standard error."""
     output = os.fdopen(os.dup(1), "w")
     sys.stdout.flush()
     os.dup2(2, 1)

@@ -116,7 +116,7 @@ class _Attempt:
 
 
 class Runner:
-    """Runner of `parts` with a budget of `seconds`; writes a report and a log to the folder `out`.
+    """Runner of `parts` with a budget of `seconds`. Writes a report and a log to the folder `out`.
 
     `before` is the content of an earlier report. Its finished parts are skipped, and its durations replace the expected
     ones.
@@ -145,7 +145,7 @@ class Runner:
         self._log = open(out / "log.txt", "ab")  # noqa: SIM115 - closed by `run`
 
     def run(self) -> bool:
-        """Run all parts; return True if nothing failed."""
+        """Run all parts. Return True if nothing failed."""
         early = True
         try:
             for number, part in enumerate(self._parts, 1):
@@ -218,7 +218,7 @@ class Runner:
         return attempt
 
     def _listen(self, process: subprocess.Popen[bytes], attempt: _Attempt, deadline: float) -> bool:
-        """Read the messages of the process; return False if it timed out."""
+        """Read the messages of the process. Return False if it timed out."""
         assert process.stdout is not None
         rest = b""
         with process.stdout as pipe, selectors.DefaultSelector() as selector:
@@ -285,7 +285,7 @@ class Runner:
     # Processes
 
     def _end_processes(self, patience_s: float = 0.0) -> None:
-        """End all processes of the test run; report those that remain after `patience_s`."""
+        """End all processes of the test run. Report those that remain after `patience_s`."""
         deadline = time.monotonic() + patience_s
         while (pids := list(marked(self._mark))) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -308,7 +308,7 @@ def _is_finished(part: Mapping[str, Any]) -> bool:
 
 
 def marked(mark: str) -> Iterator[int]:
-    """Yield the running processes with `mark` in their environment (/proc); none on systems other than Linux."""
+    """Yield the running processes with `mark` in their environment (/proc), and none on systems other than Linux."""
     entry = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -383,7 +383,7 @@ def _end_at_sigterm() -> None:
 
 
 def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> int:
-    """Run the tests that the command line selects; return 1 if something failed."""
+    """Run the tests that the command line selects. Return 1 if something failed."""
     names = [part.name for part in parts]
     parser = argparse.ArgumentParser(
         prog="tests/gpu/run",

@@ -218,7 +218,7 @@ def replay_report(patch: pytest.MonkeyPatch, said: Path) -> None:
 
 @pytest.fixture
 def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
-    """Return a function that opens windows as the program does; they are closed after the test."""
+    """Return a function that opens windows as the program does. They are closed after the test."""
     opened: list[MainWindow] = []
 
     def open_one() -> MainWindow:

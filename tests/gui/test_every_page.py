@@ -1,7 +1,7 @@
 """Every page of the window with content: accessible names, tab order, number formats, clipped texts, and the content.
 
 Clipping is checked on a small screen with large texts and both panels. The content is compared with a golden file:
-`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_every_page.py` writes it again; its diff is the review.
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_every_page.py` writes it again. Its diff is the review.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def settled_contents(page: QWidget, name: str) -> list[str]:
 
 
 def without_changing_parts(line: str, name: str, run_ids: list[str]) -> str:
-    """Replace what differs between two runs of a test; on pages with live measurements, all numbers."""
+    """Replace what differs between two runs of a test. On pages with live measurements, replace all numbers."""
     for run_id in run_ids:
         line = re.sub(rf"{run_id}|\b{run_id[-4:]}\b", "RUN", line)
     line = VARIES.sub("…", line.replace(f"| {platform.node()} |", "| HOST |"))

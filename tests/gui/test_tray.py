@@ -32,7 +32,7 @@ def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Wo
 
 @pytest.fixture
 def desktop_with_tray(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Simulate a desktop with a tray; yield the messages that the tray icon shows."""
+    """Simulate a desktop with a tray. Yield the messages that the tray icon shows."""
     messages: list[str] = []
     monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", staticmethod(lambda: True))
     monkeypatch.setattr(QSystemTrayIcon, "showMessage", lambda _icon, _title, text, *_more: messages.append(text))

@@ -30,7 +30,7 @@ sys.exit(app.main())
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a virtual environment with the wheel; its dependencies come from the current environment."""
+    """Return a virtual environment with the wheel. Its dependencies come from the current environment."""
     if find_spec("hatchling") is None:
         pytest.skip("hatchling, which builds the wheel, is not installed")
     folder = tmp_path_factory.mktemp("wheel")

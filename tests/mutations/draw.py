@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def draw(generator: random.Random, count: int) -> list[tuple[Path, str, int]]:
-    """Draw `count` different functions; return the file, the qualified name and the first line of each."""
+    """Draw `count` different functions. Return the file, the qualified name and the first line of each."""
     rooms: dict[Path, list[Path]] = {}
     for path in sorted([*ROOT.glob("engine/*/**/*.py"), *ROOT.glob("gui/*/**/*.py")]):
         rooms.setdefault(Path(*path.relative_to(ROOT).parts[:2]), []).append(path)

@@ -1,9 +1,10 @@
 """Mutation tests: ``python tests/mutations/run.py [PATCH …]``, by default all patches in `faults`.
 
-Each patch puts a fault into a copy of the source tree. The lines before its first "diff" explain it, and lines that begin with
-"tests:" name tests that must fail with it and pass without. For a patch without such lines, as for the functions that
-`draw.py` draws, the daily tests related to the changed files run: first the test files named after them, then the mirrored
-folders, then the test files that mention the changed modules, if they are few, and with ``--complete`` the complete daily suite.
+Each patch puts a fault into a copy of the source tree. The lines before its first "diff" explain it, and lines that
+begin with "tests:" name tests that must fail with it and pass without. For a patch without such lines, as for the
+functions that `draw.py` draws, the daily tests related to the changed files run: first the test files named after them,
+then the mirrored folders, then the test files that mention the changed modules, if they are few, and with
+``--complete`` the complete daily suite.
 
 The exit code is 1 if no test fails with a fault, or if a patch doesn't apply.
 """

@@ -210,7 +210,7 @@ def arcgis_kitti(root: Path, images: Mapping[str, Drawn]) -> Path:
 
 
 def numbered(path: Path, drawn: Drawn) -> Path:
-    """Write a mask whose pixels hold the number of the rectangle that covers them; numbers start at 1."""
+    """Write a mask whose pixels hold the number of the rectangle that covers them. Numbers start at 1."""
     values = np.zeros((drawn.height, drawn.width), np.uint8 if len(drawn.rectangles) < 256 else np.uint16)
     for number, (left, top, right, bottom, _) in enumerate(drawn.rectangles, 1):
         values[top:bottom, left:right] = number

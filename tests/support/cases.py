@@ -9,5 +9,5 @@ import pytest
 
 
 def some(cases: Iterable[Any], everyday: Collection[Any]) -> list[Any]:
-    """Return `cases` as pytest parameters; cases that are not in `everyday` are marked `long`."""
+    """Return `cases` as pytest parameters. Cases that are not in `everyday` are marked `long`."""
     return [case if case in everyday else pytest.param(case, marks=pytest.mark.long) for case in cases]

@@ -25,7 +25,7 @@ def scene(seed: int, points: int = 600) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_ply(path: Path, places: np.ndarray, text: bool = False, **columns: np.ndarray) -> None:
-    """Write points to a PLY file; `columns` are additional properties of the points."""
+    """Write points to a PLY file. `columns` are additional properties of the points."""
     path.parent.mkdir(parents=True, exist_ok=True)
     named: dict[str, np.ndarray] = dict(zip("xyz", places.T, strict=True)) | columns
     vertex = np.empty(len(places), [(name, column.dtype) for name, column in named.items()])
@@ -50,7 +50,7 @@ def write_las(path: Path, places: np.ndarray, classes: np.ndarray, **columns: An
 
 
 def make_clouds(folder: Path, counts: dict[str, int], points: int = 600) -> Path:
-    """Write scenes as PLY files into one folder per split; `counts` maps a split to its number of scenes."""
+    """Write scenes as PLY files into one folder per split. `counts` maps a split to its number of scenes."""
     for split, count in counts.items():
         for number in range(count):
             places, classes = scene(1000 * (split == "val") + number, points)
@@ -153,7 +153,7 @@ def write_scan(folder: Path, name: str, places: np.ndarray, labels: np.ndarray |
 
 
 def write_room(folder: Path, objects: dict[str, np.ndarray]) -> None:
-    """Write a room in the layout of S3DIS. `objects` maps names such as "chair_1" to positions; all points are gray."""
+    """Write a room in the layout of S3DIS. `objects` maps names such as "chair_1" to positions. All points are gray."""
     for name, places in objects.items():
         write_table(folder / "Annotations" / f"{name}.txt", places, np.full((len(places), 3), 128))
     together = np.concatenate(list(objects.values()))

@@ -51,7 +51,7 @@ class CudaState:
         exact: bool = False,
         exclusive: bool = False,
     ) -> None:
-        """Write the state of a machine with unused GPUs; `uuids` are in CUDA's order."""
+        """Write the state of a machine with unused GPUs. `uuids` are in CUDA's order."""
         rows = [
             _GPU.pack(
                 bytes.fromhex(uuid.removeprefix("GPU-").replace("-", "")),

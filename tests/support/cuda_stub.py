@@ -63,7 +63,7 @@ class CudaStub:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment that loads the stub; `CudaMachine.environment` adds a machine."""
+        """Return the environment that loads the stub. `CudaMachine.environment` adds a machine."""
         return {
             "LD_PRELOAD": str(self.folder / "libcudart-stub.so"),
             "LD_LIBRARY_PATH": str(self.folder),
@@ -72,7 +72,7 @@ class CudaStub:
         }
 
     def machine(self, folder: Path, gpus: int = 1, *, memory_mib: int = 8192, **values: Any) -> CudaMachine:
-        """Return a machine with the first `gpus` GPUs of the NVML stub; `values` are passed to `CudaState.write`."""
+        """Return a machine with the first `gpus` GPUs of the NVML stub. `values` are passed to `CudaState.write`."""
         folder.mkdir(parents=True, exist_ok=True)
         uuids = tuple(map(uuid_of, range(gpus)))
         nvml = NvmlStub(self.folder, folder / "nvml-profile")
@@ -85,7 +85,7 @@ class CudaStub:
 
 @dataclass(frozen=True)
 class CudaMachine:
-    """Simulated machine whose GPUs are visible to processes started with `environment`; records their CUDA calls."""
+    """Simulated machine whose GPUs are visible to processes started with `environment`. Records their CUDA calls."""
 
     stub: CudaStub
     folder: Path

@@ -84,7 +84,7 @@ def fastai(setting: Setting) -> list[float]:
 
 
 def fastai_loaders(setting: Setting) -> Any:
-    """Return fastai's `DataLoaders` with its default augmentation; digits are not augmented."""
+    """Return fastai's `DataLoaders` with its default augmentation. Digits are not augmented."""
     from fastai.vision import all as vision
 
     if setting.model == MNIST_CNN:
@@ -134,7 +134,7 @@ def timm(setting: Setting) -> list[float]:
 def torchvision(setting: Setting) -> list[float]:
     """Train with the defaults of torchvision's references/classification/train.py.
 
-    SGD at 0.1 for eight times 32 images. The learning rate is divided by 10 after each third of the run; the reference
+    SGD at 0.1 for eight times 32 images. The learning rate is divided by 10 after each third of the run. The reference
     does so after 30 and 60 of its 90 epochs.
     """
     from timm.data import resolve_data_config
@@ -224,7 +224,7 @@ def smp(setting: Setting) -> list[float]:
 
 
 def ultralytics(setting: Setting) -> list[dict[str, float]]:
-    """Train a network of Ultralytics from random weights by its defaults; return AP and AP50 after each epoch.
+    """Train a network of Ultralytics from random weights by its defaults. Return AP and AP50 after each epoch.
 
     The folder has boxes in the format of Pascal VOC. Its `val` list is the validation split.
     """
@@ -251,7 +251,7 @@ def ultralytics(setting: Setting) -> list[dict[str, float]]:
 
 
 def yolo_dataset(voc: Path, folder: Path) -> str:
-    """Write a dataset in the format of Pascal VOC to `folder` in Ultralytics' format; return its description's path."""
+    """Write a dataset in the format of Pascal VOC to `folder` in Ultralytics' format. Return its description's path."""
     from xml.etree import ElementTree
 
     classes: list[str] = []

@@ -131,7 +131,7 @@ ALL = CONFIGS | MASKS | PIXELS
 
 
 def tiny(name: str, **changed: Any) -> Model:
-    """Return the tiny model `name`; `changed` replaces values of its configuration in `ALL`."""
+    """Return the tiny model `name`. `changed` replaces values of its configuration in `ALL`."""
     kind, config = ALL[name]
     build = partial(build_segmenter if name in PIXELS else build_detector, kind, config | changed)
     task = "detection" if name in CONFIGS else "instance_segmentation" if name in MASKS else "segmentation"

@@ -11,7 +11,7 @@ from PIL import Image
 
 
 def image(path: Path, colour: object = (200, 30, 30), size: tuple[int, int] = (20, 16), mode: str = "RGB") -> Path:
-    """Write an image of one color; the suffix determines the file format."""
+    """Write an image of one color. The suffix determines the file format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new(mode, size, colour).save(path)  # type: ignore[arg-type]
     return path

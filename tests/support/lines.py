@@ -25,7 +25,7 @@ def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray
 
 
 def make_lined(folder: Path, counts: dict[str, int], side: int = 32) -> Path:
-    """Write images/SPLIT/N.png and masks/SPLIT/N.png; `counts` maps a split to its number of images."""
+    """Write images/SPLIT/N.png and masks/SPLIT/N.png. `counts` maps a split to its number of images."""
     seed = 0
     for split, count in counts.items():
         for number in range(count):

@@ -13,7 +13,7 @@ from engine.data.loading.sampler import GlobalBatchSampler
 
 
 def loader_of(images: ImageSet, sampler: GlobalBatchSampler, **given: Any) -> BatchLoader:
-    """Return a loader with default settings; keywords override them.
+    """Return a loader with default settings. Keywords override them.
 
     The caller closes the loader. An unreadable image fails the test.
     """

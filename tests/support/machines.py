@@ -164,7 +164,7 @@ class Machines:
     def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
         """Start a machine.
 
-        `variables` are added to the environment of ssh sessions. `over` is a pair of folders; the first is mounted over
+        `variables` are added to the environment of ssh sessions. `over` is a pair of folders. The first is mounted over
         the second.
         """
         config = self.folder / f"sshd-{name}"

@@ -31,7 +31,7 @@ def a_search(name: str = "flowers", trials: int = 40, *, goals: int = 1, **field
 
 
 def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> TrialRow:
-    """Return a trial; its settings and learning curve are derived from its number."""
+    """Return a trial. Its settings and learning curve are derived from its number."""
     chance = random.Random(number)
     rate, decay = 10 ** chance.uniform(-4, -1), 10 ** chance.uniform(-6, -2)
     params = {

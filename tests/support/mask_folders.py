@@ -27,7 +27,7 @@ def striped(*values: int) -> np.ndarray:
 
 
 def painted(mask: np.ndarray, colors: dict[int, int]) -> np.ndarray:
-    """Convert a mask to colors, uint8 [h, w, 3]; `colors` maps a value to 0xRRGGBB."""
+    """Convert a mask to colors, uint8 [h, w, 3]. `colors` maps a value to 0xRRGGBB."""
     found = np.zeros((*mask.shape, 3), np.uint8)
     for value, color in colors.items():
         found[mask == value] = (color >> 16, color >> 8 & 0xFF, color & 0xFF)

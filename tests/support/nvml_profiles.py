@@ -42,7 +42,7 @@ class Machine:
     old_driver: bool = False
 
     def write(self, stub: NvmlStub, **library: object) -> None:
-        """Configure `stub` to simulate this machine; `library` overrides values of its NVML library."""
+        """Configure `stub` to simulate this machine. `library` overrides values of its NVML library."""
         stub.write(self.gpus, **(dict(self.library) | library))
 
 

@@ -158,7 +158,7 @@ def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
 
 
 class _Streams:
-    """Random streams that can be switched; stream n starts with the seed of rank n."""
+    """Random streams that can be switched. Stream n starts with the seed of rank n."""
 
     def __init__(self, seed: int) -> None:
         self._streams = RandomStreams(seed)

@@ -49,7 +49,7 @@ def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content
 
 
 def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
-    """Read a folder; the format must detect it exactly once, with the given kind."""
+    """Read a folder. The format must detect it exactly once, with the given kind."""
     tree = Tree(str(folder))
     (detection,) = form.detect(tree)
     assert kind in detection.kinds
@@ -220,7 +220,7 @@ def things(content: Content, split: str) -> Things:
 def true_things(images: tuple[TrueImage, ...], names: dict[str, str] | str | None = None) -> Things:
     """Return the class, edges and area of each ground-truth object, by the image's name.
 
-    `names` maps ground-truth classes to the expected ones; a string replaces them all.
+    `names` maps ground-truth classes to the expected ones. A string replaces them all.
     """
 
     def named(name: str) -> str:

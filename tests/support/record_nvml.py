@@ -2,7 +2,7 @@
 
     python -m tests.support.record_nvml > NAME.profile
 
-A failed call is recorded with NVML's error code; unsupported values are left out. Traffic and activity come from
+A failed call is recorded with NVML's error code. Unsupported values are left out. Traffic and activity come from
 Footplate's sampler, because they need two readings. Processes are private and therefore left out.
 """
 
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def record(handle: Any, sampled: Gpu) -> Values:
-    """Return the profile of one GPU; `sampled` are its values from Footplate's sampler."""
+    """Return the profile of one GPU. `sampled` are its values from Footplate's sampler."""
     values: Values = {"uuid": sampled.uuid, "bus_id": sampled.pci_bus_id}
     for quantity, keys, ask in CALLS:
         try:

@@ -27,7 +27,7 @@ def small_job(dataset: Path | None = None, **changes: Any) -> Job:
 
 
 def small_search(job: Job | None = None, **values: Any) -> Search:
-    """Return a valid search without confirmation runs; `values` override its fields."""
+    """Return a valid search without confirmation runs. `values` override its fields."""
     given = {"name": "small", "space": SPACE, "trials": 4, "devices": ["cpu", "cpu"], "confirm": 0} | values
     search, problems = validate_search(given, job or small_job(), load_catalogue())
     assert search is not None, problems

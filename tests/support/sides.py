@@ -49,7 +49,7 @@ class Setting:
     compiled: str = ""
     """Mode of torch.compile, or "" for none."""
     job: Job | None = None
-    """Job for a task other than classification; `pure` trains on the first batch of its data."""
+    """Job for a task other than classification. `pure` trains on the first batch of its data."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def pure(setting: Setting) -> Rates:
 
 
 def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor]) -> Rates:
-    """Run an epoch's number of steps over and over; `loss` takes the number of images in a batch."""
+    """Run an epoch's number of steps over and over. `loss` takes the number of images in a batch."""
     full_batches, rest = divmod(setting.images, setting.batch)
     sizes = [setting.batch] * full_batches or [rest]
     meter = Meter(setting)

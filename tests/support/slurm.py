@@ -72,9 +72,9 @@ def _path() -> str:
 
 
 class Slurm:
-    """Running SLURM installation; `close` stops it.
+    """Running SLURM installation. `close` stops it.
 
-    The method `footplate` runs a Footplate command as if on a login node; `ssh login` also reaches that node.
+    The method `footplate` runs a Footplate command as if on a login node. `ssh login` also reaches that node.
     """
 
     def __init__(self, folder: Path) -> None:

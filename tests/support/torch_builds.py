@@ -2,7 +2,7 @@
 
     environment = torch_build(folder, "2.15.0+cpu")
 
-Code that reads the files sees that build; code that imports torch gets the installed one.
+Code that reads the files sees that build. Code that imports torch gets the installed one.
 """
 
 from __future__ import annotations

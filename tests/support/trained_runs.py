@@ -103,7 +103,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 
 
 def train(forker: Forker, folder: Path, task: str, *, prepare: str = "", **fields: Any) -> Trained:
-    """Train a small model on a small dataset of the task for one epoch; `fields` override fields of the job.
+    """Train a small model on a small dataset of the task for one epoch. `fields` override fields of the job.
 
     The workers call `prepare` first, a function by "module:name".
     """
@@ -125,7 +125,7 @@ def train(forker: Forker, folder: Path, task: str, *, prepare: str = "", **field
 
 
 def cached_run(forker: Forker, folder: Path, task: str) -> Trained:
-    """Return the run in `folder`; train it first if it doesn't exist."""
+    """Return the run in `folder`. Train it first if it doesn't exist."""
     measures, run = folder / "measures.json", RunFolder(folder / "run")
     if not measures.exists():
         shutil.rmtree(folder, ignore_errors=True)

@@ -62,7 +62,7 @@ def sgd(model: nn.Module) -> optim.SGD:
 
 
 def mnist_loop(setting: Setting) -> Rates:
-    """Run the training loop of PyTorch's MNIST example; it prints the loss of every tenth step."""
+    """Run the training loop of PyTorch's MNIST example. It prints the loss of every tenth step."""
     model = plain_model(setting)
     optimizer = sgd(model)
     done = 0
@@ -82,7 +82,7 @@ def mnist_loop(setting: Setting) -> Rates:
 
 
 def folder_loop(setting: Setting, workers: int) -> Rates:
-    """Run the training loop of the transfer learning tutorial; it reads the loss at every step.
+    """Run the training loop of the transfer learning tutorial. It reads the loss at every step.
 
     PIL decodes the images.
     """
@@ -175,7 +175,7 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
 
 
 def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[int]:
-    """Train one rank as PyTorch's DDP and classifier tutorials do, on the CPU; yield the number of steps after each.
+    """Train one rank as PyTorch's DDP and classifier tutorials do, on the CPU. Yield the number of steps after each.
 
     If `store` is empty, the ranks connect through torchrun's environment variables.
     """

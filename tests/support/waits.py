@@ -14,7 +14,7 @@ WAITING = {
     Tensor.cpu, Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__float__, Tensor.__index__, Tensor.__int__,
     Tensor.masked_select, Tensor.nonzero, Tensor.unique, torch.masked_select, torch.nonzero, torch.unique,
 }  # fmt: skip
-"""Functions whose result the host needs; it waits for a GPU to compute it. Indexing with a mask is the other case."""
+"""Functions whose result the host needs. It waits for a GPU to compute it. Indexing with a mask is the other case."""
 
 
 class Waits(TorchFunctionMode):

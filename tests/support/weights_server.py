@@ -17,7 +17,7 @@ Fault = Literal["", "truncated", "damaged", "html", "gated", "missing", "broken"
 class WeightsServer:
     """HTTP server that offers `files` by name in every repository.
 
-    `fault` selects a misbehavior; `asked` lists the requests. With the fault "held", it sends half of a file and waits
+    `fault` selects a misbehavior. `asked` lists the requests. With the fault "held", it sends half of a file and waits
     for `release`.
     """
 

@@ -78,7 +78,7 @@ class Forker:
         return self._process.pid
 
     def start(self, order: Order) -> tuple[socket.socket, int]:
-        """Start a worker; return its channel, and a pipe that delivers its exit code as a byte."""
+        """Start a worker. Return its channel, and a pipe that delivers its exit code as a byte."""
         worker_end, forker_end = socket.socketpair()
         with forker_end:
             return worker_end, self._start(order, forker_end)[1]
@@ -176,7 +176,7 @@ class WorkerGroup:
         self.sockets[rank].sendall(ENCODE.encode(message) + b"\n")
 
     def read(self, until: Callable[[int, Any], bool] | None = None, seconds: float = 120.0) -> Any:
-        """Read messages until one satisfies `until`, and return it; return None if all channels close first."""
+        """Read messages until one satisfies `until`, and return it. Return None if all channels close first."""
         deadline = time.monotonic() + seconds
         while self._selector.get_map():
             if time.monotonic() > deadline:
@@ -205,7 +205,7 @@ class WorkerGroup:
         return found
 
     def finish(self, seconds: float = 120.0) -> list[int | None]:
-        """Read all remaining messages; return the exit codes, None for killed workers."""
+        """Read all remaining messages. Return the exit codes, None for killed workers."""
         try:
             self.read(None, seconds)
             return self.codes()

@@ -41,7 +41,7 @@ class Situation:
         decoding_s: Thread-seconds of decoding per step.
         spare_cores: Number of this worker's cores that are not used for computing.
         held_up: Fraction of the time that computing threads wait for a core.
-        epochs_before: Number of completed epochs in this execution; all images have been decoded in each.
+        epochs_before: Number of completed epochs in this execution. All images have been decoded in each.
         starved: Fraction of steps that ended with an empty GPU queue; see `Times`.
         ranks: Times of all ranks in the last recorded step.
         trace: Pipeline schedule of the last recorded step.

@@ -41,7 +41,7 @@ class Epoch:
         return self._accuracy_sum / self._accuracy_steps if self._accuracy_steps else None
 
     def add(self, metrics: StepMetrics, steps: int) -> None:
-        """Add the means over `steps` steps; skip a loss that is not finite."""
+        """Add the means over `steps` steps. Skip a loss that is not finite."""
         self.step = metrics.step
         if not math.isfinite(metrics.loss):
             return
@@ -71,7 +71,7 @@ class History:
         self._step = 0
 
     def add(self, event: AnyEvent) -> None:
-        """Add the next event of the run; irrelevant events are ignored."""
+        """Add the next event of the run. Irrelevant events are ignored."""
         match event:
             case Planned():
                 self.classes, self.val_samples, self._step = event.classes, event.val_images, event.from_step

@@ -15,13 +15,13 @@ from engine.contract.job import FIELDS, Job
 from engine.system.format import counted, listed, percent
 
 MIN_EPOCHS = 3
-"""Minimum number of validated epochs for a verdict; with fewer, noise looks like a trend."""
+"""Minimum number of validated epochs for a verdict. With fewer, noise looks like a trend."""
 NOISE_WINDOW = 6
 """Number of last validations for estimating the noise of a metric."""
 NOISE_DEVIATIONS = 3.0
 """Number of standard deviations that a change must exceed; about 1 % of flat, noisy curves are misjudged."""
 STEADY_EPOCHS = 5
-"""Number of consecutive validations with a falling loss for a real decrease; the chance of luck is 1 in 120."""
+"""Number of consecutive validations with a falling loss for a real decrease. The chance of luck is 1 in 120."""
 WORTHWHILE_GAIN = 0.01
 """Another epoch is worthwhile if it reduces the validation loss by at least this fraction."""
 DEFAULT_GAIN_RATIO = 0.8
@@ -51,7 +51,7 @@ MAX_DECOUPLED_DECAY = {"adamw": 0.05, "lamb": 0.05}
 MAX_L2_DECAY = 0.0005
 """Maximum usual weight decay: that of timm's ImageNet recipes if decoupled, else that of AlexNet and VGG."""
 MAX_PLAUSIBLE = 1e12
-"""Maximum plausible value of a metric; larger ones, and NaN, come from a failed validation."""
+"""Maximum plausible value of a metric. Larger ones, and NaN, come from a failed validation."""
 _STRENGTHS = ("none", "light", "medium", "strong")
 _MAX_NAMES = 3
 
@@ -114,12 +114,12 @@ class _Curve:
 
     @property
     def mean_near_best(self) -> float:
-        """Mean of the best cost and its neighbors; if values are pure noise, it is close to the other values."""
+        """Mean of the best cost and its neighbors. If values are pure noise, it is close to the other values."""
         return _mean(self.costs[max(0, self.best - 1) : self.best + 2])
 
     @property
     def recent(self) -> float:
-        """Mean of the last costs after the best one, at most three; if the best one is last, its cost."""
+        """Mean of the last costs after the best one, at most three, or the best cost if it is the last one."""
         after = self.costs[max(self.best + 1, len(self.costs) - MIN_EPOCHS) :]
         return _mean(after) if after else self.costs[-1]
 
@@ -144,7 +144,7 @@ class _Run:
 
     @classmethod
     def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
-        """Create the history for a verdict; return None if there are too few validations."""
+        """Create the history for a verdict. Return None if there are too few validations."""
         known = [measure for measure in task.metrics if any(measure.id in e.measures for e in history.epochs.values())]
         best_by = next(
             (measure for measure in known if measure.id == job.checkpoints.best_by), known[0] if known else None

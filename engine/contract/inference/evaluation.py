@@ -8,7 +8,7 @@ curves.msgpack      precision-recall and ROC curves, if the task has any (`Curve
 resamples.msgpack   metrics of each bootstrap resample, for comparisons (`Resamples`)
 probabilities.npy   for labels: float32 [samples, classes], a row for each of `Samples`, suitable for memory mapping
 
-The folder appears atomically; `engine.runs.evaluations` lists and reads it.
+The folder appears atomically. `engine.runs.evaluations` lists and reads it.
 """
 
 from __future__ import annotations

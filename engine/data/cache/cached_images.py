@@ -54,7 +54,7 @@ class CachedImages(Store):
     """Disk cache for the images `files`, all below `folder`. All methods except `close` are thread-safe.
 
     `companions` are additional files that the cached images depend on, such as masks. `kind` separates caches that use
-    the same files in different ways. If the cache can no longer write, it calls `on_failure(reason)` once; images that
+    the same files in different ways. If the cache can no longer write, it calls `on_failure(reason)` once. Images that
     are cached already stay readable.
 
     Raises CacheRefused if there is not enough space or no folder to write to.

@@ -39,13 +39,13 @@ class Store(ABC):
         """Copy stored images to `out`, uint8 [n, C, s, s]."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release
-        """Release all resources; the store cannot be used afterwards."""
+        """Release all resources. The store cannot be used afterwards."""
 
 
 class Mapped(Store):
     """Store that reads images from one memory-mapped file, uint8 [rows, C, s, s].
 
-    `rows` holds the row of each image; with None, image i is in row i.
+    `rows` holds the row of each image. With None, image i is in row i.
     """
 
     complete = True

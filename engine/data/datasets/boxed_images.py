@@ -81,7 +81,7 @@ class BoxedImages(LetterboxedImages):
         return rows.unflatten(0, (-1, placement.tiles)).flatten(1, 2)
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the number of boxes of each class; ignored boxes are not counted."""
+        """Return the number of boxes of each class. Ignored boxes are not counted."""
         return torch.bincount(self._counted, minlength=classes).tolist()
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
@@ -124,7 +124,7 @@ class InstanceImages(LetterboxedImages):
         )
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the number of objects of each class; ignored and unreadable objects are not counted."""
+        """Return the number of objects of each class. Ignored and unreadable objects are not counted."""
         counts = np.zeros(classes, np.int64)
         for source in self._sources:
             counts += np.bincount(source.labels(), minlength=classes)

@@ -152,7 +152,7 @@ class ImageSet(ABC):
         size] for several.
 
         Args:
-            rows: Rows returned by `targets_of`, [n * tiles, ...]; they may be overwritten.
+            rows: Rows returned by `targets_of`, [n * tiles, ...]. They may be overwritten.
             planes: Planes after the augmentation, uint8 [n, planes, size, size], or None if the split has no planes.
             placement: Position of the loaded images in the model's input, or None if the images were not moved.
             size: Side of the model's input images, in pixels.

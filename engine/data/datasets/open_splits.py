@@ -105,7 +105,7 @@ def _of_bands(splits: Splits, folder: str) -> Splits:
 
 
 def open_images(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Splits:
-    """Open a dataset of image files; `make` creates the image set of each split."""
+    """Open a dataset of image files. `make` creates the image set of each split."""
     train: Any = found.train
     val: Any = found.val
     test: Any = found.test

@@ -186,7 +186,7 @@ def array_facts(stream: IO[bytes]) -> Facts:
 
 
 def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return the height, width and channels of an array [h, w], [h, w, c] or [c, h, w]. Raises Unfit for other shapes."""
+    """Return height, width and channels of an array [h, w], [h, w, c] or [c, h, w]. Raises Unfit for other shapes."""
     described = " x ".join(map(str, shape)) or "a single number"
     if len(shape) == 2 and all(shape):
         return shape[0], shape[1], 1

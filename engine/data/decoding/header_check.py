@@ -15,7 +15,7 @@ from engine.data.decoding.limits import MAX_PIXELS, Unfit
 HEAD_BYTES = 4096
 END_BYTES = 12
 MAX_SEGMENTS = 1000
-"""Largest number of segments before the pixels of a JPEG; hostile files have more."""
+"""Largest number of segments before the pixels of a JPEG. Hostile files have more."""
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 """Flags for opening a file without waiting.
 

@@ -105,7 +105,7 @@ def read_idx(path: str) -> Bytes:
 
 
 class _GzipMember:
-    """Reader for the first member of a gzip file. Bytes after it are ignored; the gzip module would scan all of them.
+    """Reader for the first member of a gzip file. Bytes after it are ignored. The gzip module would scan all of them.
 
     Raises EOFError, zlib.error.
     """

@@ -35,7 +35,7 @@ class Activity:
         self._latest = SmActivity()
 
     def read(self) -> SmActivity:
-        """Return the activity since the previous reading; it is unknown in the first one. Raises `GpuLost`."""
+        """Return the activity since the previous reading. It is unknown in the first one. Raises `GpuLost`."""
         now = time.monotonic()
         if not self._is_supported() or (self._sampled_at is not None and now - self._sampled_at < REFRESH_S):
             return self._latest

@@ -78,7 +78,7 @@ class DeviceCalls:
         return answer
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call NVML's `function` for this device; return None if it is unsupported or fails temporarily."""
+        """Call NVML's `function` for this device. Return None if it is unsupported or fails temporarily."""
         return self((function, *arguments), lambda: getattr(self.nvml, function)(self.handle, *arguments))
 
     def lacks(self, quantity: object) -> bool:
@@ -104,12 +104,12 @@ def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
 
 
 def text(value: str | bytes) -> str:
-    """Return a string from NVML as str; old versions of pynvml return bytes."""
+    """Return a string from NVML as str. Old versions of pynvml return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def within(value: float | None, lowest: float, highest: float) -> float | None:
-    """Return `value` if it is in the plausible range, else None; some drivers briefly report other values."""
+    """Return `value` if it is in the plausible range, else None. Some drivers briefly report other values."""
     return float(value) if value is not None and lowest <= value <= highest else None
 
 
@@ -119,5 +119,5 @@ def percent(value: float | None) -> float | None:
 
 
 def address(handle: Any) -> int | None:
-    """Return the address that a handle points to; handles of the same device have equal addresses."""
+    """Return the address that a handle points to. Handles of the same device have equal addresses."""
     return ctypes.cast(handle, ctypes.c_void_p).value

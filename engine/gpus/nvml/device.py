@@ -21,7 +21,7 @@ from engine.gpus.nvml.xids import Xids
 
 
 class Tools(NamedTuple):
-    """Objects that all GPUs of a reader share; `host` and `xids` are None if not needed."""
+    """Objects that all GPUs of a reader share. `host` and `xids` are None if not needed."""
 
     nvml: ModuleType
     stopwatch: Stopwatch
@@ -32,7 +32,7 @@ class Tools(NamedTuple):
 class Device:
     """GPU with an NVML index.
 
-    If the GPU was asleep when it was found (`known`), it is opened when it wakes; if it was lost, it is never opened.
+    If the GPU was asleep when it was found (`known`), it is opened when it wakes. If it was lost, it is never opened.
     `gpu` and `instances` are the latest rows of the GPU and of its MIG instances.
 
     Raises:
@@ -78,7 +78,7 @@ class Device:
         return (self.gpu, *self.instances) if self.gpu.uuid else ()
 
     def update_sleep(self, request: ReadRequest) -> None:
-        """Check if the GPU sleeps, and skip the next reading if it may fall asleep; call this before `read`."""
+        """Check if the GPU sleeps, and skip the next reading if it may fall asleep. Call this before `read`."""
         self._is_skipped = self._should_skip(request)
         self._has_skipped |= self._is_skipped
         if self.gpu.lost or driver_files.asleep(self.gpu.pci_bus_id) == self.gpu.asleep:
@@ -126,7 +126,7 @@ class Device:
 
 
 class _OpenGpu:
-    """GPU that has been opened; `find` returns its handle."""
+    """GPU that has been opened. `find` returns its handle."""
 
     def __init__(self, tools: Tools, index: int, find: Callable[[ModuleType], Any]) -> None:
         """Find the GPU with `find` and prepare all readings of it. Raises GpuLost or NVMLError."""

@@ -15,9 +15,9 @@ from engine.gpus.host import foreign_pids
 
 SYSFS_PCI = Path("/sys/bus/pci/devices")
 DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
-"""Folder with one folder per GPU, named by PCI bus id; reading their files doesn't wake the GPU."""
+"""Folder with one folder per GPU, named by PCI bus id. Reading their files doesn't wake the GPU."""
 UNKNOWN_UUID = "GPU-lost-"
-"""Prefix of the substitute for the unknown UUID of a lost GPU; its NVML index follows."""
+"""Prefix of the substitute for the unknown UUID of a lost GPU. Its NVML index follows."""
 IDLE_PAUSE_S = 10.0
 """Seconds without queries after which an idle GPU may fall asleep, which takes a few seconds."""
 
@@ -58,7 +58,7 @@ def sleeping_gpus(count: int) -> dict[int, Gpu]:
 
 
 def lost(index: int, count: int) -> Gpu:
-    """Return a row for an unreachable GPU with facts from the driver's files; `count` is NVML's number of GPUs."""
+    """Return a row for an unreachable GPU with facts from the driver's files. `count` is NVML's number of GPUs."""
     folders = _folders(count)
     known = _known(index, folders[index], lost=True) if folders else None
     if known is not None and known.uuid:

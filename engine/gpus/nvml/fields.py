@@ -11,14 +11,14 @@ from typing import Any
 from engine.gpus.nvml.calls import DeviceCalls, lost_codes, unsupported_codes
 
 Field = tuple[int, int]
-"""Number and scope of a field; the scope is the index of an NVLink, or 0."""
+"""Number and scope of a field. The scope is the index of an NVLink, or 0."""
 
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of the union `nvmlValue_t`, in the order of `nvmlValueType_t`."""
 
 
 class Fields:
-    """Group of fields of a GPU; unsupported ones are requested only once, since that may take a millisecond."""
+    """Group of fields of a GPU. Unsupported ones are requested only once, since that may take a millisecond."""
 
     def __init__(self, ask: DeviceCalls, fields: Iterable[Field]) -> None:
         self._ask = ask
@@ -35,7 +35,7 @@ class Fields:
         return self._ask("fields", lambda: self._read(self._ask.handle)) or {}
 
     def _read(self, handle: Any) -> dict[Field, float]:
-        """Read the fields; if none could be read, raise the error of one, so that the call counts as failed."""
+        """Read the fields. If none could be read, raise the error of one, so that the call counts as failed."""
         nvml = self._ask.nvml
         values: dict[Field, float] = {}
         failed = 0

@@ -26,7 +26,7 @@ MAX_EARLY_S = 0.1
 
 
 class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine
-    """Raised when NVML is unusable; `status` and `message` are shown to the user."""
+    """Raised when NVML is unusable. `status` and `message` are shown to the user."""
 
     def __init__(self, status: NvmlStatus, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine
 
 
 class NvmlReader:
-    """Reader of all GPUs on this host; with `basics`, only of their identity, basic quantities and process ids.
+    """Reader of all GPUs on this host, or with `basics` only of their identity, basic quantities and process ids.
 
     `topology` describes the links between responding GPUs. `call_s` is the time that NVML's calls took in the last
     reading.
@@ -65,7 +65,7 @@ class NvmlReader:
 
     @property
     def any_lost(self) -> bool:
-        """True if a GPU is lost; only a new process can find it again."""
+        """True if a GPU is lost. Only a new process can find it again."""
         return any(device.gpu.lost for device in self._devices)
 
     @property
@@ -97,7 +97,7 @@ class NvmlReader:
         return tuple(row for device in self._devices for row in device.rows)
 
     def _due_request(self, request: SnapshotRequest) -> ReadRequest:
-        """Return the part of `request` that is due now; a new request is due immediately."""
+        """Return the part of `request` that is due now. A new request is due immediately."""
         now = time.monotonic()
         if request != self._request:
             self._request = request

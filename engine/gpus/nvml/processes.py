@@ -17,7 +17,7 @@ LISTS: tuple[tuple[str, ProcessKind], ...] = (
     ("nvmlDeviceGetGraphicsRunningProcesses", "graphics"),
 )
 VERSIONS = ("_v3", "_v2")
-"""Suffixes of NVML's functions for listing processes, newest first; drivers before R510 have only the second."""
+"""Suffixes of NVML's functions for listing processes, newest first. Drivers before R510 have only the second."""
 NO_PIDS = (0, 0xFFFFFFFF)
 NO_INSTANCE = 0xFFFFFFFF
 MAX_INSTANCES = 64
@@ -29,7 +29,7 @@ STALE_S = 5.0
 class ProcessTable:
     """Processes on a GPU or MIG instance.
 
-    `host` looks up facts by process id; without it, only ids, kinds and GPU memory are reported. With MIG, SM
+    `host` looks up facts by process id. Without it, only ids, kinds and GPU memory are reported. With MIG, SM
     utilization is unknown, and processes in an instance are listed only there.
     """
 
@@ -88,7 +88,7 @@ class ProcessTable:
     def _list(self, name: str) -> Sequence[Any] | None:
         """Return a list of processes from NVML, using the newest version of its function with a plausible answer.
 
-        Drivers 535.43 to 535.86 fill longer structs than version 3 specifies (gpustat#161); version 2 has never
+        Drivers 535.43 to 535.86 fill longer structs than version 3 specifies (gpustat#161). Version 2 has never
         changed.
         """
         first = None

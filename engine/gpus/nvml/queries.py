@@ -1,7 +1,7 @@
 """Reading of all quantities of an awake GPU, grouped into lanes by how often they are read.
 
-Each reading: utilization, memory, power, temperature, throttling; with details, also clocks, energy, memory temperature
-and traffic. Every few seconds: limits, compute mode and error counters; with details, also fan, video engines and the
+Each reading: utilization, memory, power, temperature, throttling. With details, also clocks, energy, memory temperature
+and traffic. Every few seconds: limits, compute mode and error counters. With details, also fan, video engines and the
 PCIe link. Once a minute: active NVLinks. Once: names, thresholds, maxima.
 
 Numbers of enumerations are from nvml.h.
@@ -248,7 +248,7 @@ class Quantities:
         return within(celsius, -50, MAX_C)
 
     def _throttled(self) -> tuple[Throttle, ...] | None:
-        """Return the throttle reasons; drivers before R535 only have the function under its older name."""
+        """Return the throttle reasons. Drivers before R535 only have the function under its older name."""
         bits = self._ask.call("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:
             bits = self._ask.call("nvmlDeviceGetCurrentClocksThrottleReasons")

@@ -43,7 +43,7 @@ class PcieTraffic:
         self.received_bytes_per_s: float | None = None
 
     def start(self) -> bool:
-        """Read the counters; return True if they must be read again after `WINDOW_S`."""
+        """Read the counters. Return True if they must be read again after `WINDOW_S`."""
         before, before_at = self._before, self._before_at
         self._before_at = time.monotonic()
         self._before = self._read()
@@ -72,7 +72,7 @@ class PcieTraffic:
         self.received_bytes_per_s = None if received is None else float(received * KIB)
 
     def _read(self) -> dict[Field, float]:
-        """Read the counters; return {} for a lost GPU, which other readings detect."""
+        """Read the counters. Return {} for a lost GPU, which other readings detect."""
         try:
             return self._counters.read()
         except GpuLost:

@@ -254,7 +254,7 @@ BATCHES = (1, 8, 32)
 def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> list[NextCommand]:
     """Return commands that use the ONNX files `names`. The first file must be in fp32.
 
-    trtexec in TensorRT 11 has neither --fp16 nor --int8; it uses the types in the file. nvidia-modelopt converts the
+    trtexec in TensorRT 11 has neither --fp16 nor --int8. It uses the types in the file. nvidia-modelopt converts the
     file to fp16.
     """
     shapes = _shapes(model, export)

@@ -63,7 +63,7 @@ KINDS = {
 
 
 def construct(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
-    """Build a model with random weights; `kind` is a key of `KINDS`, `config` the arguments of its configuration."""
+    """Build a model with random weights. `kind` is a key of `KINDS`, `config` the arguments of its configuration."""
     facts = KINDS[kind]
     plain_class = getattr(transformers, facts.library)
     # `len` of a tensor is a constant in exported files, which then take batches of one size.

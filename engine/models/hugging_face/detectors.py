@@ -20,7 +20,7 @@ _COEFFICIENTS = {
     "mask_ce": "mask_class_loss",
     "mask_dice": "mask_dice_loss",
 }
-"""Names of RF-DETR's coefficients of losses; the other detectors multiply by theirs themselves."""
+"""Names of RF-DETR's coefficients of losses. The other detectors multiply by theirs themselves."""
 
 
 class HubDetector(HubModel):
@@ -157,7 +157,8 @@ class _LossByImage(loss_rf_detr.RfDetrImageLoss):
 def _is_alone() -> bool:
     """Return False instead of whether torch.distributed is initialized.
 
-    The strategies count the objects of all ranks. A sum inside of the loss would wait for ranks without a part of the batch.
+    The strategies count the objects of all ranks. A sum inside of the loss would wait for ranks without a part of the
+    batch.
     """
     return False
 

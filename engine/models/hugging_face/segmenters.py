@@ -50,7 +50,7 @@ class HubSegmenter(HubModel):
         return torch.stack([of_queries, counts.sum(), counts.sum()])
 
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return each image's share of the sums of losses over these images, which are the library's means times units."""
+        """Return each image's share of the sums of losses over these images (the library's means times units)."""
         labels = self.classes_and_masks(targets)
         criterion: Any = self.criterion
         criterion.seeds = criterion.matcher.seeds = image_seeds(inputs)
@@ -102,7 +102,7 @@ def save_probabilities(model: Any, _: object = None) -> None:
 
 
 class InstanceSegmenter(HubSegmenter):
-    """Mixin for instance segmentation; each query is one object."""
+    """Mixin for instance segmentation. Each query is one object."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         return [(each["labels"] - 1, each["masks"].float()) for each in instance_targets(targets)]
@@ -151,7 +151,7 @@ class InstanceSegmenter(HubSegmenter):
 
 
 class PixelSegmenter(HubSegmenter):
-    """Mixin for semantic segmentation; each class in an image is one mask."""
+    """Mixin for semantic segmentation. Each class in an image is one mask."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         return [
@@ -163,7 +163,7 @@ class PixelSegmenter(HubSegmenter):
         return _has_class(targets).sum(1)
 
     def predictions(self, inputs: Tensor) -> Tensor:
-        """Return the logarithm of each class's score at each pixel, [n, classes, h, w]; the scores are the library's."""
+        """Return the logarithm of each class's score at each pixel, [n, classes, h, w], as the library does."""
         outputs = self.call_library(inputs)
         classes = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
         masks = _enlarged(outputs.masks_queries_logits.float(), inputs)

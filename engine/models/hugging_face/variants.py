@@ -282,7 +282,7 @@ _EOMT: dict[str, dict[str, Any]] = {
 
 
 def _eomt(letter: str, repository: str, published: str, semantic: tuple[str, str, dict[str, Any]]) -> dict[str, Model]:
-    """Return the models on a DINOv2, by id; `semantic` has the repository, accuracy and fields for classes of pixels."""
+    """Return the models on a DINOv2, by id. `semantic` has repository, accuracy and fields for classes of pixels."""
     title, config, licence = f"EoMT-{letter}", _EOMT[letter] | {"layerscale_value": 1e-5}, "mit"
     of_pixels_repository, of_pixels_published, changed = semantic
     of_pixels = {"published": of_pixels_published, "image_size": changed.get("image_size", 640)} | _PIXELS

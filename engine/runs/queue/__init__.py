@@ -4,7 +4,7 @@ There is no queue process. Each run that waits or uses devices has a file in the
 folder (see `tickets`), which its supervisor keeps locked. When the process ends, for whatever reason, the kernel
 releases the lock, and with it the run's position and devices.
 
-A supervisor holds a `QueueSlot`; all other processes read and change the queue with functions.
+A supervisor holds a `QueueSlot`. All other processes read and change the queue with functions.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class OtherUsers:
 
 
 def other_users(devices: Iterable[str], snapshot: Snapshot | None) -> OtherUsers:
-    """Find other users' processes that compute on `devices`; drawing does not count, since desktops never exit.
+    """Find other users' processes that compute on `devices`. Drawing does not count, since desktops never exit.
 
     In a container, all processes count, because NVML reports processes of the host with unknown users.
     """
@@ -50,7 +50,7 @@ def other_users(devices: Iterable[str], snapshot: Snapshot | None) -> OtherUsers
 
 
 def _user_of(process: GpuProcess, *, is_foreign: bool) -> str | None:
-    """Describe a process ("root: python (pid 123)"); return None if it is this user's, only draws, or has exited."""
+    """Describe a process ("root: python (pid 123)"). Return None if it is this user's, only draws, or has exited."""
     if process.kind == "graphics":
         return None
     if is_foreign:

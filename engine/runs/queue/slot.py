@@ -66,7 +66,7 @@ class QueueSlot:
         self._unknown_since: float | None = None
 
     def poll(self, snapshot: Snapshot | None = None) -> Waiting | None:
-        """Reserve the devices once the run may have them; until then, return the reason for waiting if it has changed.
+        """Reserve the devices once the run may have them. Until then, return the reason for waiting if it has changed.
 
         `snapshot` is only needed for a job with `wait_for_others`.
 

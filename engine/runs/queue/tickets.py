@@ -6,7 +6,7 @@ mutex                   locked by any process while it reads and changes the que
 
 An unlocked ticket belongs to an exited process and is removed. A locked ticket that is not in order.json has its
 devices: a waiting run takes them by leaving the order, in a single replacement of that file. If the order is lost, no
-run starts until all waiting runs have entered again. The runtime folder is private to the user; unreadable files in it
+run starts until all waiting runs have entered again. The runtime folder is private to the user. Unreadable files in it
 are ignored and removed.
 """
 
@@ -128,7 +128,7 @@ def locked_queue(timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[LockedQueue]:
 
 
 def queue_folder() -> Path:
-    """Return the folder of the queue, created if missing; it is deleted when the user logs out. Raises OSError."""
+    """Return the folder of the queue, created if missing. It is deleted when the user logs out. Raises OSError."""
     folder = paths.runtime_folder() / "queue"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
@@ -140,7 +140,7 @@ def new_name() -> str:
 
 
 def write_ticket(path: Path, ticket: Ticket) -> int:
-    """Create a locked ticket and return its file descriptor; lock the queue before calling. Raises OSError."""
+    """Create a locked ticket and return its file descriptor. Lock the queue before calling. Raises OSError."""
     descriptor = open_file(path, os.O_CREAT | os.O_EXCL)
     try:
         if not try_lock(descriptor):
@@ -191,7 +191,7 @@ def move(run_id: str, positions: int) -> bool:
 
 
 def hold(run_id: str) -> bool:
-    """Let other runs overtake a waiting run until `release`; return False if it is not waiting.
+    """Let other runs overtake a waiting run until `release`. Return False if it is not waiting.
 
     Raises CannotQueue.
     """
@@ -199,7 +199,7 @@ def hold(run_id: str) -> bool:
 
 
 def release(run_id: str) -> bool:
-    """Undo `hold` for a waiting run; return False if it is not waiting. Raises CannotQueue."""
+    """Undo `hold` for a waiting run. Return False if it is not waiting. Raises CannotQueue."""
     return _set_held(run_id, held=False)
 
 
@@ -220,7 +220,7 @@ def _collide(one: Ticket, other: Ticket) -> bool:
 
 
 def _read_ticket(path: Path) -> Ticket | None:
-    """Read a ticket; if its process has exited or it is invalid, delete it and return None."""
+    """Read a ticket. If its process has exited or it is invalid, delete it and return None."""
     ticket = None
     try:
         descriptor = open_file(path)

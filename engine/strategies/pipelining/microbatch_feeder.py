@@ -21,9 +21,9 @@ class Microbatches(NamedTuple):
     inputs: Tensor | None = None
     targets: Tensor | None = None
     images: int = 0
-    """Number of images before the padding; known on the ranks of the first and last stage."""
+    """Number of images before the padding. Known on the ranks of the first and last stage."""
     global_size: int = 0
-    """Size of the batch over all pipelines; known on the ranks of the first and last stage."""
+    """Size of the batch over all pipelines. Known on the ranks of the first and last stage."""
     sending: tuple[tuple[Any, Tensor], ...] = ()
 
     def sent(self) -> None:

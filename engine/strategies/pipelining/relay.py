@@ -34,7 +34,7 @@ class Relay:
 
     @torch.no_grad()
     def run(self, count: int, inputs: Sequence[Tensor] | None) -> list[Tensor]:
-        """Compute `count` microbatches; return the model's outputs on the rank of the last stage, and [] elsewhere.
+        """Compute `count` microbatches. Return the model's outputs on the rank of the last stage, and [] elsewhere.
 
         All ranks call it together. The rank of stage 0 passes `inputs`, which must have the same shape in every call.
         """

@@ -28,7 +28,7 @@ MULTI: dict[str, Any] = {
 
 
 def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:
-    """Create the schedule `name` for this rank's `stages`, in their order; it sums `loss` over microbatches."""
+    """Create the schedule `name` for this rank's `stages`, in their order. It sums `loss` over microbatches."""
     options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}
     if name in SINGLE:
         (stage,) = stages

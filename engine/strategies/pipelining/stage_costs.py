@@ -1,7 +1,7 @@
 """Measurement of the time and memory that each segment of a model needs on the devices that train it.
 
 A pipeline calls `trace`, `measure_rank` and `seconds_per_byte` on the ranks of its first replica, and `assemble` on
-rank 0; other replicas only receive the cut. Finally, `split` at `split_points_of` creates the stages.
+rank 0. Other replicas only receive the cut. Finally, `split` at `split_points_of` creates the stages.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from engine.strategies.distributed import tensors_of
 from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
 PASSES = 2
-"""Number of passes over all segments; repeating helps if other work on the device slows some segments."""
+"""Number of passes over all segments. Repeating helps if other work on the device slows some segments."""
 RUNS = 3
-"""Maximum number of runs of a segment in a pass; the fastest counts."""
+"""Maximum number of runs of a segment in a pass. The fastest counts."""
 ENOUGH_S = 2.0
 """Time budget for all segments, divided equally.
 
@@ -40,11 +40,11 @@ A segment is repeated after its warm-up only within its share, and another pass 
 LONG_S = 0.5
 """Runs on a CPU that take longer than this many seconds are not repeated, since their warm-up hardly matters."""
 USABLE = 0.9
-"""Fraction of the free memory for stages; workspaces, communication buffers and fragmentation need the rest."""
+"""Fraction of the free memory for stages. Workspaces, communication buffers and fragmentation need the rest."""
 TRAVELLING_BYTES = 4 << 20
 """Size of the messages that measure the transfer time, about the size of an activation."""
 TRAVELS = 3
-"""Number of transfers; the fastest counts, because the first one takes longer."""
+"""Number of transfers. The fastest counts, because the first one takes longer."""
 STATE_BYTES = {"sgd": 12, "adam": 16, "adamw": 16}
 """Bytes per parameter for weight, gradient and the optimizer's one or two averages in fp32, by optimizer."""
 AVERAGE_BYTES = 4
@@ -52,7 +52,7 @@ AVERAGE_BYTES = 4
 UPDATED = 1 << 22
 """Number of parameters for timing the optimizer: too many for the CPU's caches, as in a real model."""
 UPDATES = 3
-"""Number of timed optimizer steps; the fastest counts."""
+"""Number of timed optimizer steps. The fastest counts."""
 
 
 class Measured(NamedTuple):
@@ -202,7 +202,7 @@ class _Run:
 
 
 def _copied(segment: fx.GraphModule, device: torch.device) -> fx.GraphModule:
-    """Copy a segment to `device`; parameters and buffers on the meta device get arbitrary values, which cost the same."""
+    """Copy a segment to `device`. Parameters and buffers on the meta device get arbitrary values of the same cost."""
     copied = copy.deepcopy(segment)
     if not any(tensor.is_meta for tensor in tensors_of(copied)):
         return copied.to(device)
@@ -271,7 +271,7 @@ def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> floa
 
 
 def free_bytes(device: torch.device, workers: int) -> int:
-    """Return the free memory of `device` for one rank in bytes; `workers` ranks share the CPU's memory."""
+    """Return the free memory of `device` for one rank in bytes. `workers` ranks share the CPU's memory."""
     if device.type != "cuda":
         return int(psutil.virtual_memory().available / max(1, workers) * USABLE)
     free, _ = torch.cuda.mem_get_info(device)
@@ -317,7 +317,7 @@ def assemble(
 ) -> Cut:
     """Return the cut that the job states or, if it states none, the cut that balances the measured costs.
 
-    `gathered` has the measurements of one replica, in order; `travel` is the result of `seconds_per_byte`. Raises
+    `gathered` has the measurements of one replica, in order. `travel` is the result of `seconds_per_byte`. Raises
     CannotCut if the job's cuts or batch size are impossible.
     """
     if layout.microbatches is None:

@@ -15,7 +15,7 @@ from engine.strategies.profiler import StepProfiler
 
 Kind = Literal["F", "B", "I", "W"]
 COSTS: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
-"""Theoretical cost of a pass, relative to a forward pass; a backward pass consists of two equal halves, I and W."""
+"""Theoretical cost of a pass, relative to a forward pass. A backward pass consists of two equal halves, I and W."""
 
 
 class Pass(NamedTuple):
@@ -85,7 +85,7 @@ def simulated(order: Order) -> list[list[tuple[float, float]]]:
 
 
 def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
-    """Return the prerequisites of `task`; of each tuple, one pass suffices."""
+    """Return the prerequisites of `task`. Of each tuple, one pass suffices."""
     kind, stage, number = task
     if kind == "F":
         return [(Pass("F", stage - 1, number),)] if stage else []
@@ -175,7 +175,7 @@ class ScheduleProfiler(StepProfiler):
 def traced(
     step: int, schedule: str, ranks: Iterable[list[tuple[Pass, float, float]]], theory: float
 ) -> ScheduleTraced | None:
-    """Create the event about the passes of all ranks in one step; return None if no passes were recorded."""
+    """Create the event about the passes of all ranks in one step. Return None if no passes were recorded."""
     noted = [list(passes) for passes in ranks]
     times = [[(start, end) for _, start, end in passes] for passes in noted]
     every = [each for rank in times for each in rank]

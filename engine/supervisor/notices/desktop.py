@@ -53,7 +53,7 @@ def find_program() -> Program | None:
 
 
 def command(program: Program, title: str, text: str) -> list[str]:
-    """Return the command line for a notification; its texts can't be interpreted as options, markup or script."""
+    """Return the command line for a notification. Its texts can't be interpreted as options, markup or script."""
     body = escape(text, quote=False)  # the specification allows markup in the text
     match program:
         case "notify-send":
@@ -74,7 +74,7 @@ def command(program: Program, title: str, text: str) -> list[str]:
 
 
 def show(program: Program, title: str, text: str) -> str:
-    """Show a notification within `TIMEOUT_S`; return a sentence about the problem, or ""."""
+    """Show a notification within `TIMEOUT_S`. Return a sentence about the problem, or ""."""
     try:
         variables = {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text}
         done = run_child(command(program, title, text), timeout_s=TIMEOUT_S, env=os.environ | variables)

@@ -132,7 +132,7 @@ class Notices:
             self._collect_results()
 
     def close(self) -> None:
-        """Stop waiting for the results of notifications; their processes continue."""
+        """Stop waiting for the results of notifications. Their processes continue."""
         self._is_over = True
         self._collect_results()
         for process in self.senders:
@@ -169,7 +169,7 @@ class Notices:
     def _notify(
         self, kind: NoticeKind, text: str, *, outcome: str = "", cause: str = "", best: dict[str, float] | None = None
     ) -> None:
-        """Send a notification if the settings request it; `outcome`, `cause` and `best` are for the user's command."""
+        """Send a notification if the settings request it. `outcome`, `cause` and `best` are for the user's command."""
         seconds = self._clock() - self._began
         settings = self._load_settings()
         if not settings.wants(kind, seconds):
@@ -215,7 +215,7 @@ class Notices:
         return settings
 
     def _send(self, notice: Notice) -> None:
-        """Start a process that sends a notification; the message fits into a pipe, so writing it can't block."""
+        """Start a process that sends a notification. The message fits into a pipe, so writing it can't block."""
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", SENDER],

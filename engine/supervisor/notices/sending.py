@@ -32,7 +32,7 @@ _OUTPUT_BYTES = 2000
 
 
 class TermHandler:
-    """Handler that exits the process on SIGTERM; between `defer` and `allow`, the exit is delayed until `allow`."""
+    """Handler that exits the process on SIGTERM. Between `defer` and `allow`, the exit is delayed until `allow`."""
 
     def __init__(self) -> None:
         self._is_deferred = self._is_requested = False

@@ -73,7 +73,7 @@ def encode_points(positions: Points, classes: Bytes) -> str:
 
 
 def _colors(classes: Bytes) -> Bytes:
-    """Return the color of each point, uint8 [n, 3]; points without a class are black like those of the first class."""
+    """Return the color of each point, uint8 [n, 3]. Points without a class are black like those of the first class."""
     return np.concatenate([class_colors(NO_CLASS), np.zeros((1, 3), np.uint8)])[classes]
 
 

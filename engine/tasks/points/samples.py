@@ -67,7 +67,7 @@ class PointBlocks(FileSamples):
 
     Each cloud is halved across its longest side until a block has at most `DRAWN` times as many points as a sample. The
     points of a block are distributed at random over as many samples as needed, so that every point occurs once per
-    epoch. In training the distribution depends on (seed, epoch, block); in validation it is always the same. A sample
+    epoch. In training the distribution depends on (seed, epoch, block). In validation it is always the same. A sample
     with too few points is filled up with other points of the block, whose class is set to `NO_CLASS`.
 
     Positions are relative to their mean, and rotated in training if `turned` is True. All inputs are normalized by
@@ -126,7 +126,7 @@ class PointBlocks(FileSamples):
     def points_of(self, index: int) -> tuple[Labels, Flags]:
         """Return the file positions of the points in a validation sample, int64 [points], and a mask without fillers.
 
-        Each point of the cloud is a regular point in exactly one sample; elsewhere it may occur as a filler. Raises the
+        Each point of the cloud is a regular point in exactly one sample. Elsewhere it may occur as a filler. Raises the
         exceptions of the file's reader.
         """
         cloud, block, number = map(int, self._samples[index])

@@ -215,7 +215,7 @@ class ClassOfPixel(Objective):
 
 
 class ClassOfPixelByModel(ClassOfPixel):
-    """Objective for models that compute their losses in training; the validation loss is the cross entropy."""
+    """Objective for models that compute their losses in training. The validation loss is the cross entropy."""
 
     loss_in_model = True
     compiles = False  # the number of masks varies between steps

@@ -43,7 +43,7 @@ class Callback:
         """Called before a step's batch is loaded."""
 
     def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
-        """Called after a step was launched or skipped; a GPU may still be computing it.
+        """Called after a step was launched or skipped. A GPU may still be computing it.
 
         `result` is None if the step was skipped. `wait_s` is the time spent waiting for the batch, in seconds.
         """

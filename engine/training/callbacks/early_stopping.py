@@ -43,7 +43,7 @@ class EarlyStopping(Callback):
         self.add(epoch, values)
 
     def add(self, epoch: int, values: dict[str, float]) -> None:
-        """Add a validation; it counts as no improvement if `values` lacks the metric."""
+        """Add a validation. It counts as no improvement if `values` lacks the metric."""
         value = values.get(self._criterion.id)
         better = value is not None and (
             self._best is None or (value > self._best if self._criterion.higher_is_better else value < self._best)

@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 FOLDER = "predictions"
 MAX_SETS = 120
-"""Maximum number of saved sets of predictions; beyond it, every other set in the older half is deleted."""
+"""Maximum number of saved sets of predictions. Beyond it, every other set in the older half is deleted."""
 
 
 def _spread(length: int, count: int) -> list[int]:
@@ -59,7 +59,7 @@ def _load_readable(
 
 
 class Picked(ImageSet):
-    """Evenly spaced images of a split, decoded in memory; images that a rank can't read are left out.
+    """Evenly spaced images of a split, decoded in memory. Images that a rank can't read are left out.
 
     The model sees the `middle` pixels of each side. `indices` are the images' indices in the split. `all_reduce_max`
     lets the ranks agree on readable images.
@@ -106,7 +106,7 @@ class Picked(ImageSet):
 
 
 class PickedSamples(SampleSet):
-    """Evenly spaced samples of a split, loaded as in a validation; those that a rank can't read are left out.
+    """Evenly spaced samples of a split, loaded as in a validation. Those that a rank can't read are left out.
 
     `indices` are the samples' indices in the split. `all_reduce_max` lets the ranks agree on readable samples.
     """
@@ -142,7 +142,7 @@ class RankSamples(NamedTuple):
 
 
 class Predictions(Callback):
-    """Callback that predicts the same samples after every validation; each rank predicts some of them.
+    """Callback that predicts the same samples after every validation. Each rank predicts some of them.
 
     `pick` loads the samples before the first prediction. The rank with the model's outputs draws them into the run
     folder, and rank 0 reports them. If drawing or writing fails, this is reported once, and the training continues.
@@ -224,7 +224,7 @@ class Predictions(Callback):
 
 
 class _Outputs(Metric):
-    """Metric that collects the outputs and targets of each sample on the CPU; shapes may differ between batches."""
+    """Metric that collects the outputs and targets of each sample on the CPU. Shapes may differ between batches."""
 
     def __init__(self) -> None:
         self.counters = torch.zeros(1, dtype=torch.float64)

@@ -23,7 +23,7 @@ NEWEST = 0.5
 
 
 class StepProfile(Callback):
-    """Callback that runs the strategy's profiler; rank 0 reports the times at most every `EMIT_S` seconds.
+    """Callback that runs the strategy's profiler. Rank 0 reports the times at most every `EMIT_S` seconds.
 
     The first step of the run, `first_step`, does not count, because it includes one-time work.
     """
@@ -81,7 +81,7 @@ class StepProfile(Callback):
         self._watch.pause()
 
     def learn(self, event: RanksTimed | ScheduleTraced) -> None:
-        """Store the times of a recorded step; a straggler counts only if two such steps in a row name the same rank."""
+        """Store the times of a recorded step. A straggler counts only if two such steps in a row name the same rank."""
         if isinstance(event, RanksTimed):
             again, self._slow = event.straggler == self._slow, event.straggler
             self._ranks = event if again else msgspec.structs.replace(event, straggler=None)

@@ -33,7 +33,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
-    """Raised when a checkpoint could not be written; the previous one is unchanged.
+    """Raised when a checkpoint could not be written. The previous one is unchanged.
 
     The message contains the reason and the remedy, `why` only the reason.
     """
@@ -60,7 +60,7 @@ def older_name(epoch: int, step: int) -> str:
 
 
 def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
-    """Write `content` with torch.save; `path` is either unchanged or complete, even after a power failure.
+    """Write `content` with torch.save. `path` is either unchanged or complete, even after a power failure.
 
     If `aside` is given, the previous file at `path` is kept under this name. Raises CheckpointError.
     """
@@ -89,7 +89,7 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
 
 
 def copy_checkpoint(source: Path, target: Path) -> None:
-    """Copy a file; `target` is either unchanged or complete, even after an error. Raises OSError."""
+    """Copy a file. `target` is either unchanged or complete, even after an error. Raises OSError."""
     paths.make_folder(target.parent)
     temporary = _partial_path(target)
     _drop_link(temporary)

@@ -51,7 +51,7 @@ class TrainProgress:
 
 @dataclass(frozen=True, slots=True)
 class BestState:
-    """Best model that is not on the disk yet, with its metrics; `state` is None on ranks other than 0.
+    """Best model that is not on the disk yet, with its metrics. `state` is None on ranks other than 0.
 
     A GPU may still be copying the state until `wait` returns.
     """
@@ -130,7 +130,7 @@ class CheckpointWriter:
         return self._thread.submit(self._write_snapshot, snapshot)
 
     def save_elsewhere(self, folder: Path) -> RunFolder | None:
-        """Save the unwritten snapshot in another folder; report a failure and return None if that fails, too."""
+        """Save the unwritten snapshot in another folder. Report a failure and return None if that fails, too."""
         return self._thread.submit(self._write_elsewhere, folder).result()
 
     def close(self, best: BestState | None) -> None:
@@ -165,7 +165,7 @@ class CheckpointWriter:
     def _write(
         self, kind: Kind, content: Any, progress: TrainProgress, measures: dict[str, float] | None, pause_s: float = 0.0
     ) -> Written | None:
-        """Write a checkpoint and report it; warn and return None if it is not finite or the disk refuses it."""
+        """Write a checkpoint and report it. Warn and return None if it is not finite or the disk refuses it."""
         path = self.path(kind)
         nonfinite = self._first_nonfinite(kind, content)
         if nonfinite:

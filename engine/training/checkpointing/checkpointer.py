@@ -43,7 +43,7 @@ RETRY_INTERVAL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _PendingWrite:
-    """Snapshot that is being written; `result` is None on ranks other than 0."""
+    """Snapshot that is being written. `result` is None on ranks other than 0."""
 
     best: BestState | None
     result: Future[WriteResult] | None
@@ -184,7 +184,7 @@ class Checkpointer:
         self._pending_write = _PendingWrite(best, result)
 
     def _copy_state(self, model: dict[str, Tensor] | None, progress: TrainProgress) -> dict[str, Any] | None:
-        """Collect the content of last.pt and return it on rank 0; return None elsewhere. All ranks call it together."""
+        """Collect the content of last.pt and return it on rank 0. Return None elsewhere. All ranks call it together."""
         strategy = self._strategy
         optimizer = optimizer_state(strategy, self._optimizer_step)
         random = strategy.collectives.gather_objects(random_state(strategy.gpus))
@@ -262,7 +262,7 @@ class Checkpointer:
         return self._explain_unsaved(copy, stopped=stopped)
 
     def _explain_unsaved(self, copy: RunFolder | None, *, stopped: bool) -> str:
-        """Explain why the final state is not in the run folder, and what to do; return "" if it is there."""
+        """Explain why the final state is not in the run folder, and what to do. Return "" if it is there."""
         writer = self.writer
         if writer.unwritten is None:
             return ""
@@ -289,7 +289,7 @@ def _resolved_job(strategy: Strategy) -> Job:
 
 
 def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[str, Any] | None:
-    """Gather the complete optimizer state on the CPU of rank 0, by names of the plain model; return None elsewhere.
+    """Gather the complete optimizer state on the CPU of rank 0, by names of the plain model. Return None elsewhere.
 
     All ranks call it together. A GPU may still be copying the state: synchronize with it before reading.
     """
@@ -309,7 +309,7 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
 
 
 def _queued_work(device: torch.device) -> Callable[[], None]:
-    """Return a function that waits for the work queued on `device` until now; any thread may call it."""
+    """Return a function that waits for the work queued on `device` until now. Any thread may call it."""
     if device.type != "cuda":
         return lambda: None
     event = torch.cuda.Event(blocking=True)

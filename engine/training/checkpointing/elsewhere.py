@@ -49,7 +49,7 @@ def save_elsewhere(
 
 
 def how_to_resume(run: RunFolder, copy: RunFolder, *, finished: bool) -> str:
-    """Return instructions for using the state in `copy`; training can't continue from a `finished` run."""
+    """Return instructions for using the state in `copy`. Training can't continue from a `finished` run."""
     back = f"Once there is room, copy the contents of {copy.path} to {run.path} and resume the run"
     if finished:
         return f"{back}."

@@ -1,4 +1,4 @@
-"""Resuming from a checkpoint of another run, under any strategy; results are bit-identical on the same devices."""
+"""Resuming from a checkpoint of another run, under any strategy. Results are bit-identical on the same devices."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Checkpoint:
         )
 
     def cut(self, job: Job) -> Cut | None:
-        """Return the cut of the resumed run, or None if `job` (with automatic choices) must cut the model differently."""
+        """Return the cut of the resumed run, or None if `job`, after automatic choices, needs a different cut."""
         if self._content["cut"] is None or not computes_alike(self.job, job):
             return None
         cut = msgspec.convert(self._content["cut"], Cut)

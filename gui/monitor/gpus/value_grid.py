@@ -60,7 +60,7 @@ class ValueGrid(QWidget):
         return self._label_metrics.height() + self._value_metrics.height() + 3
 
     def show_figures(self, figures: Sequence[LabelledValue], faded: bool = False) -> None:
-        """Show the values; if `faded`, draw them in gray because they are outdated."""
+        """Show the values. If `faded`, draw them in gray because they are outdated."""
         now = tuple(figures)
         if now == self.figures and faded == self._faded:
             return

@@ -144,7 +144,7 @@ class LoadOrder:
 
 
 def _load(each: WatchedGpu, history: DeviceHistory) -> float:
-    """Return the mean utilization or activity in percent, which is negative if unknown and lowest for unreachable GPUs."""
+    """Return the mean utilization or activity in percent, negative if unknown and lowest for unreachable GPUs."""
     if each.faded:
         return -2.0
     x = history.x(each.key)

@@ -64,7 +64,7 @@ class ProcessRow:
 def process_rows(
     host: str, snapshot: Snapshot, runs: Iterable[RunInterval], name_of: NameOf, *, tree: bool = True
 ) -> list[ProcessRow]:
-    """Return the rows for a host. In a `tree`, groups precede their members; a table has no groups.
+    """Return the rows for a host. In a `tree`, groups precede their members. A table has no groups.
 
     Groups are runs, with the processes of their supervisors; processes with children; and several processes with the
     same parent. Processes on lost GPUs are left out. Only local processes belong to `runs`, and none if their pids are
@@ -148,7 +148,7 @@ class _Family:
     def _parent_process(self, process: GpuProcess) -> GpuProcess | None:
         """Return the nearest ancestor that uses a GPU.
 
-        It must have fewer ancestors than `process`; otherwise, reused pids could form a cycle.
+        It must have fewer ancestors than `process`. Otherwise, reused pids could form a cycle.
         """
         holders = (self.uses[pid][0].process for pid in process.ancestors if pid in self.uses)
         return next((each for each in holders if len(each.ancestors) < len(process.ancestors)), None)

@@ -121,7 +121,7 @@ class ClassFiguresView(QWidget):
     message = Signal(str, str)
 
     def __init__(self, name: str, *parts: QWidget, parent: QWidget | None = None) -> None:
-        """Create the view; `name` makes its action ids unique, and `parts` are placed above the matrix."""
+        """Create the view. `name` makes its action ids unique, and `parts` are placed above the matrix."""
         super().__init__(parent)
         self._classes: tuple[str, ...] = ()
         self._figures: ClassFigures | None = None

@@ -94,7 +94,7 @@ class RunCharts(QWidget):
         self.group.set_extent(0.0, max(ends, default=1.0))
 
     def _show_metrics(self, data: RunData, x: Floats) -> None:
-        """Plot losses, accuracy and the first percentage metrics; `x` holds the positions of the steps."""
+        """Plot losses, accuracy and the first percentage metrics. `x` holds the positions of the steps."""
         percentages = _percentage_metrics(data)
         has_accuracy = data.steps.has_accuracy
         if has_accuracy:

@@ -33,7 +33,8 @@ class ComparisonPage(QWidget):
     """Comparison of an evaluation with another one that the user selects.
 
     Signals:
-        samples_requested(frozenset, str): the user wants to see the samples with these paths; the string describes them.
+        samples_requested(frozenset, str): the user wants to see the samples with these paths. The string describes
+            them.
     """
 
     samples_requested = Signal(object, str)

@@ -111,7 +111,7 @@ class ResultView(QWidget):
         return page
 
     def show_evaluation(self, opened: OpenedEvaluation, devices: tuple[str, ...]) -> None:
-        """Show `opened`; its model runs on `devices` when needed."""
+        """Show `opened`. Its model runs on `devices` when needed."""
         self.opened, self._devices = opened, devices
         evaluation = opened.evaluation
         has_content = {

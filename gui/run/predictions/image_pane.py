@@ -43,7 +43,7 @@ _PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
 
 
 def read_image(folder: Path, name: str) -> QImage | str:
-    """Read the PNG image `name` in `folder`; return a sentence with the reason if that fails."""
+    """Read the PNG image `name` in `folder`. Return a sentence with the reason if that fails."""
     inside = PurePosixPath(name)
     if not name or inside.is_absolute() or ".." in inside.parts:
         return f"“{name}” is outside the run's folder."
@@ -153,7 +153,7 @@ class ImagePane(QWidget):
         return self._problem
 
     def show_image(self, image: QImage | str, description: str) -> None:
-        """Show `image`, or a text in its place; `description` is for screen readers."""
+        """Show `image`, or a text in its place. `description` is for screen readers."""
         self._image, self._problem = (None, image) if isinstance(image, str) else (image, "")
         self._cloud = PointCloud.of_image(image) if isinstance(image, QImage) else None
         self._description = self._problem or description

@@ -55,7 +55,7 @@ class StrategyView(QWidget):
         return self._diagrams[name].headline.text()
 
     def show_data(self, data: RunData, names: Mapping[str, str]) -> None:
-        """Show the latest measurements; `names` contains the titles of devices by id."""
+        """Show the latest measurements. `names` contains the titles of devices by id."""
         self._show_cut(data, names)
         self._show_schedule(data, names)
         self._show_ranks(data, names)
@@ -161,7 +161,7 @@ class RankBars(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_times(self, timed: RanksTimed, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
-        """Show `timed`; `devices` and `titles` are those of the ranks."""
+        """Show `timed`. `devices` and `titles` are those of the ranks."""
         if timed is self._timed and titles == self._titles:
             return
         self._timed, self._devices, self._titles = timed, devices, titles
@@ -261,7 +261,7 @@ class RankBars(QWidget):
         painter.setFont(font)
 
     def _fill(self, painter: QPainter, rect: QRectF, section: int, color: str) -> QColor:
-        """Paint a section of a bar; return a color for numbers that is readable on it."""
+        """Paint a section of a bar. Return a color for numbers that is readable on it."""
         scheme = theme.colors()
         if section == 0:
             painter.fillRect(rect, QColor(color))

@@ -38,7 +38,7 @@ class Hosts(QObject):
 
     Signals:
         snapshot(str, Snapshot): a host has sent a new snapshot.
-        error_changed(str, str): the error because of which this host sends no snapshots, or "" once it sends them again.
+        error_changed(str, str): the error that prevents snapshots of this host, or "" once it sends them again.
         changed(): `names` has changed.
         removed(str): a host is no longer monitored.
     """
@@ -49,7 +49,7 @@ class Hosts(QObject):
     removed = Signal(str)
 
     def __init__(self, parent: QObject | None = None, local: SamplerProcess | None = None) -> None:
-        """Create the samplers without starting them; `local` replaces the sampler of this machine."""
+        """Create the samplers without starting them. `local` replaces the sampler of this machine."""
         super().__init__(parent)
         self._started = False
         self.history = DeviceHistory()

@@ -16,7 +16,7 @@ class Machine:
     """Simulated machine with `limit` bytes of memory: `fixed` bytes are in use, and an image takes `each` bytes.
 
     `curved` is the deviation from a straight line at the limit, and `step` the allocation unit in images. `noise` is
-    the relative variation of memory between batch sizes; it is the same whenever a size is repeated.
+    the relative variation of memory between batch sizes. It is the same whenever a size is repeated.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Commands with their arguments, flags, defaults and help, compared with a golden file.
 
-`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/cli/test_golden_flags.py` writes the file again; its diff is the review.
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/cli/test_golden_flags.py` writes the file again. Its diff is the review.
 """
 
 from __future__ import annotations

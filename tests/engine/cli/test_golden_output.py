@@ -1,6 +1,6 @@
-"""Output of commands for prepared runs and answers, compared with a golden file; numbers in them differ pairwise.
+"""Output of commands for prepared runs and answers, compared with a golden file. Numbers in them differ pairwise.
 
-`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/cli/test_golden_output.py` writes the file again; its diff is the review.
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/cli/test_golden_output.py` writes the file again. Its diff is the review.
 """
 
 from __future__ import annotations

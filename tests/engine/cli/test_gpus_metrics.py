@@ -43,7 +43,7 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def scrape(url: str) -> tuple[int, str, str]:
-    """Request a URL; return status, content type and text."""
+    """Request a URL. Return status, content type and text."""
     try:
         with _DIRECT.open(url, timeout=120) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()

@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
 
 def scraped(snapshot: Snapshot) -> dict[str, list[Sample]]:
-    """Return all samples by name; check that HELP and TYPE appear once per metric, before its samples."""
+    """Return all samples by name. Check that HELP and TYPE appear once per metric, before its samples."""
     text = exposition(snapshot)
     assert text.endswith("\n")
     metrics: dict[str, list[Sample]] = {}

@@ -16,7 +16,7 @@ from tests.support.mask_folders import make_folder, striped
 
 
 def inspected(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    """Run the command; return its exit code and its JSON object."""
+    """Run the command. Return its exit code and its JSON object."""
     answer = footplate("inspect", str(folder), "--json", *options)
     return answer.code, json.loads(answer.out)
 

@@ -119,7 +119,7 @@ def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
 def start_sampler() -> Iterator[Start]:
     """Return a function that starts samplers, which are ended after the test.
 
-    `stub` replaces the driver; without it, there is no driver.
+    `stub` replaces the driver. Without it, there is no driver.
     """
     started: list[RunningSampler] = []
 

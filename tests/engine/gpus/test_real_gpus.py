@@ -58,7 +58,7 @@ CHANGING: dict[str, tuple[Callable[[Gpu], float | None], float]] = {
 
 
 def run(*command: str) -> list[list[str]]:
-    """Run a command and return its output lines, split at commas; skip the test if the command fails."""
+    """Run a command and return its output lines, split at commas. Skip the test if the command fails."""
     return [[cell.strip() for cell in line.split(",")] for line in text(*command).splitlines()]
 
 

@@ -89,7 +89,7 @@ class FaultyBed(Bed):
         return next(run for run in self.runs() if run.run_id == started.stdout.strip())
 
     def befall(self, run: RunFolder, fault: Fault) -> bool:
-        """Cause a fault, and repair it if it passes; return False if the run has ended before."""
+        """Cause a fault, and repair it if it passes. Return False if the run has ended before."""
         filler = self.home_of(fault.machine) / "filler"
         match fault.kind:
             case "power":

@@ -1,4 +1,4 @@
-"""One fault of each kind at a random time; the module `faults` can run more."""
+"""One fault of each kind at a random time. The module `faults` can run more."""
 
 from __future__ import annotations
 

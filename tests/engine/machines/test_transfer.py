@@ -218,7 +218,7 @@ class Connected:
         self.link = NodeLink(command, folder / "link.log", self.selector, self.messages.append, self.ends.append)
 
     def poll(self) -> bool:
-        """Handle received messages; return True if the connection has ended."""
+        """Handle received messages. Return True if the connection has ended."""
         for key, mask in self.selector.select(0.02):
             key.data(mask)
         return bool(self.ends)

@@ -50,7 +50,7 @@ def process(weights: Weights, **given: object) -> subprocess.Popen[bytes]:
 
 
 def fetched(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
-    """Run the download process; return its exit code and its messages."""
+    """Run the download process. Return its exit code and its messages."""
     with process(weights, **given) as child:
         output, errors = child.communicate(timeout=120)
     assert b"Traceback" not in errors, errors.decode()
@@ -58,7 +58,7 @@ def fetched(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
 
 
 def cause(weights: Weights, **given: object) -> str:
-    """Run a download that fails; return the reason, and check that no files remain."""
+    """Run a download that fails. Return the reason, and check that no files remain."""
     code, events = fetched(weights, **given)
     assert code == 1
     (failed,) = [event for event in events if isinstance(event, Failed)]

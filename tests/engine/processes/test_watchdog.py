@@ -27,7 +27,7 @@ class Ranks:
         self.heartbeats[rank], self.since[rank] = heartbeat, self.now
 
     def run(self, seconds: float) -> list[Failed | Warned]:
-        """Advance the clock by `seconds`; return the events up to the first failure."""
+        """Advance the clock by `seconds`. Return the events up to the first failure."""
         events: list[Failed | Warned] = []
         end = self.now + seconds
         while self.now < end and not any(isinstance(found, Failed) for found in events):
@@ -49,7 +49,7 @@ class Ranks:
         return events
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock while all ranks make progress; no event may occur."""
+        """Advance the clock while all ranks make progress. No event may occur."""
         for _ in range(int(seconds)):
             self.since = [self.now] * len(self.heartbeats)
             assert self.run(1) == []

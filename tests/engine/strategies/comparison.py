@@ -27,7 +27,7 @@ def assert_same_training(
 ) -> None:
     """Check that losses, metrics, weights, optimizer state and averages of two runs agree.
 
-    `ignore` selects metrics and weights to skip. With a tolerance of 0, checkpoints must be equal bit by bit; losses
+    `ignore` selects metrics and weights to skip. With a tolerance of 0, checkpoints must be equal bit by bit. Losses
     and metrics may still differ, because their sums have another order.
     """
     summed = {"rel": max(losses_rtol or rtol, 1e-6), "abs": 1e-7}  # fp32 resolves 1.2e-7

@@ -152,7 +152,7 @@ EVERYDAY = {
 
 
 def _cases() -> list[Any]:
-    """Return every model with every strategy; cases outside the daily suite are marked long."""
+    """Return every model with every strategy. Cases outside the daily suite are marked long."""
     cases = []
     for model in MODELS:
         for name, setting in SETTINGS.items():

@@ -47,7 +47,7 @@ def starting_points(supervised: Supervised, *, rank: int = 0) -> list[str]:
 
 
 def send_and_wait(supervised: Supervised, *commands: Command) -> list[AnyEvent]:
-    """Send `commands` as soon as the run trains; wait until it ends, and return all events."""
+    """Send `commands` as soon as the run trains. Wait until it ends, and return all events."""
     with supervised.connect() as connection:
         stream = events(connection)
         next(event for event in stream if isinstance(event, RunStarted) and event.execution == _executions(supervised))

@@ -75,7 +75,7 @@ def test_writers_leave_no_partial_files_on_full_disk(separate_home: Path, tmp_pa
 
 
 def fill(disk: Path) -> None:
-    """Write files until the disk is full; raises OSError with the name of the file."""
+    """Write files until the disk is full. Raises OSError with the name of the file."""
     for number in range(9):
         file = disk / str(number)
         try:

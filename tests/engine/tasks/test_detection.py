@@ -37,7 +37,7 @@ def job(**fields: Any) -> Job:
 
 
 def true_boxes() -> Tensor:
-    """Return the target boxes of two images; one box is ignored, and the second image has none."""
+    """Return the target boxes of two images. One box is ignored, and the second image has none."""
     filling = [0.0, 0, 0, 0, -1, 0]
     first = [[4.0, 6, 30, 40, 2, 0], [1, 1, 9, 9, 0, 1], [20, 20, 60, 50, 1, 0], filling]
     return torch.tensor([first, [filling] * 4])

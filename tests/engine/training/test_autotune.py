@@ -61,7 +61,7 @@ def _lies_channels_last(x: Tensor) -> bool:
 
 
 class Decided:
-    """Decisions of an `Autotuner` for `model` on the CPU; `choices` maps a field to (choice, reason)."""
+    """Decisions of an `Autotuner` for `model` on the CPU. `choices` maps a field to (choice, reason)."""
 
     def __init__(
         self, model: nn.Module, *, steps: int = LONG, before: dict[str, Any] | None = None, **job: Any

@@ -67,7 +67,7 @@ def spoiled_images(images: Path, tmp_path: Path) -> Path:
 def spoiled_job(job: Make, model_file: Write, spoiled_images: Path) -> Make:
     """Return a function that creates jobs whose model fails on the white image.
 
-    `spoil` selects the failure; `norm` adds BatchNorm.
+    `spoil` selects the failure. `norm` adds BatchNorm.
     """
 
     def make(spoil: str, *, norm: bool = True, always: bool = False, **fields: Any) -> Job:

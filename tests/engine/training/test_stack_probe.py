@@ -17,7 +17,7 @@ from engine.training.stack_probe import inspect_stack
 
 @contextmanager
 def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
-    """Run a thread that blocks in `function`; it ends when the context is left."""
+    """Run a thread that blocks in `function`. It ends when the context is left."""
     end = threading.Event()
     thread = threading.Thread(target=function, args=(end,))
     thread.start()

@@ -88,7 +88,7 @@ def checkpoints(proof: Proof, *, model: str) -> None:
 
 @contextlib.contextmanager
 def monitor(interval_s: float) -> Iterator[list[Snapshot]]:
-    """Run the sampler with all quantities visible, and collect its snapshots; do nothing if the interval is 0."""
+    """Run the sampler with all quantities visible, and collect its snapshots. Do nothing if the interval is 0."""
     taken: list[Snapshot] = []
     if not interval_s:
         yield taken

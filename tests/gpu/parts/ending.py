@@ -26,7 +26,7 @@ from tests.gpu.proof import Proof, prove
 
 FREE_S = AIMS_S["stop -> devices free"]
 AGAIN_S = 2.0 + 3.0
-"""Maximum seconds until a restarted worker trains; it creates a CUDA context and loads cuDNN."""
+"""Maximum seconds until a restarted worker trains. It creates a CUDA context and loads cuDNN."""
 SLACK = 64 << 20
 PERIOD_S = 0.02
 

@@ -52,7 +52,7 @@ def warnings_of(group: WorkerGroup) -> list[str]:
 
 
 def halved(proof: Proof) -> None:
-    """Request an impossible allocation in training and in validation; batches must be halved."""
+    """Request an impossible allocation in training and in validation. Batches must be halved."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})
     fields = {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "compile": "off",

@@ -1,7 +1,7 @@
 """Strategies over NCCL: several ranks on one GPU, or on different GPUs with `--devices all`; and faults meanwhile.
 
 On one GPU, each rank pretends to be another host (`NCCL_HOSTID`), because NCCL doesn't permit two ranks of a host on
-the same GPU. The ranks then communicate over sockets; peer-to-peer transfers and shared memory are not tested.
+the same GPU. The ranks then communicate over sockets. Peer-to-peer transfers and shared memory are not tested.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def exhaust_memory(proof: Proof) -> None:
 
 
 def _start_long(proof: Proof, **fields: Any) -> tuple[WorkerGroup, list[psutil.Process]]:
-    """Start a DDP run that is too long to finish, with two ranks; return it and its worker processes."""
+    """Start a DDP run that is too long to finish, with two ranks. Return it and its worker processes."""
     before = set(psutil.Process().children(recursive=True))
     group = _start(proof, 2, **_fields(proof) | {"epochs": 10_000, "strategy": "ddp"} | fields)
     started = (process for process in psutil.Process().children(recursive=True) if process not in before)

@@ -30,7 +30,7 @@ EPOCHS, BATCH, RATE = 8, 500, 0.4
 SHIFT = 4
 """Maximum translation of an image in pixels."""
 NOISE = 40.0
-"""Standard deviation of the noise; pixels range from 0 to 255."""
+"""Standard deviation of the noise. Pixels range from 0 to 255."""
 AIM = 1.3
 """Maximum time, as a multiple of the reference loop's."""
 
@@ -60,7 +60,7 @@ def write(folder: Path, images: np.ndarray, classes: np.ndarray) -> None:
 
 
 def train_plainly(device: torch.device, train: Any, val: Any, epochs: int, batch: int) -> tuple[float, float]:
-    """Train with the reference loop; return the seconds until the target accuracy, and the final accuracy.
+    """Train with the reference loop. Return the seconds until the target accuracy, and the final accuracy.
 
     If the target is missed, the seconds are the total time.
     """

@@ -32,7 +32,7 @@ SECONDS = 4.0
 def compare(
     proof: Proof, *, model: str, size: int = 224, pure: bool = False, compile: str = "off", **fields: Any
 ) -> None:
-    """Time each training loop once; if `pure`, only Footplate and training steps alone."""
+    """Time each training loop once. If `pure`, time only Footplate and bare training steps."""
     if proof.rehearsing:
         model, size, batch, count, side, compile = "mnist_cnn", 32, 16, 64, 64, "off"
     else:

@@ -34,7 +34,7 @@ def _job(proof: Proof) -> Job:
 
 
 def _alone(proof: Proof) -> tuple[float, float]:
-    """Run the script; return its duration in seconds in total and after the imports."""
+    """Run the script. Return its duration in seconds in total and after the imports."""
     started = time.monotonic()
     command = [sys.executable, "-c", ALONE.format(device=str(proof.device))]
     after = float(subprocess.check_output(command, timeout=100))

@@ -24,7 +24,7 @@ PIXEL_TOLERANCE = 12.0
 
 
 def footplate(*arguments: str) -> Any:
-    """Run a Footplate command, and return its JSON output; raise RuntimeError with its error messages."""
+    """Run a Footplate command, and return its JSON output. Raise RuntimeError with its error messages."""
     command = [sys.executable, "footplate.py", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     if done.returncode:

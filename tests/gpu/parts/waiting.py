@@ -1,4 +1,4 @@
-"""Check that training steps never wait for the device, in any task; waits caused by libraries are listed."""
+"""Check that training steps never wait for the device, in any task. Waits caused by libraries are listed."""
 
 from __future__ import annotations
 

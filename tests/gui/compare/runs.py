@@ -22,7 +22,7 @@ def nothing(_event: AnyEvent) -> None:
 def run_of(
     steps: int = 40, outcome: Outcome | None = "completed", change: Change = nothing, **fields: object
 ) -> RunFolder:
-    """Create a run whose job has `fields`; `change` modifies its events."""
+    """Create a run whose job has `fields`. `change` modifies its events."""
     chosen = job(**fields)
     run = create_run(chosen)
 

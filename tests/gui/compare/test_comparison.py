@@ -19,7 +19,7 @@ def row(table: list[Row], title: str) -> Row:
 
 
 def samples(*values: tuple[float, float | None]) -> bytes:
-    """Return log lines with power samples of the CPU; `values` are (elapsed seconds, watts) pairs."""
+    """Return log lines with power samples of the CPU. `values` are (elapsed seconds, watts) pairs."""
     events = [
         DevicesSampled(n=10_000 + n, time=1e9 + when, samples=(DeviceSample(device=CPU, power_w=watts),))
         for n, (when, watts) in enumerate(values)

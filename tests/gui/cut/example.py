@@ -14,7 +14,7 @@ SPLIT_POINTS = ("stem", "block1", "block2", "block3", "block4", "")
 
 
 def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, CPU), **changes: object) -> Cut:
-    """Return the example cut; `changes` override its fields.
+    """Return the example cut. `changes` override its fields.
 
     A third of each segment's time is the forward pass. Segment n has n thousand parameters and sends n KiB.
     """

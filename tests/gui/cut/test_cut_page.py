@@ -38,7 +38,7 @@ def planner(qapp: QApplication) -> Iterator[Planner]:
 
 @pytest.fixture
 def page(show_widget: ShowWidget) -> CutPage:
-    """Return a page without a planner process; tests emit the process's results."""
+    """Return a page without a planner process. Tests emit the process's results."""
     return show_widget(CutPage(), 760, 640, close=lambda widget: widget.planner.close())
 
 

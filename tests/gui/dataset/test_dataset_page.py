@@ -31,7 +31,7 @@ from tests.support.widgets import ShowWidget
 
 
 def png(color: str, right: str = "") -> bytes:
-    """Return a PNG image of one color; its right half has the color `right` if that is given."""
+    """Return a PNG image of one color. Its right half has the color `right` if that is given."""
     stream = BytesIO()
     image = Image.new("RGB", (32, 20), color)
     image.paste(right or color, (16, 0, 32, 20))

@@ -31,7 +31,7 @@ def page(show_widget: ShowWidget) -> DatasetPage:
 
 @pytest.fixture(params=["card", "page"])
 def widget(request: pytest.FixtureRequest) -> DatasetCard | DatasetPage:
-    """Return the card or the page; both show an ambiguous folder."""
+    """Return the card or the page. Both show an ambiguous folder."""
     return request.getfixturevalue(request.param)
 
 

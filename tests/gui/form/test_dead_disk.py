@@ -46,7 +46,7 @@ def test_dead_disk_does_not_block_typing(tmp_path: Path, images: Path) -> None:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Yield an event; model files can't be read until it is set."""
+    """Yield an event. Model files can't be read until it is set."""
     event = threading.Event()
     model_file = RealDisk.model_file
 

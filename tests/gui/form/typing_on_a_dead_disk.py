@@ -33,7 +33,7 @@ KEY_MS = 15
 
 
 def wait(until: Callable[[], bool], seconds: float = 120.0) -> bool:
-    """Process events until `until` returns True; return False after `seconds`."""
+    """Process events until `until` returns True. Return False after `seconds`."""
     loop = QEventLoop()
     poll = QTimer(interval=10)
     poll.timeout.connect(lambda: until() and loop.quit())

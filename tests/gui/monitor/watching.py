@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 
 def plain_gpu(n: int = 0, **changes: object) -> Gpu:
-    """Return GPU `n` with only the quantities that every GPU reports; its CUDA and NVML indices are equal."""
+    """Return GPU `n` with only the quantities that every GPU reports. Its CUDA and NVML indices are equal."""
     uuid = f"GPU-{n:08x}-1111-2222-3333-444444444444"
     return gpu(n % 8, **({"uuid": uuid, "nvml_index": n, "cuda_index": n} | changes))
 
@@ -83,7 +83,7 @@ def make_history(*sample: Gpu, seconds: int = 60) -> DeviceHistory:
 
 @dataclass
 class Watching:
-    """Monitor page with its data sources. No sampler runs; `see` delivers snapshots."""
+    """Monitor page with its data sources. No sampler runs. `see` delivers snapshots."""
 
     hosts: Hosts
     history: DeviceHistory

@@ -165,7 +165,7 @@ def wait_for_the_end(run: RunFolder, qtbot: QtBot) -> None:
 
 
 def kill(run: RunFolder) -> None:
-    """Kill the supervisor and remove its socket, as after a power failure; its workers end with it."""
+    """Kill the supervisor and remove its socket, as after a power failure. Its workers end with it."""
     supervisor = run.supervisor()
     workers = psutil.Process(supervisor.pid).children(recursive=True)
     os.kill(supervisor.pid, signal.SIGKILL)

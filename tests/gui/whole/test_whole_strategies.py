@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 
 def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
-    """Train `job` to its end; return the view with the measurements of its strategy."""
+    """Train `job` to its end. Return the view with the measurements of its strategy."""
     window.form.set_job(job)
     window.workspace.devices.set_selection(job.parallel.devices)
     qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.parallel.devices == job.parallel.devices)

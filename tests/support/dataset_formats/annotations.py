@@ -21,7 +21,7 @@ Annotation = Any
 
 
 def recognized(folder: Path, kind: str | None = None) -> RecognizedDataset | None:
-    """Recognize the dataset in a folder; return None if it is ambiguous or has errors."""
+    """Recognize the dataset in a folder. Return None if it is ambiguous or has errors."""
     kind = kind or detect_kind(str(folder))
     if kind is None:
         return None
@@ -88,7 +88,7 @@ def counts_of_values(values: npt.NDArray[np.integer]) -> list[int]:
 
 
 def boxes_named(image: TrueImage, names: Mapping[str, str]) -> list[tuple[str, float, float, float, float]]:
-    """Return the boxes of an image; `names` maps ground-truth classes to those of the dataset."""
+    """Return the boxes of an image. `names` maps ground-truth classes to those of the dataset."""
     return sorted((names[each.name], *map(float, each.box)) for each in image.objects)
 
 

@@ -12,7 +12,7 @@ KIND = "boxes"
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as BDD100K's lists; lanes have no box."""
+    """Write the ground truth as BDD100K's lists. Lanes have no box."""
     (folder / "labels/det_20").mkdir(parents=True)
     for split in ("train", "val"):
         images = []

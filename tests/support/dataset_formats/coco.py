@@ -1,4 +1,4 @@
-"""Writer of COCO's JSON; variants imitate Roboflow, LVIS and faulty exporters."""
+"""Writer of COCO's JSON. Variants imitate Roboflow, LVIS and faulty exporters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST_ID = 7
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and annotations; each variant changes one thing."""
+    """Write images and annotations. Each variant changes one thing."""
     if variant in ("plain", "one_file_per_image"):
         for image in truth.images:
             image.save(folder / "images" / f"{image.name}.png")

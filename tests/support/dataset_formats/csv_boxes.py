@@ -16,7 +16,7 @@ WITHOUT_EMPTY = frozenset({"open_images", "vott"})
 """Variants that omit images without objects, because their tables have no row for them."""
 WARNINGS = dict.fromkeys(WITHOUT_EMPTY, "no table names")
 ONE_CLASS = "strings"
-"""Additional variant without classes; one cell holds all objects of an image."""
+"""Additional variant without classes. One cell holds all objects of an image."""
 _CODES = {"apple": "/m/014j1m", "bear": "/m/01dws", "cup": "/m/02p5f1q"}
 _HEADS = {
     "open_images": "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsGroupOf",

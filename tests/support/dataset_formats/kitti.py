@@ -12,7 +12,7 @@ WITHOUT_SPLITS = ("plain", "nested", "utf16")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as KITTI's text files; the variants "plain" and "nested" have no splits."""
+    """Write the ground truth as KITTI's text files. The variants "plain" and "nested" have no splits."""
     for image in truth.images:
         image_at, text_at = _places(image, variant)
         image.save(folder / image_at)

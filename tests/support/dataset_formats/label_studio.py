@@ -110,7 +110,7 @@ def _result(each: TrueObject, image: TrueImage, variant: str) -> dict[str, Any]:
 def packed(alpha: npt.NDArray[np.uint8]) -> list[int]:
     """Encode a mask in Label Studio's run-length format.
 
-    Equal values form runs of at most 65,536; other values are stored one by one.
+    Equal values form runs of at most 65,536. Other values are stored one by one.
     """
     values = np.repeat(alpha.reshape(-1), 4)
     bits = [f"{len(values):032b}", f"{7:05b}", *(f"{width - 1:04b}" for width in (3, 4, 8, 16))]

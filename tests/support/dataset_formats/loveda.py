@@ -1,4 +1,4 @@
-"""Writer of LoveDA folders; the ground-truth classes are written as buildings, roads and water."""
+"""Writer of LoveDA folders. The ground-truth classes are written as buildings, roads and water."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def values(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image; it includes the unlabeled pixels."""
+    """Return the expected annotation of an image. It includes the unlabeled pixels."""
     return counts_of_values(values(image))

@@ -36,5 +36,5 @@ def trimap(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image; it includes the unlabeled pixels."""
+    """Return the expected annotation of an image. It includes the unlabeled pixels."""
     return counts_of_values(trimap(image))

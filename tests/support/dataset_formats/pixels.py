@@ -26,7 +26,7 @@ def save_mask(path: Path, values: npt.NDArray[np.integer]) -> Path:
 
 
 def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
-    """Return a mask that holds the number of the object at each pixel; numbers start at 1."""
+    """Return a mask that holds the number of the object at each pixel. Numbers start at 1."""
     values = np.zeros((image.height, image.width), np.uint8)
     for number, each in enumerate(image.objects, 1):
         left, top, right, bottom = each.box

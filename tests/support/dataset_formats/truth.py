@@ -56,7 +56,7 @@ class TrueImage:
         return values
 
     def save(self, path: Path) -> Path:
-        """Write the image; the suffix determines the file format."""
+        """Write the image. The suffix determines the file format."""
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(self.pixels()).save(path)
         return path

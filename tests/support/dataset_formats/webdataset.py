@@ -36,7 +36,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _members(truth: Truth, image: TrueImage, variant: str) -> dict[str, bytes]:
-    """Return the files of a sample; keys are their suffixes."""
+    """Return the files of a sample. Keys are their suffixes."""
     match variant:
         case "numbers":
             labels = {"cls": str(truth.classes.index(image.tags[0]))}

@@ -335,7 +335,7 @@ def _flat(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _cell(value: Any) -> str:
-    """Convert a JSON value to text. List items are each preceded by `UNIT`; objects and nested lists become ""."""
+    """Convert a JSON value to text. List items are each preceded by `UNIT`. Objects and nested lists become ""."""
     match value:
         case None:
             return ""

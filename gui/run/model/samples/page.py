@@ -104,7 +104,7 @@ class SamplesPage(QWidget):
         self.wall.choose(0)
 
     def show_rows(self, rows: frozenset[int], description: str) -> None:
-        """Show only `rows` until the filter changes; `description` describes them."""
+        """Show only `rows` until the filter changes. `description` describes them."""
         self._rank(rows)
         self.summary.setText(description)
         self._show_wall()
@@ -284,7 +284,7 @@ class MarkedButton(QPushButton):
         self.clicked.connect(self._choose_file)
 
     def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggestions: Mapping[int, str]) -> None:
-        """Show the number of marked rows; `suggestions` contains labels for some of them."""
+        """Show the number of marked rows. `suggestions` contains labels for some of them."""
         self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggestions
         self.setText(f"Save {localised(len(rows))} marked…" if rows else tr("Save marked…"))
         self.setEnabled(bool(rows))

@@ -16,7 +16,7 @@ class ProgressLine(QWidget):
     """Line with a progress bar and a text, or with problems; hidden if there is neither work nor a problem."""
 
     def __init__(self, name: str) -> None:
-        """Create the line; `name` is the accessible name of the progress bar."""
+        """Create the line. `name` is the accessible name of the progress bar."""
         super().__init__()
         self.progress = styled(QProgressBar(), name=name)
         self.progress.setRange(0, 100)

@@ -230,7 +230,7 @@ FIRST_VALUES = {0: 0.5, LUCKY: 0.9, SOLID: 0.8}
 
 
 class ConfirmedSearch:
-    """Search whose trials have ended, so that it repeats the best ones; the runs exist but are never started."""
+    """Search whose trials have ended, so that it repeats the best ones. The runs exist but are never started."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
         self.search = small_search(space=RANGES, pruner="none", trials=3, devices=["cpu"] * 3, **values)

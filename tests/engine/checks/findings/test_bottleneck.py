@@ -19,7 +19,7 @@ BUSY = {"forward": 0.03, "backward": 0.06, "optimizer": 0.007}
 def situation(
     *, devices: tuple[str, ...] = ("cpu",), of_job: dict[str, Any] | None = None, **changes: Any
 ) -> Situation:
-    """Return the profile of a run whose steps take 0.1 s and keep the device busy; `changes` override its fields."""
+    """Return the profile of a run whose steps take 0.1 s and keep the device busy. `changes` override its fields."""
     parts = changes.pop("parts", {"data": 0.003, **BUSY})
     values: dict[str, Any] = {
         "job": job(devices=devices, **(of_job or {})), "step_s": sum(parts.values()), "parts": parts, "readers": 2,

@@ -244,7 +244,7 @@ AT_REST = [1.0, 0.6, 0.45, 0.41, 0.405, 0.404]
 def recalled(
     recalls: list[float], counts: list[int], *, losses: list[float] = AT_REST, **fields: Any
 ) -> Verdict | None:
-    """Return the verdict on a run with these recalls; missed samples are predicted as the first class."""
+    """Return the verdict on a run with these recalls. Missed samples are predicted as the first class."""
     history = History()
     history.add(plan(len(counts)))
     for number, loss in enumerate(losses, 1):

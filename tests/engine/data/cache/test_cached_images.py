@@ -71,7 +71,7 @@ def aspect(path: str) -> float:
 
 
 def use(cache: CachedImages, folder: Path) -> int:
-    """Get every image from the cache or decode it, as a run does; return the number of decoded images."""
+    """Get every image from the cache or decode it, as a run does. Return the number of decoded images."""
     paths = files(folder)
     count = 0
     for sample, path in enumerate(paths):

@@ -18,7 +18,7 @@ SIDE = 24
 
 
 def save(path: Path, values: np.ndarray, **how: Any) -> str:
-    """Save `values` [h, w] or [h, w, bands] as a TIFF; bands are interleaved by pixel by default."""
+    """Save `values` [h, w] or [h, w, bands] as a TIFF. Bands are interleaved by pixel by default."""
     path.parent.mkdir(parents=True, exist_ok=True)
     layout = {} if values.ndim == 2 else {"planarconfig": "contig"}
     tifffile.imwrite(path, values, **({"photometric": "minisblack", "metadata": None} | layout | how))

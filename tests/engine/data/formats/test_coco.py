@@ -31,7 +31,7 @@ def drawn_boxes(images: dict[str, Drawn]) -> dict[str, list[tuple[str, float, fl
 
 
 def edited(root: Path, edit: Edit, *, outlines: bool = True) -> Path:
-    """Write images and a COCO file; `edit` modifies its content before it is written."""
+    """Write images and a COCO file. `edit` modifies its content before it is written."""
     for stem, drawn in SPLITS["train"].items():
         draw(root / f"images/{stem}.png", drawn)
     content = boxed.coco_json(SPLITS["train"], outlines=outlines)

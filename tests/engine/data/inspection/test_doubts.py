@@ -24,7 +24,7 @@ from tests.support.trained_runs import make_labelled
 
 
 def warnings(folder: Path, kind: str, phrase: str) -> list[Problem]:
-    """Inspect a folder; return the warnings that contain a phrase."""
+    """Inspect a folder. Return the warnings that contain a phrase."""
     report = inspect(str(folder), val_fraction=0.25, seed=0, kinds=(kind,), progress=lambda done, total: None)
     assert not [problem for problem in report.problems if problem.severity == "error"]
     return [problem for problem in report.problems if phrase in problem.message]

@@ -44,7 +44,7 @@ def texts(report: DatasetReport, severity: str) -> str:
 
 
 def ask(folder: Path | str, *options: str) -> tuple[list[InspectionProgress], DatasetReport, str]:
-    """Run a real inspector; return its progress, its report and its standard error."""
+    """Run a real inspector. Return its progress, its report and its standard error."""
     outcome = subprocess.run([*COMMAND, str(folder), *options], cwd=ROOT, capture_output=True, check=True, timeout=120)
     *progress, last = [INSPECTION.decode(line) for line in outcome.stdout.splitlines()]
     assert isinstance(last, Done)

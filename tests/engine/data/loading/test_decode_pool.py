@@ -21,7 +21,7 @@ Make = Callable[..., ImageSource]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Return a function that builds sources, which are closed after the test; `chosen` collects their choices."""
+    """Return a function that builds sources, which are closed after the test. `chosen` collects their choices."""
     built: list[ImageSource] = []
 
     def build(images: ImageSet, size: int = 16, channels: int = 3, threads: int = 2, **given: Any) -> ImageSource:

@@ -29,7 +29,7 @@ def events() -> list[str]:
 
 @pytest.fixture
 def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
-    """Return a function that starts a prefetcher of eight batches, numbered from 0; reading batch `broken` fails."""
+    """Return a function that starts a prefetcher of eight batches, numbered from 0. Reading batch `broken` fails."""
     started: list[Prefetcher[list[int]]] = []
 
     def fill(slot: list[int], batch: RankSamples, broken: int) -> StagedBatch[list[int]]:

@@ -203,7 +203,7 @@ def test_composed_maps_match_torchvision_affine(degrees: float) -> None:
 
 
 def through(pixels: Tensor, maps: np.ndarray) -> Tensor:
-    """Transform images as the device does; return float32 in 0..255.
+    """Transform images as the device does. Return float32 in 0..255.
 
     `pixels` is uint8 [n, 3, s, s], and `maps` is [n, 3, 3].
     """

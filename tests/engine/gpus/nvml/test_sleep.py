@@ -62,7 +62,7 @@ def laptop(tmp_path: Path) -> Laptop:
 
 @pytest.fixture
 def read(nvml_stub: NvmlStub, laptop: Laptop, tmp_path: Path) -> Iterator[Read]:
-    """Return a function that waits for a reading that meets a condition; its first call starts the reader."""
+    """Return a function that waits for a reading that meets a condition. Its first call starts the reader."""
     (tmp_path / "calls").write_text("")
     readers: list[subprocess.Popen[bytes]] = []
 

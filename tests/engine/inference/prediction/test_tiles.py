@@ -95,7 +95,7 @@ def test_object_in_several_tiles_is_found_once(trained: Make) -> None:
 
 
 def write_map(path: Path, side: tuple[int, int], **options: Any) -> np.ndarray:
-    """Write a GeoTIFF of random colors in UTM zone 32; a part of it has no data."""
+    """Write a GeoTIFF of random colors in UTM zone 32. A part of it has no data."""
     pixels = np.maximum(noise(*side), NO_DATA + 1)
     pixels[:40, :50] = NO_DATA
     tags = [

@@ -90,7 +90,7 @@ def make_wrong(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wrong(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Return an evaluated run that distinguishes dark and bright images; tests must not change its folder."""
+    """Return an evaluated run that distinguishes dark and bright images. Tests must not change its folder."""
     folder = tmp_path_factory.mktemp("wrong")
     dataset = str(make_wrong(folder / "dataset"))
     return train(forker, folder, "classification", dataset=dataset, epochs=4, learning_rate=0.002)

@@ -1,7 +1,7 @@
 """Processes that compete for random devices while some of them are killed: ``python -m … PROCESSES ROUNDS KILLS``.
 
 A process that has got its devices creates a file for each. If the file exists already, two processes use the same
-device; this check doesn't rely on the queue. Killed processes are replaced. Prints how often devices were used, and the
+device. This check doesn't rely on the queue. Killed processes are replaced. Prints how often devices were used, and the
 number of killed processes.
 """
 
@@ -31,7 +31,7 @@ def is_alive(pid: int) -> bool:
 
 
 def claim(path: Path) -> None:
-    """Create the file of a device; end this process if a live process owns it."""
+    """Create the file of a device. End this process if a live process owns it."""
     while True:
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)

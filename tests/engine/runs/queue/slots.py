@@ -15,7 +15,7 @@ OPEN: list[QueueSlot] = []
 
 
 def make_slot(name: str, *devices: str, **fields: object) -> QueueSlot:
-    """Create the queue slot of a run; `devices` are "x" by default."""
+    """Create the queue slot of a run. `devices` are "x" by default."""
     job = Job.from_fields(devices=devices or ("x",), **fields)  # type: ignore[arg-type]
     OPEN.append(QueueSlot(RunFolder(Path("/runs") / name), job))
     return OPEN[-1]

@@ -32,7 +32,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runs: list[Run] = []
-        """All runs; the waiting ones are in queue order."""
+        """All runs. The waiting ones are in queue order."""
         self.numbers = count()
 
     def waiting(self) -> list[Run]:

@@ -344,7 +344,7 @@ def test_invalid_settings_are_logged_once_and_ignored() -> None:
 
 @pytest.fixture
 def notify_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Replace `notify-send` by a script that appends its arguments to a file; return the file.
+    """Replace `notify-send` by a script that appends its arguments to a file. Return the file.
 
     Each argument ends with a NUL character.
     """

@@ -31,7 +31,7 @@ def job(**fields: Any) -> Job:
 
 
 def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return logits and targets for padded images; each has lines that two annotators have drawn."""
+    """Return logits and targets for padded images. Each has lines that two annotators have drawn."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.zeros(images, 2, SIDE, SIDE, dtype=torch.int64)
     for image in targets:

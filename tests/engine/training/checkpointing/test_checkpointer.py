@@ -1,6 +1,6 @@
 """Checkpoints that are written during training.
 
-A pipe in place of the file blocks the writer for as long as a test needs; the write then fails.
+A pipe in place of the file blocks the writer for as long as a test needs. The write then fails.
 """
 
 from __future__ import annotations

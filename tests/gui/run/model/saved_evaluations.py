@@ -48,7 +48,7 @@ def make_dataset(folder: Path) -> Path:
 
 
 def probabilities(wrong: tuple[int, ...]) -> np.ndarray:
-    """Return the probabilities of 12 samples, float32 [12, 3]; those in `wrong` are predicted as the next class."""
+    """Return the probabilities of 12 samples, float32 [12, 3]. Those in `wrong` are predicted as the next class."""
     table = np.full((COUNT, len(CLASSES)), 0.1, np.float32)
     for row in range(COUNT):
         predicted = (row // EACH + (row in wrong)) % len(CLASSES)

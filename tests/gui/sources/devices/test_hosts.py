@@ -25,7 +25,7 @@ Open = Callable[[], Hosts]
 
 @pytest.fixture
 def open_hosts(qtbot: QtBot) -> Iterator[Open]:
-    """Return a function that creates `Hosts`; all share the same settings."""
+    """Return a function that creates `Hosts`. All share the same settings."""
     created: list[Hosts] = []
 
     def make() -> Hosts:

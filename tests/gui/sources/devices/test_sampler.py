@@ -31,7 +31,7 @@ Make = Callable[..., SamplerProcess]
 
 @pytest.fixture
 def make(qtbot: QtBot) -> Iterator[Make]:
-    """Return a function that creates samplers; `code` replaces the real program. They are stopped after the test."""
+    """Return a function that creates samplers. `code` replaces the real program. They are stopped after the test."""
     created: list[SamplerProcess] = []
 
     def make_sampler(code: str = "", **options: object) -> SamplerProcess:
