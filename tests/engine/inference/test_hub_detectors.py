@@ -113,7 +113,7 @@ def test_heat_maps_explain_predictions(run: Trained, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("name", [*CONFIGS, "tiny_rfdetr_masks", "tiny_eomt_pixels"])
+@pytest.mark.parametrize("name", [*CONFIGS, "tiny_rfdetr_masks", "tiny_eomt", "tiny_eomt_pixels"])
 def test_exported_file_gives_the_same_results_for_any_batch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
