@@ -31,7 +31,7 @@ from gui.style import theme
 from gui.widgets import file_dialogs
 from tests.conftest import home_in
 from tests.support.nvml_stub import NvmlStub, built_once
-from tests.support.widgets import OpenWindow, ShowWidget, W
+from tests.support.widgets import OpenWindow, ShowWidget, W, built_before_styling
 
 OFFSCREEN_NOISE = "This plugin does not support"
 """Messages about size hints and raising windows that Qt prints only on the offscreen platform."""
@@ -115,9 +115,11 @@ def show_widget(styled: QApplication, qtbot: QtBot) -> ShowWidget:
 
 
 @pytest.fixture
-def job_panel(show_widget: ShowWidget) -> JobPanel:
+def job_panel(styled: QApplication, show_widget: ShowWidget) -> JobPanel:
     """Return the job panel without a main window, with an empty dataset field."""
-    return show_widget(JobPanel(), 380, 760)
+    with built_before_styling(styled):
+        panel = JobPanel()
+    return show_widget(panel, 380, 760)
 
 
 @pytest.fixture
@@ -222,7 +224,8 @@ def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
     opened: list[MainWindow] = []
 
     def open_one() -> MainWindow:
-        window = MainWindow()
+        with built_before_styling(styled):
+            window = MainWindow()
         opened.append(window)
         qtbot.addWidget(window)
         with qtbot.waitSignal(window.completed):
@@ -247,7 +250,8 @@ def window_of_file(
         patch.setattr(Launcher, "preload", lambda _launcher: None)
         patch.setattr(cached_disk, "GRACE_S", 60.0)
         replay_report(patch, sample_report)
-        created = MainWindow()
+        with built_before_styling(styled):
+            created = MainWindow()
         with bot.waitSignal(created.completed):
             created.show()
         bot.waitUntil(created.form.train.isEnabled)

@@ -20,7 +20,7 @@ from gui.sources.run_status import RunStatus
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from tests.gui.sources.written_runs import a_run, job, supervise_here
-from tests.support.widgets import OpenWindow
+from tests.support.widgets import OpenWindow, built_before_styling
 
 
 def test_same_job_restarts_only_after_a_question(
@@ -98,7 +98,8 @@ def test_reopened_window_never_shows_idle_or_device_problems(
 
     monkeypatch.setattr(StatusBar, "show_idle", record_idle)
     monkeypatch.setattr(FieldRow, "show_problems", record_problems)
-    window = MainWindow(settings)
+    with built_before_styling(styled):
+        window = MainWindow(settings)
     qtbot.addWidget(window)
     window.form.validate()
     assert window.form.devices == ("cpu", "cpu")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from PySide6.QtCore import QAbstractItemModel
-from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QWidget
 
 from gui.main_window import MainWindow
 
@@ -22,6 +23,20 @@ class ShowWidget(Protocol):
     def __call__(
         self, widget: W, width: int = 0, height: int = 0, *, close: Callable[[W], object] | None = None
     ) -> W: ...
+
+
+@contextmanager
+def built_before_styling(app: QApplication) -> Iterator[None]:
+    """Build widgets without the style sheet and apply it afterwards, as the program does.
+
+    Qt would otherwise style each part of a window at every change of its parent, in three times the time.
+    """
+    sheet = app.styleSheet()
+    app.setStyleSheet("")
+    try:
+        yield
+    finally:
+        app.setStyleSheet(sheet)
 
 
 def visible_text(widget: QWidget) -> str:

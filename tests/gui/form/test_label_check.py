@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import DatasetReport
@@ -20,7 +21,7 @@ from gui.sources.settings import Settings
 from tests.gui.form.test_form import REPORT
 from tests.gui.sources.written_runs import a_run
 from tests.support.unclear_dataset import UNCERTAIN
-from tests.support.widgets import OpenWindow, ShowWidget
+from tests.support.widgets import OpenWindow, ShowWidget, built_before_styling
 
 
 @pytest.fixture
@@ -41,12 +42,15 @@ def ready(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = UNC
 
 
 @pytest.fixture
-def make_form(show_widget: ShowWidget, qtbot: QtBot, settings: Settings, images: Path) -> Callable[[], JobForm]:
+def make_form(
+    styled: QApplication, show_widget: ShowWidget, qtbot: QtBot, settings: Settings, images: Path
+) -> Callable[[], JobForm]:
     """Return a function that creates forms with an uncertain folder. All forms share the same settings."""
 
     def make() -> JobForm:
-        panel = show_widget(JobPanel(settings=settings))
-        return ready(panel.form, images, qtbot)
+        with built_before_styling(styled):
+            panel = JobPanel(settings=settings)
+        return ready(show_widget(panel).form, images, qtbot)
 
     return make
 
