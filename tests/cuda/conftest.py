@@ -17,6 +17,7 @@ from tests.support.worker_group import Forker, WorkerGroup
 
 Machine = Callable[..., CudaMachine]
 Start = Callable[..., WorkerGroup]
+Call = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +38,16 @@ def cuda_forker(cuda_stub: CudaStub) -> Iterator[Forker]:
     forker = Forker(cuda_stub.environment)
     yield forker
     forker.close()
+
+
+@pytest.fixture
+def call(cuda_forker: Forker) -> Call:
+    """Return a function that calls a module-level function in a new process on a machine."""
+
+    def call_on(machine: CudaMachine, function: Callable[..., Any], *arguments: Any, **variables: str) -> Any:
+        return cuda_forker.call(function, arguments, machine.environment | variables)
+
+    return call_on
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Functions that tests run in a new interpreter on a machine with stub GPUs (`CudaMachine.call`).
+"""Functions that tests call in a new process on a machine with stub GPUs (fixture `call`).
 
 Arguments and results are JSON values. Results of kernels are meaningless.
 """

@@ -7,25 +7,25 @@ import pytest
 from tests.cuda import scenarios
 from tests.support.cases import some
 
-from .conftest import Machine
+from .conftest import Call, Machine
 
 
-def test_slot_is_reused_after_its_batch_was_read(machine: Machine) -> None:
+def test_slot_is_reused_after_its_batch_was_read(machine: Machine, call: Call) -> None:
     """Use copies that are slower than filling a buffer, and kernels that are slower than copies."""
     host = machine(2, copy_ms=5, kernel_ms=15, exact=True)
-    assert host.call(scenarios.batches_by_two_slots) == [[number, 10 * number + 3, number] for number in range(1, 7)]
+    assert call(host, scenarios.batches_by_two_slots) == [[number, 10 * number + 3, number] for number in range(1, 7)]
     assert {note.gpu for note in host.notes()} == {1}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("optimizer", some(["sgd", "adam", "adamw"], ["adamw"]))
-def test_overflow_keeps_offloaded_shards(machine: Machine, optimizer: str) -> None:
+def test_overflow_keeps_offloaded_shards(machine: Machine, call: Call, optimizer: str) -> None:
     host = machine(copy_ms=50, exact=True)
-    assert host.call(scenarios.step_of_offloaded_shards, optimizer) == [1.0] * 4
+    assert call(host, scenarios.step_of_offloaded_shards, optimizer) == [1.0] * 4
 
 
-def test_snapshot_takes_little_more_pinned_memory_than_its_state(machine: Machine) -> None:
-    found = machine().call(scenarios.pinned_memory_of_state)
+def test_snapshot_takes_little_more_pinned_memory_than_its_state(machine: Machine, call: Call) -> None:
+    found = call(machine(), scenarios.pinned_memory_of_state)
     assert found["equal"]
     assert found["strides"]
     assert found["step"] == 3

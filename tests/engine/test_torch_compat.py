@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import stage
 
+from engine.strategies.base import use_fast_kernels
 from engine.torch_compat import device_events, prepare_pipelines
+from tests.support.worker_group import Forker
 
 ENGINE = Path(__file__).parents[2] / "engine"
 
@@ -42,22 +43,19 @@ def test_private_torch_names_are_confined() -> None:
     assert not found
 
 
-def test_tf32_switches_stay_readable() -> None:
-    """Read the TF32 switches through both interfaces of torch, after a GPU worker has set them."""
-    text = """
-import torch
-from engine.strategies.base import use_fast_kernels
+def tf32_switches() -> list[Any]:
+    """Return the TF32 switches of both interfaces of torch after a GPU worker has set them, and after a user has."""
+    use_fast_kernels()
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    found: list[Any] = [cuda.allow_tf32, cudnn.allow_tf32, torch.get_float32_matmul_precision()]
+    found += [cuda.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision]
+    cuda.allow_tf32 = False
+    return [*found, cuda.allow_tf32, torch.get_float32_matmul_precision(), cuda.fp32_precision == "tf32"]
 
-use_fast_kernels()
-cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-print(cuda.allow_tf32, cudnn.allow_tf32, torch.get_float32_matmul_precision())
-print(cuda.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision)
-cuda.allow_tf32 = False
-print(cuda.allow_tf32, torch.get_float32_matmul_precision(), cuda.fp32_precision == "tf32")
-"""
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["True True high", "tf32 tf32 tf32", "False highest False"]
+
+def test_tf32_switches_stay_readable(forker: Forker) -> None:
+    answer = forker.call(tf32_switches, (), {})
+    assert answer == [True, True, "high", "tf32", "tf32", "tf32", False, "highest", False]
 
 
 class Twice(nn.Module):

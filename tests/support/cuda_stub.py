@@ -2,7 +2,7 @@
 
     cuda = CudaStub.compiled(folder)
     machine = cuda.machine(tmp_path, gpus=2)
-    answer = machine.call(scenario, "ddp")  # in a fresh interpreter that sees two GPUs
+    group = WorkerGroup(forker, job, folder, environment=machine.environment)  # workers that see two GPUs
     machine.state.set(0, hangs=True)  # while processes run
     assert machine.notes("context") == [...]
 
@@ -13,11 +13,7 @@ stub sees the same GPUs, memory and processes.
 from __future__ import annotations
 
 import functools
-import json
-import os
-import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +21,6 @@ from typing import Any, NamedTuple
 from tests.support import nvml_stub
 from tests.support.cuda_state import MIB, CudaState
 from tests.support.nvml_stub import NvmlStub, compile_library, compile_stub, gpu_profile, uuid_of
-
-ROOT = Path(__file__).parents[2]
 
 
 class Note(NamedTuple):
@@ -111,31 +105,6 @@ class CudaMachine:
         """Return the recorded events of one kind, or all events, in order."""
         lines = self._notes.read_text().splitlines() if self._notes.exists() else []
         return [note for note in map(_note, lines) if kind in (None, note.kind)]
-
-    def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = 120, **variables: str) -> Any:
-        """Run a module-level `function` in a new interpreter on this machine and return its result.
-
-        The result is transferred as JSON. `variables` are added to the environment. Raises AssertionError with the
-        standard error if the function fails.
-        """
-        code = (
-            "import importlib, json, sys; module, name, given = sys.argv[1:]; "
-            "answer = getattr(importlib.import_module(module), name)(*json.loads(given)); "
-            "print('\\nANSWER ' + json.dumps(answer)); from engine.system.stdio import exit_now; exit_now(0)"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code, function.__module__, function.__name__, json.dumps(arguments)],
-            env=os.environ | self.environment | variables,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        answers = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
-        assert done.returncode == 0, f"{function.__name__} ended with {done.returncode}:\n{done.stderr[-4000:]}"
-        assert len(answers) == 1, done.stdout[-4000:]
-        return json.loads(answers[0].removeprefix("ANSWER "))
 
 
 def _note(line: str) -> Note:

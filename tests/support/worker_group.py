@@ -7,6 +7,7 @@ imports. `python worker_group.py FD` is this process.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import resource
 import selectors
@@ -15,7 +16,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -41,7 +43,7 @@ INFERENCE = (
 """Additional modules to import for workers that load a trained model."""
 
 
-class Order(msgspec.Struct):
+class Order(msgspec.Struct, tag=True):
     """Request to start a worker.
 
     The worker sets `environment`, calls `prepare` ("module:function"), and then trains, or runs `worker` instead.
@@ -54,6 +56,14 @@ class Order(msgspec.Struct):
     environment: dict[str, str]
     prepare: str
     worker: str = ""
+
+
+class Call(msgspec.Struct, tag=True):
+    """Request to call `function` ("module:function") in a new process. Arguments and result are JSON values."""
+
+    function: str
+    arguments: list[Any]
+    environment: dict[str, str]
 
 
 class Forker:
@@ -91,7 +101,27 @@ class Forker:
         environment = os.environ | worker_environment(spec)
         return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), self.prepare, worker), channel))
 
-    def _start(self, order: Order, channel: socket.socket) -> tuple[int, int]:
+    def call(self, function: Callable[..., Any], arguments: Sequence[Any], environment: Mapping[str, str]) -> Any:
+        """Call a module-level function in a forked process, and return its result. Raises AssertionError."""
+        channel, forker_end = socket.socketpair()
+        with channel, channel.makefile("rb") as replies:
+            with forker_end:
+                name = f"{function.__module__}:{function.__name__}"
+                pid, end = self._start(Call(name, list(arguments), dict(environment)), forker_end)
+            channel.settimeout(120)
+            try:
+                reply = replies.read()
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                raise
+            finally:
+                os.close(end)
+        assert reply, f"{name} has crashed"
+        answer = json.loads(reply)
+        assert "error" not in answer, answer["error"]
+        return answer["result"]
+
+    def _start(self, order: Order | Call, channel: socket.socket) -> tuple[int, int]:
         """Return the worker's process id, and the pipe that delivers its exit code."""
         ends, begins = os.pipe()
         socket.send_fds(self._socket, [msgspec.json.encode(order)], [channel.fileno(), begins])
@@ -273,27 +303,47 @@ def _fork_on_demand(orders: socket.socket) -> None:
         pid = os.fork()
         if pid == 0:
             orders.close()
-            _work(msgspec.json.decode(line, type=Order), *descriptors)
+            order = msgspec.json.decode(line, type=Order | Call)
+            os.environ.update(order.environment)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            if isinstance(order, Call):
+                _answer(order, descriptors[0])
+            _work(order, *descriptors)
         orders.send(b"%d" % pid)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """Import a function by its name ("module:function")."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _answer(call: Call, channel: int) -> None:
+    """Send the result of a call, or its traceback, and exit."""
+    try:
+        reply = {"result": _function(call.function)(*call.arguments)}
+    except Exception:
+        reply = {"error": traceback.format_exc()}
+    with socket.socket(fileno=channel) as replies:
+        replies.sendall(json.dumps(reply).encode())
+    os._exit(0)
 
 
 def _work(order: Order, channel: int, end: int) -> None:
     from engine.training.worker import run
 
     code = 70
-    os.environ.update(order.environment)
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         log = os.open(Path(order.spec.run_folder) / f"worker-{order.spec.rank}.log", os.O_WRONLY | os.O_CREAT)
         os.dup2(log, 1)
         os.dup2(log, 2)
         if order.file_limit_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (order.file_limit_bytes, resource.RLIM_INFINITY))
         if order.prepare:
-            module, _, function = order.prepare.partition(":")
-            getattr(importlib.import_module(module), function)(order.spec)
+            _function(order.prepare)(order.spec)
         if order.worker:
             os.setpgid(0, 0)
             code = run_worker(order.spec, order.worker, socket.socket(fileno=channel))

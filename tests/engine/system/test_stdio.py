@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.support.cuda_stub import ROOT
+from tests.support.worker_group import ROOT
 
 WITHOUT_TORCH = {"fetch.py", "follower.py", "reader.py", "sending.py", "gpus/__main__.py", "data/__main__.py"}
 BACKWARD_IN_A_THREAD = """

@@ -80,7 +80,7 @@ def _mentions(tree: Path, names: list[str]) -> list[str]:
 def test_deleted_folder_removes_task(folder: str, tmp_path: Path) -> None:
     task, kinds = FOLDERS[folder]
     for package in ("engine", "gui", "resources"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, tmp_path / package)
     shutil.rmtree(tmp_path / "engine" / "tasks" / folder)
     assert not _mentions(tmp_path, [task, f"engine.tasks.{folder}"])
     images = tmp_path / "dataset"
