@@ -37,10 +37,6 @@ class Collectives:
         """Return the sum of each value over all ranks, on the CPU."""
         return values.cpu()
 
-    def all_gather_rows(self, rows: Tensor) -> Tensor:
-        """Concatenate the float64 `rows` [k, w] of all ranks on the CPU, padding narrower rows with 0."""
-        return rows.cpu()
-
     def gather_objects(self, value: Any) -> list[Any] | None:
         """Return a list with the `value` of each rank on rank 0, and None on other ranks."""
         return [value]
@@ -83,19 +79,6 @@ class GroupCollectives(Collectives):
         summed = values.to("cpu", copy=True)
         dist.all_reduce(summed, group=self.group)
         return summed
-
-    def all_gather_rows(self, rows: Tensor) -> Tensor:
-        world_size = dist.get_world_size(self.group)
-        counts = [torch.zeros(2, dtype=torch.int64) for _ in range(world_size)]
-        dist.all_gather(counts, torch.tensor(rows.shape), group=self.group)
-        longest, width = torch.stack(counts).max(0).values.tolist()
-        if not longest:
-            return rows.cpu()
-        padded = torch.zeros((longest, width), dtype=torch.float64)
-        padded[: len(rows), : rows.shape[1]] = rows.cpu()
-        parts = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(parts, padded, group=self.group)
-        return torch.cat([part[: int(count[0])] for part, count in zip(parts, counts, strict=True)])
 
     def gather_objects(self, value: Any) -> list[Any] | None:
         values: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
@@ -146,5 +129,6 @@ def _bytes(tensor: Tensor) -> Tensor:
 def sync_metrics(measures: Metric, collectives: Collectives) -> None:
     """Combine the `measures` of all ranks in place. All ranks call it together."""
     measures.counters = collectives.all_reduce_sum(measures.counters)
-    measures.rows = collectives.all_gather_rows(measures.rows)
+    gathered = collectives.all_gather_objects(measures.rows.cpu().clone())  # a slice would be sent with its full memory
+    measures.rows = torch.cat([rows for rows in gathered if len(rows)] or gathered[:1])
     measures.sync(collectives.all_gather_objects)

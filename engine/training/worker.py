@@ -260,9 +260,7 @@ def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
     """Open the job's dataset and check that all ranks have the same data."""
     splits = task.splits(spec.job)
     if spec.world_size > 1:
-        check_same_dataset(
-            splits, spec.job.data.dataset, strategy.collectives.all_reduce_max, strategy.collectives.all_gather_rows
-        )
+        check_same_dataset(splits, spec.job.data.dataset, strategy.collectives.all_gather_objects)
     return splits
 
 

@@ -7,12 +7,10 @@ differed, the ranks would train on inconsistent batches without any error.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits
@@ -24,8 +22,7 @@ REMEDY = (
     "Wait until the folder no longer changes, make sure that every rank reads the same copy of it, and train again."
 )
 
-ReduceMax = Callable[[Sequence[int]], list[int]]
-GatherRows = Callable[[Tensor], Tensor]
+GatherObjects = Callable[[Any], list[Any]]
 
 
 class _RankView(NamedTuple):
@@ -36,46 +33,39 @@ class _RankView(NamedTuple):
     name: str
 
 
-def check_same_dataset(splits: Splits, folder: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows) -> None:
+def check_same_dataset(splits: Splits, folder: str, all_gather_objects: GatherObjects) -> None:
     """Raise DatasetError on all ranks if the names, order or labels of their samples differ.
 
-    All ranks must call this together. `all_reduce_max` and `all_gather_rows` are methods of `Collectives`. File
-    contents are not compared.
+    All ranks must call this together. `all_gather_objects` is the method of `Collectives`. File contents are not
+    compared.
     """
-    number = fingerprint(splits)
-    largest, smallest = all_reduce_max((number, -number))
-    if largest == -smallest:
+    if len(set(all_gather_objects(fingerprint(splits)))) == 1:
         return
     named = (("training", splits.train), ("validation", splits.val))
-    differences = (_difference(samples, name, all_reduce_max, all_gather_rows) for name, samples in named)
+    differences = (_difference(samples, name, all_gather_objects) for name, samples in named)
     text = next(filter(None, differences), "the file names are the same, but the classes or annotations differ.")
     raise DatasetError([dataset_error(f"The ranks do not see the same dataset in {printable(folder)}: {text}", REMEDY)])
 
 
 def fingerprint(splits: Splits) -> int:
-    """Return a 63-bit hash of the names, order and labels of both splits."""
+    """Return a hash of the names, order and labels of both splits."""
     digest = hashlib.blake2b(repr((splits.format, splits.classes, splits.channels)).encode(), digest_size=8)
     for samples in (splits.train, splits.val):
         for content in samples.identity():
             digest.update(content)
-    return int.from_bytes(digest.digest(), "big") >> 1
+    return int.from_bytes(digest.digest(), "big")
 
 
-def _difference(
-    samples: ImageSet | SampleSet, split: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows
-) -> str:
+def _difference(samples: ImageSet | SampleSet, split: str, all_gather_objects: GatherObjects) -> str:
     """Describe the first difference between the ranks in a split, or return "". All ranks return the same text."""
     names = _names(samples)
     labels = _label_hashes(samples)
     hashes = [_hash(name.encode(errors="backslashreplace")) ^ label for name, label in zip(names, labels, strict=True)]
-    shortest = -all_reduce_max([-len(hashes)])[0]
-    extremes = all_reduce_max([*hashes[:shortest], *(-number for number in hashes[:shortest])])
-    pairs = zip(extremes[:shortest], extremes[shortest:], strict=True)
-    first = next((index for index, (largest, smallest) in enumerate(pairs) if largest != -smallest), shortest)
+    columns = zip(*all_gather_objects(hashes), strict=False)
+    shortest = min(all_gather_objects(len(names)))
+    first = next((index for index, column in enumerate(columns) if len(set(column)) > 1), shortest)
     name, label = (names[first], labels[first]) if first < len(names) else ("", 0)
-    row = [len(names), label, *name.encode(errors="backslashreplace")]
-    rows = all_gather_rows(torch.tensor([row], dtype=torch.float64)).long().tolist()
-    views = [_RankView(count, hashed, bytes(text).rstrip(b"\0").decode()) for count, hashed, *text in rows]
+    views = all_gather_objects(_RankView(len(names), label, name.encode(errors="backslashreplace").decode()))
     other = next((rank for rank, view in enumerate(views) if view != views[0]), None)
     return "" if other is None else _describe_difference(views[0], views[other], other, split)
 
@@ -103,5 +93,4 @@ def _describe_difference(first: _RankView, second: _RankView, rank: int, split: 
 
 
 def _hash(content: bytes) -> int:
-    """Return a 48-bit hash, which float64 can represent exactly."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=6).digest(), "big")
