@@ -1,12 +1,16 @@
-"""Execution of the real command in a child process."""
+"""Execution of the command in a child process, or in the process of the test."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+
+from engine.cli.main import main
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,3 +30,14 @@ def footplate(*arguments: str, **environment: str) -> Answer:
         command(*arguments), capture_output=True, text=True, env=os.environ | environment, timeout=300, check=False
     )
     return Answer(result.returncode, result.stdout, result.stderr)
+
+
+def footplate_here(*arguments: str) -> Answer:
+    """Execute the command in this process, which takes a tenth of the time."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(arguments)
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return Answer(code, out.getvalue(), err.getvalue())

@@ -10,13 +10,15 @@ import pytest
 from engine.contract.job import load_job
 from engine.runs.folder import list_runs
 from engine.system import paths
-from tests.engine.cli.terminal import footplate
+from tests.engine.cli.terminal import footplate, footplate_here
 
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--devices", "cpu,cpu")
 
 
 def test_advise_reports_all_problems_but_the_strategy() -> None:
-    answer = footplate("advise", *SMALL, "--batch-size", "0", "--seconds", "1", "--machines", "0", "--network", "fast")
+    answer = footplate_here(
+        "advise", *SMALL, "--batch-size", "0", "--seconds", "1", "--machines", "0", "--network", "fast"
+    )
     assert answer.code == 2
     for flag in ("--batch-size", "--seconds", "--machines", "--network: “fast” is not a network."):
         assert flag in answer.err

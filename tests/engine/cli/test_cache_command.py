@@ -10,7 +10,7 @@ import pytest
 
 from engine.data.cache import cache_space
 from engine.data.cache.cached_images import CachedImages
-from tests.engine.cli.terminal import footplate
+from tests.engine.cli.terminal import footplate_here
 
 
 @pytest.fixture
@@ -30,37 +30,37 @@ def filled_cache(tmp_path: Path) -> CachedImages:
 
 def test_cache_lists_its_contents(filled_cache: CachedImages, tmp_path: Path) -> None:
     filled_cache.close()
-    answer = footplate("cache")
+    answer = footplate_here("cache")
     assert answer.code == 0
     _, row, last = answer.out.splitlines()
     assert row.split()[:2] == [str(tmp_path / "set"), "1"]
     assert "8 px, gray" in row
     assert str(cache_space.root()) in last
-    [line] = footplate("cache", "--json").out.splitlines()
+    [line] = footplate_here("cache", "--json").out.splitlines()
     values = json.loads(line)
     assert (values["dataset"], values["size"], values["pictures"]) == (str(tmp_path / "set"), 8, 1)
 
 
 def test_cache_clear_keeps_used_images(filled_cache: CachedImages) -> None:
-    answer = footplate("cache", "--clear")
+    answer = footplate_here("cache", "--clear")
     assert answer.err == "Removed 0. 1 remain, in use by runs.\n"
     assert filled_cache.find(0)
     filled_cache.close()
-    assert footplate("cache", "--clear").err == "Removed 1.\n"
+    assert footplate_here("cache", "--clear").err == "Removed 1.\n"
     assert cache_space.list_sets() == []
 
 
 def test_cache_limit_persists_and_frees_space(filled_cache: CachedImages) -> None:
     filled_cache.close()
-    assert "at most 2.5 GiB" in footplate("cache", "--limit", "2.5").out
+    assert "at most 2.5 GiB" in footplate_here("cache", "--limit", "2.5").out
     assert cache_space.limit_bytes() == int(2.5 * cache_space.GIB)
     assert len(cache_space.list_sets()) == 1
-    assert footplate("cache", "--limit", "0").code == 0
+    assert footplate_here("cache", "--limit", "0").code == 0
     assert cache_space.list_sets() == []
 
 
 @pytest.mark.parametrize("limit", ["-1", "nan", "much"])
 def test_cache_refuses_invalid_limits(limit: str) -> None:
-    answer = footplate("cache", "--limit", limit)
+    answer = footplate_here("cache", "--limit", limit)
     assert answer.code == 2
     assert "--limit" in answer.err

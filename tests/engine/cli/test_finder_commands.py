@@ -10,7 +10,7 @@ from engine.cli.finders import curve
 from engine.contract.advice import RatePoint
 from engine.runs.folder import list_runs
 from engine.system import paths
-from tests.engine.cli.terminal import footplate
+from tests.engine.cli.terminal import footplate, footplate_here
 
 SMALL = (str(paths.sample_dataset()), "--model", "mnist_cnn", "--image-size", "28", "--batch-size", "8")
 
@@ -32,7 +32,7 @@ def test_find_lr_prints_curve_and_json() -> None:
 
 @pytest.mark.parametrize("command", ["find-lr", "find-batch"])
 def test_finders_refuse_bad_requests(command: str) -> None:
-    answer = footplate(command, "nowhere", "--modle", "resnet18", "--batch-size", "0")
+    answer = footplate_here(command, "nowhere", "--modle", "resnet18", "--batch-size", "0")
     assert answer.code == 2
     assert "Did you mean --model?" in answer.err
     assert "--batch-size" in answer.err

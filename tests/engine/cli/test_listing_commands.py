@@ -19,7 +19,7 @@ from engine.contract.job import FIELDS
 from engine.runs.folder import RunSummary
 from engine.runs.notes import change_notes
 from engine.system.private_network import PrivateNetwork
-from tests.engine.cli.terminal import command, footplate
+from tests.engine.cli.terminal import command, footplate, footplate_here
 from tests.gui.sources.written_runs import a_run
 
 
@@ -43,30 +43,32 @@ def test_main_works_in_a_checkout(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_catalogue_json_is_complete() -> None:
-    answer = footplate("catalogue", "--json")
+    answer = footplate_here("catalogue", "--json")
     assert answer.code == 0
     assert msgspec.json.decode(answer.out, type=Catalogue) == load_catalogue()
-    listed = footplate("catalogue").out
+    listed = footplate_here("catalogue").out
     assert all(f"\n{model.id} " in listed for model in load_catalogue().models)
 
 
 def test_runs_without_runs_hints_at_train() -> None:
-    answer = footplate("runs")
+    answer = footplate_here("runs")
     assert answer.code == 0
     assert "footplate train" in answer.out
-    assert footplate("runs", "--json").out == ""
+    assert footplate_here("runs", "--json").out == ""
 
 
 def test_runs_lists_notes_and_tags() -> None:
     run = a_run(8, name="before")
     change_notes(run.path, name="after", tags=("paper", "v2"), favourite=True, text="0.1 was too much")
     a_run(8, "failed", name="other", cause="a fault")
-    listed = footplate("runs").out.splitlines()
+    listed = footplate_here("runs").out.splitlines()
     assert listed[0].split()[-1] == "TAGS"
     (line,) = (line for line in listed if run.run_id in line)
     assert "after ★" in line
     assert line.endswith("paper, v2")
-    summaries = [msgspec.json.decode(line, type=RunSummary) for line in footplate("runs", "--json").out.splitlines()]
+    summaries = [
+        msgspec.json.decode(line, type=RunSummary) for line in footplate_here("runs", "--json").out.splitlines()
+    ]
     assert {summary.name: (summary.notes, summary.tags) for summary in summaries} == {
         "after": ("0.1 was too much", ("paper", "v2")),
         "other": ("", ()),
@@ -74,7 +76,7 @@ def test_runs_lists_notes_and_tags() -> None:
 
 
 def test_train_help_lists_every_field() -> None:
-    answer = footplate("train", "--help")
+    answer = footplate_here("train", "--help")
     assert answer.code == 0
     assert all(field.flag in answer.out for field in FIELDS.values() if field.name != "dataset")
 
