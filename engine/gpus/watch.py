@@ -163,7 +163,9 @@ class NvmlWatch:
         return self._killed is None
 
     def _report_silence(self, now: float) -> None:
-        """Update the status with the time since NVML's last answer."""
+        """Update the status with the time since NVML's last answer, unless NVML couldn't be used then."""
+        if self.has_status and not self.gpus and self.nvml.status not in ("ok", "not_answering"):
+            return
         since = now if self._silent_since is None else self._silent_since
         self._set_status(sentences.not_answering(max(0.0, now - since - self._interval_s)))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine.contract.devices import Nvml
 from engine.gpus.child import LineChild
 from engine.gpus.watch import NvmlWatch, Timeouts
 from tests.engine.gpus.conftest import reads_nvml
@@ -77,6 +78,22 @@ def test_silence_accumulates_over_readers(nvml_stub: NvmlStub, tmp_path: Path, m
     assert messages == sorted(messages)
     trigger.unlink()
     poll_until(watch, changed, lambda: watch.nvml.status == "ok")
+    watch.close()
+
+
+def test_silent_reader_keeps_the_reason_for_missing_gpus(
+    nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in nvml_stub.environment.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "hang").touch()
+    nvml_stub.write([gpu_profile(0)], hang_file=tmp_path / "hang")
+    changed = threading.Event()
+    watch = NvmlWatch(0.1, changed, Timeouts(silent_s=0.0, first_s=0.2, back_off_s=0.01))
+    watch.nvml, watch.has_status = Nvml("no_library", "NVML was not found."), True
+    started = time.monotonic()
+    poll_until(watch, changed, lambda: time.monotonic() > started + 0.6)
+    assert watch.nvml.status == "no_library"
     watch.close()
 
 
