@@ -27,7 +27,7 @@ HELP = tr(
     "Right; Home resets to the automatic cut. Below each cut is the data sent there."
 )
 
-MIN_TABLE_HEIGHT, FRAME = 110, 2
+MIN_TABLE_HEIGHT, FRAME, _PADDING = 110, 2, 5
 
 
 class CutView(QWidget):
@@ -83,7 +83,8 @@ class CutView(QWidget):
     def _prepare_table(self) -> None:
         self.table.setModel(self.model)
         self.table.setAccessibleName(tr("Stages of the cut"))
-        apply_table_style(self.table, leading=16)
+        apply_table_style(self.table, leading=16, padding=_PADDING)
+        self.table.horizontalHeader().setStyleSheet(f"QHeaderView::section {{ padding: {_PADDING}px; }}")
         self.table.setMinimumHeight(MIN_TABLE_HEIGHT)
         self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.table.setFont(theme.tabular(self.table.font()))

@@ -98,8 +98,11 @@ def text_table(name: str, titles: Sequence[str]) -> QTableWidget:
     return table
 
 
-def apply_table_style(table: QTableView, leading: int = 12) -> None:
-    """Apply the window's table style. `leading` is the space in pixels above and below the text of a cell."""
+def apply_table_style(table: QTableView, leading: int = 12, padding: int = PAD) -> None:
+    """Apply the window's table style.
+
+    `leading` is the space in pixels above and below the text of a cell, `padding` the space at its sides.
+    """
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
@@ -107,7 +110,7 @@ def apply_table_style(table: QTableView, leading: int = 12) -> None:
     table.setShowGrid(False)
     table.setTabKeyNavigation(False)
     table.setWordWrap(False)
-    table.setStyleSheet(f"QTableView::item {{ padding: 0 {PAD - _TEXT_MARGIN}px; }}")
+    table.setStyleSheet(f"QTableView::item {{ padding: 0 {padding - _TEXT_MARGIN}px; }}")
     table.verticalHeader().hide()
     _RowHeight(table, leading)
     table.horizontalHeader().setHighlightSections(False)

@@ -12,11 +12,15 @@ from PySide6.QtWidgets import QHeaderView, QTableView, QWidget
 
 from gui.format import localised
 from gui.sources.run_series import ClassFigures
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.column_model import BAR, INTERVAL, PAD, VALUE, Index, NumberRows, prepare
 
 _COUNT = tr("Count")
 _MAX_NAME_WIDTH = 240
+_MAX_MIN_WIDTH = 480
+"""Maximum width that the table may require, in pixels at a text size of 100 %."""
+_WIDEST_NUMBER = "100.0 %"
 
 
 def class_names(classes: Sequence[str], count: int) -> list[str]:
@@ -153,8 +157,11 @@ class ClassTable(QTableView):
         widest = max(map(advance, self.model_.names), default=0) + 2 * PAD + 24
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Interactive)
         header.resizeSection(0, min(_MAX_NAME_WIDTH, max(110, widest)))
+        needed = header.sectionSize(0) + 2 * self.frameWidth()
         for column in range(1, self.model_.columnCount()):
             header.setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
+            needed += max(header.sectionSizeHint(column), advance(_WIDEST_NUMBER) + 2 * PAD)
+        self.setMinimumWidth(min(needed, theme.scaled(_MAX_MIN_WIDTH)))
 
 
 @dataclass(frozen=True)
