@@ -44,17 +44,14 @@ def sweep(
     *,
     batch_size: int,
     partition: Partition = ALL_SAMPLES,
-    start: int = 0,
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
 ) -> Iterator[BatchOutput]:
-    """Yield the outputs for this device's samples in each batch, starting with batch `start`.
+    """Yield the outputs for this device's samples in each batch.
 
     `batch_size` is per device. Samples are preprocessed as in validation, and prefetched. Unreadable samples are
     skipped after calling `on_unreadable(path, reason)`.
     """
-    for batch in batches(
-        model, samples, batch_size=batch_size, partition=partition, start=start, on_unreadable=on_unreadable
-    ):
+    for batch in batches(model, samples, batch_size=batch_size, partition=partition, on_unreadable=on_unreadable):
         assert batch.samples is not None
         if len(batch.samples):
             yield BatchOutput(batch.samples, batch.inputs, batch.targets, model.outputs(batch.inputs))
@@ -70,7 +67,7 @@ def batches(
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
     only: Labels | None = None,
 ) -> Iterator[Batch]:
-    """Yield batches like `sweep`, but without running the model.
+    """Yield batches like `sweep`, but without running the model, starting with batch `start`.
 
     If `only` is given, it contains the indices of the samples to use, in order.
     """

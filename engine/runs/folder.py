@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -457,11 +456,10 @@ def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> R
     return run
 
 
-def list_runs(most: int | None = None) -> list[RunFolder]:
-    """Return all runs, or at most `most` of them, newest first."""
+def list_runs() -> list[RunFolder]:
+    """Return all runs, newest first."""
     root = paths.runs_folder()
-    found = (RunFolder(root / name) for name in run_names() if os.path.isfile(f"{root}/{name}/job.toml"))
-    return list(islice(found, most))
+    return [RunFolder(root / name) for name in run_names() if os.path.isfile(f"{root}/{name}/job.toml")]
 
 
 def older_checkpoints(folder: Path) -> dict[int, Path]:

@@ -78,10 +78,6 @@ class DevicesPanel(QWidget):
         if self._here.gpus:
             self._choose_all()
 
-    def free_gpus(self) -> tuple[str, ...]:
-        """Return the usable GPUs of this machine that no program uses."""
-        return self._here.free()
-
     def update_snapshot(self, snapshot: Snapshot, host: str = "") -> None:
         """Show a snapshot of `host` ("" for this machine), which must already be in the history."""
         if host in self._machines:
