@@ -2,11 +2,14 @@ import socket
 import time
 from pathlib import Path
 
+import pytest
+
 from engine.contract.job import Job
 from engine.contract.protocol import ENCODE, Frames, SaveElsewhere
 from engine.contract.worker import TO_WORKER, WorkerDone, WorkerSpec
 from engine.processes.worker_process import WorkerProcess
 from engine.runs.folder import RunFolder
+from engine.system import linux
 from tests.support.searches import wait_for
 from tests.support.specs import spec_of
 
@@ -21,6 +24,19 @@ def count_commands(_spec: WorkerSpec, channel: socket.socket) -> int:
         count += sum(isinstance(TO_WORKER.decode(line), SaveElsewhere) for line in frames.feed(channel.recv(4096)))
         channel.sendall(ENCODE.encode(WorkerDone(stopped=False, unsaved=str(count))) + b"\n")
     return 0
+
+
+def test_forked_worker_that_fails_early_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_kept: set[int]) -> None:
+        raise OSError("full")
+
+    monkeypatch.setattr(linux, "release_inherited_files", fail)
+    worker = WorkerProcess(spec_of(Job(), run_folder=str(tmp_path)), f"{__name__}:{count_commands.__name__}", fork=True)
+    try:
+        wait_for(lambda: worker.poll() is not None)
+        assert worker.poll() == 1
+    finally:
+        worker.close()
 
 
 def test_send_completes_messages_that_fill_the_socket(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from engine.contract.events import Event
+from engine.contract.events import Event, Warned
 from engine.contract.job import Job
 from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
@@ -18,21 +18,43 @@ from tests.support.dataset_infos import class_of_image
 from tests.support.specs import spec_of
 
 
-def test_step_raises_after_too_many_skips_in_a_row() -> None:
-    job = Job.from_fields(on_not_finite="skip", batch_size=4)
-    spec = spec_of(job)
-    strategy = SingleDevice(spec)
-    strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_image(), (3, 2, 2), ResolvedJob(job))
+def make_stepper(job: Job, *layers: nn.Module) -> tuple[ResilientStep, list[Event]]:
+    """Return the steps of a linear model below `layers`, and the list of their events."""
+    strategy = SingleDevice(spec_of(job))
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(12, 2))
+    strategy.wrap(model, class_of_image(), (3, 2, 2), ResolvedJob(job))
     events: list[Event] = []
     optimizer_step = OptimizerStep(strategy.parameters(), job, 100, strategy.device)
-    stepper = ResilientStep(strategy, optimizer_step, events.append, lambda: False)
-    good, bad = (
-        Batch(torch.full((4, 3, 2, 2), value), torch.zeros(4, dtype=torch.int64), 4, 0.0)
-        for value in (1.0, float("nan"))
-    )
+    return ResilientStep(strategy, optimizer_step, events.append, lambda: False), events
+
+
+def batch_of(value: float) -> Batch:
+    return Batch(torch.full((4, 3, 2, 2), value), torch.zeros(4, dtype=torch.int64), 4, 0.0)
+
+
+def test_step_raises_after_too_many_skips_in_a_row() -> None:
+    stepper, events = make_stepper(Job.from_fields(on_not_finite="skip", batch_size=4))
+    good, bad = batch_of(1.0), batch_of(float("nan"))
     batches = [*[bad] * SKIPS, good, *[bad] * SKIPS]
     results = [stepper.step(batch, number) for number, batch in enumerate(batches, 1)]
     assert [result is None for result in results] == [batch is bad for batch in batches]
     assert len(events) == 2 * SKIPS
     with pytest.raises(NotFinite, match=f"After {SKIPS} skipped steps in a row"):
         stepper.step(bad, len(batches) + 1)
+
+
+def test_step_repeats_its_random_numbers_in_smaller_parts() -> None:
+    drawn: list[float] = []
+
+    class OutOfMemoryOnce(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            drawn.append(torch.rand(()).item())
+            if len(drawn) == 1:
+                raise torch.OutOfMemoryError("full")
+            return images
+
+    stepper, events = make_stepper(Job.from_fields(batch_size=4), OutOfMemoryOnce())
+    assert stepper.step(batch_of(1.0), 1) is not None
+    assert len(drawn) == 3
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert [event.code for event in events if isinstance(event, Warned)] == ["out_of_memory"]

@@ -73,7 +73,7 @@ def make_wrong(folder: Path) -> Path:
     """Write dark and bright images with mistakes.
 
     One validation image of each class is in the folder of the other class. Another one is a copy of a training image
-    with a different label.
+    with a different label, and two are copies with the same label.
     """
     random = np.random.default_rng(0)
     for split, count in (("train", 24), ("val", 12)):
@@ -85,6 +85,8 @@ def make_wrong(folder: Path) -> Path:
                 image = Image.fromarray(small).resize((24, 24), Image.Resampling.BICUBIC)
                 image.save(folder / split / name / f"{number}.png")
     shutil.copyfile(folder / "train/dark/3.png", folder / "val/bright/copy.png")
+    for number in (7, 8):
+        shutil.copyfile(folder / f"train/dark/{number}.png", folder / f"val/dark/copy-{number}.png")
     return folder
 
 
@@ -109,6 +111,7 @@ def test_review_finds_wrong_labels_and_copies(wrong: Trained, tmp_path: Path) ->
     pair = found.duplicates[0]
     assert {pair.first.path, pair.second.path} == {"train/dark/3.png", "val/bright/copy.png"}
     assert (pair.exact, pair.labels_differ, pair.distance) == (True, True, 0)
+    assert [pair.labels_differ for pair in found.duplicates] == [True, False, False]
     assert reviewed(run, true="dark", labels=False, duplicates=False).worst[0].path == "val/dark/5.png"
     cell = reviewed(
         run, true="dark", predicted="bright", labels=False, duplicates=False, evaluations=(str(evaluation),)

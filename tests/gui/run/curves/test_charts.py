@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from engine.contract.events import Validation
 from gui.run.curves.charts import RunCharts
 from gui.run.curves.plot_rows import PlotList, PlotRows
 from gui.sources.run_data import RunData
@@ -24,7 +26,14 @@ def charts(styled: QApplication, qtbot: QtBot) -> RunCharts:
 
 
 def data_of(task: str, **options: bool) -> RunData:
-    return data_from(events(job(task=task), **options))
+    """Return a run's data whose validations have another measure, which exceeds 1."""
+    written = (
+        structs.replace(event, measures={"count": 7.5} | event.measures)
+        if isinstance(event, Validation) and options.get("measures", True)
+        else event
+        for event in events(job(task=task), **options)
+    )
+    return data_from(written)
 
 
 @pytest.mark.parametrize(
