@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QObject, QPoint, Qt, QUrl, Slot
 from PySide6.QtGui import QDesktopServices, QImage, QKeySequence, QTextCursor, QTextDocument
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui import help as helping
@@ -60,11 +57,6 @@ def test_help_opens_by_f1_and_closes_by_escape(open_window: OpenWindow, qtbot: Q
     assert first.isVisible()
     main.close()
     assert not first.isVisible()
-
-
-def test_help_is_imported_lazily(qapp: QApplication) -> None:
-    code = "import gui.main_window, gui.workspace, sys; sys.exit('gui.help' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", list(pages()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -33,3 +34,8 @@ def test_child_whose_parent_ended_during_its_imports_exits() -> None:
             assert process.wait(30) == INTERRUPTED
         finally:
             process.kill()
+
+
+def test_invalid_order_is_refused() -> None:
+    done = subprocess.run([sys.executable, "-c", SERVE, "0"], input=b"3", capture_output=True, cwd=ROOT, check=True)
+    assert json.loads(done.stdout)["type"] == "refused"
