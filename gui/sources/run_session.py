@@ -122,7 +122,7 @@ class RunSession(QObject):
         if self.run is not None and self.run.path == run.path:
             self._read_on()
             return
-        self.close()
+        self._leave(0.0)
         self.run = run
         self._reset()
         self._set_loading(True)
@@ -170,21 +170,25 @@ class RunSession(QObject):
     def close(self) -> None:
         """Close the run without stopping it."""
         had_run, self.run = self.run is not None, None
+        self._leave(_GRACE_S)
+        self.data = RunData()
+        self._set_loading(False)
+        if had_run:
+            self.opened.emit()
+            self.changed.emit()
+
+    def _leave(self, within_s: float) -> None:
+        """Stop following the run. Wait up to `within_s` for the current read; a later result is discarded."""
         self._poll_timer.stop()
         self._updates.stop()
         self._live.close()
         if self._stage is not Stage.CLOSED:
             self._enter(Stage.CLOSED)
         if self._flight is not None and self._reader is not None:
-            self._flight.finish(_GRACE_S)
+            self._flight.finish(within_s)
             if not self._flight.abandoned:
                 self._reader.close()
         self._reader = self._flight = None
-        self.data = RunData()
-        self._set_loading(False)
-        if had_run:
-            self.opened.emit()
-            self.changed.emit()
 
     def _set_loading(self, is_loading: bool) -> None:
         self.loading = is_loading

@@ -83,8 +83,10 @@ def test_session_reports_complete_log(store: RunSession, qtbot: QtBot) -> None:
 
 def test_session_opens_another_run_empty(store: RunSession, qtbot: QtBot) -> None:
     loaded(store, qtbot, a_run(100))
-    with qtbot.waitSignal(store.opened):
-        store.open(a_run(7))
+    opened, other = [], a_run(7)
+    store.opened.connect(lambda: opened.append(store.run))
+    store.open(other)
+    assert opened == [other], "views show no empty page in between"
     assert len(store.data.steps.loss) == 0
     qtbot.waitUntil(lambda: not store.loading)
     assert len(store.data.steps.loss) == 7
