@@ -208,8 +208,8 @@ class MainWindow(QMainWindow):
         from gui.workspace import Workspace
 
         workspace = self.workspace = Workspace(self.settings, self.acts, self, TABS)
-        for page in workspace.pages:
-            self.pages.addWidget(page)
+        for entry in TABS[1:]:
+            self.pages.addWidget(workspace.tabs.get(entry.name) or QWidget())
         self.train.complete(workspace.session, workspace.run_list, workspace.run)
         self.dock.put_panel(workspace.devices)
         self.dock.switched.connect(workspace.monitor.set_panel_visible)
@@ -225,7 +225,7 @@ class MainWindow(QMainWindow):
             workspace.devices.set_selection(self._initial_devices)
         self.commands.complete(workspace, side_pages.commands)
         self.form.set_devices(workspace.devices.selection())
-        self.pages.setCurrentIndex(self.acts.page)
+        self.header.show_page(self.acts.page)
         control.show_status()
         if self._is_first_start and self.train.welcome is not None:
             self.train.welcome.sample.setFocus()

@@ -49,7 +49,8 @@ class TabEntry:
 
     Attributes:
         name: Id of the page.
-        factory: Class as "MODULE:CLASS", or "" for the Train page, which exists before the others.
+        factory: Class as "MODULE:CLASS". It is "" for the Train page, which exists before the others, and for a tab whose
+            page is one of `PAGES`, which is created when the tab is first selected.
         parts: Attributes of the workspace that the class takes as its arguments.
     """
 
@@ -74,10 +75,11 @@ TABS = (
         ("hosts", "intervals", "alerts", "settings"),
     ),
     TabEntry("runs", tr("Runs"), tr("Shows the Runs page"), "gui.runs.page:RunsPage", ("run_list",)),
+    TabEntry("search", tr("Searches"), tr("Shows the searches over settings, or creates one")),
 )
 """All pages with a tab, in the order of the tabs."""
-TRAIN, MONITOR, RUNS = (
-    next(n for n, tab in enumerate(TABS) if tab.name == name) for name in ("train", "monitor", "runs")
+TRAIN, MONITOR, RUNS, SEARCHES = (
+    next(n for n, tab in enumerate(TABS) if tab.name == name) for name in ("train", "monitor", "runs", "search")
 )
 
 
@@ -89,7 +91,7 @@ Follow = Callable[[Any, JobInForm], object]
 
 @dataclass(frozen=True)
 class PageEntry:
-    """Page that covers the page of a tab until it emits `closed`.
+    """Page that covers the page of a tab until it emits `closed`, or the page of the tab with the same name.
 
     The window handles these signals if the page has them: `used` with values by field, `refused` with problems by
     field, `job_requested` for another call of `show`, `message`, `run_chosen`, `compare_requested`, `train_requested`
@@ -98,7 +100,7 @@ class PageEntry:
     Attributes:
         name: Id with which others request the page.
         factory: Class as "MODULE:CLASS", imported when it is first needed.
-        tab: Index in `TABS` of the tab that the page covers.
+        tab: Index in `TABS` of the tab.
         title: Title of a command in the Tools menu that opens the page, or "" for none.
         tip: Tip of that command.
     """
@@ -172,8 +174,6 @@ PAGES = (
     PageEntry("learning_rate", "gui.finders.learning_rate:RatePage", TRAIN, _try_job, _set_job),
     PageEntry("batch_size", "gui.finders.batch_size:BatchPage", TRAIN, _try_job, _set_job),
     PageEntry("compare", "gui.compare.page:ComparePage", RUNS, _show_comparison),
-    PageEntry(
-        "search", "gui.search.page:SearchPage", RUNS, lambda page, _job, _argument: page.show_list(), _follow_search
-    ),
+    PageEntry("search", "gui.search.page:SearchPage", SEARCHES, lambda _page, _job, _argument: None, _follow_search),
 )
-"""All pages without a tab."""
+"""All pages that are created when they are first requested."""

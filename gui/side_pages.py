@@ -1,4 +1,4 @@
-"""Pages without a tab, which cover the page of a tab until they are closed."""
+"""Pages that are created when they are requested. Most cover the page of a tab until they are closed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shiboken6 import isValid
 from gui.actions import Action
 from gui.context import AppContext
 from gui.form.form import JobForm
-from gui.pages import JobInForm, PageEntry
+from gui.pages import TABS, JobInForm, PageEntry
 from gui.sources.launcher import resolved
 from gui.workspace import Workspace
 
@@ -40,8 +40,10 @@ class SidePages(QObject):
         panel.changed.connect(self._on_job_changed)
         runs.compare_requested.connect(partial(self.show, "compare"))
         runs.add_to_comparison_requested.connect(self._add_to_comparison)
-        runs.searches_requested.connect(partial(self.show, "search"))
         self.commands = [self._command(entry) for entry in workspace.entries.values() if entry.title]
+        for entry in workspace.entries.values():
+            if _has_tab(entry):
+                context.actions.pages[entry.tab].on_trigger(partial(self._show_tab, entry.name))
 
     def show(self, name: str, argument: Any = None) -> None:
         """Show the page `name` of the registry and select the tab that it covers."""
@@ -53,6 +55,10 @@ class SidePages(QObject):
             self._context.actions.pages[entry.tab].trigger()
             self._stack.setCurrentWidget(page)
         entry.show(page, self._job(), argument)
+
+    def _show_tab(self, name: str) -> None:
+        """Show the page of a tab, as it was left."""
+        self._stack.setCurrentWidget(self._workspace.page(name))
 
     @property
     def _form(self) -> JobForm:
@@ -71,8 +77,16 @@ class SidePages(QObject):
 
     def _serve(self, name: str, page: QWidget) -> None:
         """Add a page to the stack, pass the job to it, and connect its signals (see `PageEntry`)."""
-        self._stack.addWidget(page)
-        self._workspace.entries[name].follow(page, self._job())
+        entry = self._workspace.entries[name]
+        if _has_tab(entry):
+            placeholder = self._stack.widget(entry.tab)
+            assert placeholder is not None
+            self._stack.insertWidget(entry.tab, page)
+            self._stack.removeWidget(placeholder)
+            placeholder.deleteLater()
+        else:
+            self._stack.addWidget(page)
+        entry.follow(page, self._job())
         services = {
             "closed": self._close,
             "used": self._set_fields,
@@ -109,3 +123,7 @@ class SidePages(QObject):
         self._context.actions.pages[number].trigger()
         if opened_by is not None and isValid(opened_by) and opened_by.isVisible():
             opened_by.setFocus()
+
+
+def _has_tab(entry: PageEntry) -> bool:
+    return TABS[entry.tab].name == entry.name

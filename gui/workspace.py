@@ -32,11 +32,11 @@ class Workspace(QObject):
     """Owner of the open run, the monitored devices, the launcher and the pages.
 
     Attributes:
-        entries: Pages without a tab, by name; see `gui.pages`.
+        entries: Pages that are created when they are first requested, by name; see `gui.pages`.
         created: Pages in `entries` that have been opened.
 
     Signals:
-        page_created(str, QWidget): a page without a tab has been opened for the first time.
+        page_created(str, QWidget): one of the `entries` has been opened for the first time.
     """
 
     page_created = Signal(str, object)
@@ -106,7 +106,7 @@ class Workspace(QObject):
             self.has_run = False
 
     def page(self, name: str) -> Any:
-        """Return the page without a tab that has this name. Create it if necessary."""
+        """Return the page of the entry with this name. Create it if necessary."""
         if name not in self.created:
             self.created[name] = self.entries[name].create()
             self.page_created.emit(name, self.created[name])

@@ -17,7 +17,7 @@ from gui.commands.files import MAX_DATASETS, JobFiles, RecentDatasets, run_line,
 from gui.commands.keymap import Keymap
 from gui.context import AppContext
 from gui.format import significant
-from gui.pages import MONITOR, RUNS
+from gui.pages import MONITOR, RUNS, SEARCHES
 from gui.preferences.effects import Effects
 from gui.preferences.store import Preferences
 from gui.translation import tr
@@ -66,7 +66,7 @@ class Commands(QObject):
         self._workspace = workspace
         self.effects.complete(workspace)
         self.menus.offer_runs(workspace.runs.acts)
-        self.menus.tools.insertActions(self._acts.hosts, [workspace.runs.searches, *page_commands])
+        self.menus.tools.insertActions(self._acts.hosts, [self._acts.pages[SEARCHES], *page_commands])
         workspace.run_list.complete.connect(self._on_runs_read)
         workspace.runs.add_button(self._acts.open_remote)
         workspace.session.opened.connect(self._update_run_actions)

@@ -52,7 +52,6 @@ class RunsPage(QWidget):
         run_chosen(RunFolder): the user has opened a run.
         compare_requested(list[str]): the user wants to compare the runs with these ids.
         add_to_comparison_requested(list[str]): the user wants to add these runs to the comparison.
-        searches_requested(): the user wants to see the searches.
         resume_requested(RunFolder): the user wants to resume a run without changes.
         prefill_requested(Prefill): the user wants to resume or fork a run in the form.
         message(str): an error, or the information that the first read found interrupted runs while the page is hidden.
@@ -61,7 +60,6 @@ class RunsPage(QWidget):
     run_chosen = Signal(object)
     compare_requested = Signal(list)
     add_to_comparison_requested = Signal(list)
-    searches_requested = Signal()
     resume_requested = Signal(object)
     prefill_requested = Signal(object)
     message = Signal(str)
@@ -73,7 +71,6 @@ class RunsPage(QWidget):
         self.model = RunsModel(self)
         self.table = RunsTable(self.model)
         self.acts = RunActions(self.table, self)
-        self.searches = Action(self, "searches", tr("Searches"), tr("Shows the searches over settings, or creates one"))
         tip = tr("Shows runs that match all words of the search")
         self.find_action = Action(self, "find_runs", tr("Find runs"), tip, "Ctrl+F", context=WITHIN)
         self.filters = FilterBar()
@@ -131,8 +128,7 @@ class RunsPage(QWidget):
     def _lay_out(self) -> None:
         heading = QLabel(tr("Runs"))
         heading.setObjectName("heading")
-        searches = bind(QPushButton(), self.searches)
-        self._top = hbox(heading, self._count, 1, searches, self.filters.clear, self.filters.favourites, spacing=10)
+        self._top = hbox(heading, self._count, 1, self.filters.clear, self.filters.favourites, spacing=10)
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self.table)
         self._halves.setChildrenCollapsible(False)
@@ -183,7 +179,6 @@ class RunsPage(QWidget):
 
     def _connect_actions(self) -> None:
         acts = self.acts
-        self.searches.on_trigger(self.searches_requested.emit)
         self.find_action.on_trigger(self._focus_search)
         self.find_action.changed.connect(self._update_search_tip)
         self._update_search_tip()

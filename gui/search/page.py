@@ -40,7 +40,6 @@ class SearchPage(QWidget):
     """Page for searches, which are polled while it is visible.
 
     Signals:
-        closed(): the user wants to return to the previous page.
         run_chosen(RunFolder): the user has opened a run.
         compare_requested(list[str]): the user wants to compare the runs with these ids.
         train_requested(Job): the user wants to start a regular run.
@@ -48,7 +47,6 @@ class SearchPage(QWidget):
         message(str, str): a message for the user and its severity, "info" or "warning".
     """
 
-    closed = Signal()
     run_chosen = Signal(object)
     compare_requested = Signal(list)
     train_requested = Signal(object)
@@ -64,7 +62,7 @@ class SearchPage(QWidget):
         self.list.horizontalHeader().setStretchLastSection(True)
         self.view = SearchView()
         self.form = SearchForm()
-        self.leave = back_action(self, "leave_search", tr("Back"))
+        self.leave = back_action(self, "leave_search", tr("Back to the list of searches"))
         self.new = Action(self, "new_search", tr("New search…"), tr("Searches the settings of the job in the form"))
         self.title = heading_label(tr("Searches"))
         self.notice = Banner(name=tr("About the searches"), close=tr("Dismiss the notice"))
@@ -104,11 +102,11 @@ class SearchPage(QWidget):
     def _lay_out(self) -> None:
         for page in (self._empty_page(), self.list, self.view, self.form):
             self.stack.addWidget(page)
-        back = bind(QPushButton(), self.leave, tr("Back from the searches"))
+        back = bind(QPushButton(), self.leave, tr("Back to the searches"), offered=True)
         layout = vbox(hbox(back, (self.title, 1), self.new_button, spacing=10), self.notice, (self.stack, 1))
         layout.setContentsMargins(14, 10, 14, 10)
         self.setLayout(layout)
-        self.stack.setCurrentIndex(LIST)
+        self._show_page(LIST)
 
     def _empty_page(self) -> QWidget:
         text = muted_label(_EMPTY)
@@ -121,7 +119,7 @@ class SearchPage(QWidget):
         self.source.listed.connect(self._on_listed)
         self.source.loaded.connect(self._on_loaded)
         self.source.lost.connect(self._on_lost)
-        self.leave.on_trigger(self._leave)
+        self.leave.on_trigger(self.show_list)
         self.new.on_trigger(self._show_new_form)
         self.list.opened.connect(lambda index: self.show_search(self.model.rows[index.row()].name))
         self.form.start_requested.connect(self._start)
@@ -160,15 +158,9 @@ class SearchPage(QWidget):
     def _show_page(self, page: int) -> None:
         self.stack.setCurrentIndex(page)
         self.new_button.setVisible(page in (LIST, ONE))
+        self.leave.allow("" if page in (ONE, FORM) else tr("The list is already shown"))
         if page in (NONE, LIST):
             self.title.setText(tr("Searches"))
-
-    def _leave(self) -> None:
-        """Return from a search or the form to the list, or from the list to the previous page."""
-        if self.stack.currentIndex() in (ONE, FORM):
-            self.show_list()
-        else:
-            self.closed.emit()
 
     def _show_new_form(self) -> None:
         self.notice.hide()

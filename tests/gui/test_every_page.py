@@ -30,9 +30,10 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 from engine.system import paths
-from gui.pages import RUNS, TRAIN
+from gui.pages import RUNS, SEARCHES, TRAIN
 from gui.preferences.store import Preferences
 from gui.run.header import CURVES
+from gui.search.page import FORM
 from gui.sources.background import Background
 from gui.sources.settings import Settings
 from gui.style import theme
@@ -236,11 +237,15 @@ def test_every_page_is_accessible_and_unclipped(
 def test_untabbed_page_has_a_way_back(open_window: OpenWindow) -> None:
     window = open_window()
     work, tabs = window.workspace, window.header.tabs
-    work.runs.searches_requested.emit()  # as Tools > Searches does on every page
+    window.header.show_page(SEARCHES)
+    work.page("search").new.trigger()
+    work.page("search").compare_requested.emit([])
     assert tabs.currentIndex() == RUNS
+    assert window.pages.currentWidget() is work.page("compare")
+    work.page("compare").closed.emit()
+    assert tabs.currentIndex() == window.pages.currentIndex() == SEARCHES
     assert window.pages.currentWidget() is work.page("search")
-    work.page("search").closed.emit()
-    assert tabs.currentIndex() == window.pages.currentIndex() == TRAIN
+    assert work.page("search").stack.currentIndex() == FORM, "the page is as it was left"
     window.header.show_page(RUNS)
     window.form.card.gallery_requested.emit(0)
     assert tabs.currentIndex() == TRAIN

@@ -23,7 +23,7 @@ from gui.main_window import MainWindow
 from gui.monitor.processes.view import ProcessesView
 from gui.monitor.toolbar import ALERTS, GPUS, PROCESSES
 from gui.monitor.toolbar import VIEWS as MONITOR_VIEWS
-from gui.pages import MONITOR, RUNS, TRAIN
+from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
 from gui.run.header import CURVES, EVALUATE
 from gui.run.header import VIEWS as RUN_VIEWS
 from gui.run.model.result import SummaryPage
@@ -172,7 +172,8 @@ class Stage:
         return self.window
 
     def show_searches(self) -> QWidget:
-        self.workspace.runs.searches_requested.emit()
+        self.window.header.show_page(SEARCHES)
+        self.workspace.page("search").show_list()
         return self.window
 
     def show_search(self, name: str) -> QWidget:

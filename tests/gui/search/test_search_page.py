@@ -16,6 +16,7 @@ from engine.contract.job import Job
 from engine.runs.folder import create_run
 from engine.runs.searches import SearchFolder, create_search, searches_folder
 from engine.system import paths
+from gui.pages import SEARCHES
 from gui.search.page import COLUMNS, FORM, LIST, NONE, ONE, SearchPage
 from gui.sources.searches import data_of
 from tests.gui.test_app_names import reachable, spoken_name
@@ -51,8 +52,7 @@ def test_search_page_without_searches_leads_to_form(page: SearchPage, qtbot: QtB
     assert page.stack.currentIndex() == FORM
     page.leave.trigger()
     assert page.stack.currentIndex() == NONE
-    with qtbot.waitSignal(page.closed):
-        page.leave.trigger()
+    assert not page.leave.isEnabled()
 
 
 def test_search_page_reports_unreadable_and_deleted_search(page: SearchPage, qtbot: QtBot) -> None:
@@ -140,22 +140,22 @@ def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> 
     assert "6 of 6 trials" in view.progress_text.text()
     assert "1 of 2" in view.progress_text.text()
     assert (view.progress.value(), view.progress.maximum()) == (total + 1, total + 2)
-    assert "85.0 %" not in view.best.text()
+    assert "85.0%" not in view.best.text()
     confirmed = {best.number: (0.8, 0.9), 1: (0.7, 0.72)}
     trials = [structs.replace(row, confirmed=confirmed.get(row.number, ())) for row in state.trials]
     with qtbot.waitSignal(page.source.loaded):
         folder.save_state(structs.replace(state, trials=(*trials, *repeats), **of))
         page.source.refresh()
-    assert "85.0 %" in view.best.text()
-    assert "71.0 %" in view.best.text()
+    assert "85.0%" in view.best.text()
+    assert "71.0%" in view.best.text()
     assert "1 of 2" not in view.progress_text.text()
     best_column = [column.title for column in COLUMNS].index("Best")
-    assert page.model.index(0, best_column).data() == "85.0 %"
+    assert page.model.index(0, best_column).data() == "85.0%"
     titles = [column.title for column in view.model.columns]
     cell = view.model.index(view.model.position(best.number) or 0, titles.index("Confirmed"))
-    assert cell.data() == "85.0 %"
+    assert cell.data() == "85.0%"
     tip = cell.data(Qt.ItemDataRole.ToolTipRole)
-    assert all(value in tip for value in ("80.0 %", "90.0 %", "7.1 %"))
+    assert all(value in tip for value in ("80.0%", "90.0%", "7.1%"))
 
 
 def test_search_plots_without_results_are_empty(page: SearchPage, qtbot: QtBot) -> None:
@@ -194,16 +194,19 @@ def test_search_view_opens_compares_and_trains(page: SearchPage, qtbot: QtBot) -
     assert requested.args[0].optimizer.learning_rate == best.params["learning_rate"]
 
 
-def test_runs_page_opens_searches_with_named_controls(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_searches_have_a_tab_with_named_controls(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    window.acts.pages[2].trigger()
-    next(act for act in window.acts.all() if act.objectName() == "searches").trigger()
+    assert "search" not in window.workspace.created, "it costs nothing until it is used"
+    with qtbot.waitActive(window):
+        window.activateWindow()
+    qtbot.keyClick(window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
     page = window.workspace.page("search")
     assert window.pages.currentWidget() is page
+    assert window.acts.pages[SEARCHES] in window.commands.menus.tools.actions()
     page.form.vary("weight_decay")
     assert [type(each).__name__ for each in reachable(window) if not spoken_name(each).strip()] == []
     page.leave.trigger()
-    assert window.pages.currentWidget() is window.workspace.runs
+    assert window.pages.currentWidget() is page
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import QApplication
 
 from engine.system import paths
 from gui.main_window import MainWindow
-from gui.pages import MONITOR, RUNS, TRAIN
+from gui.pages import MONITOR, RUNS, SEARCHES, TRAIN
 from gui.run.header import VIEWS
 from gui.style import theme
 from tests.gui.sources.written_runs import a_run, supervise_here
@@ -54,7 +54,7 @@ def use(window: MainWindow, answers: bool) -> None:
         window.header.show_page(RUNS)
     runs.compare_requested.emit([run.run_id for run in runs.model.runs])
     QTest.qWait(LOOK_MS)
-    runs.searches_requested.emit()
+    window.header.show_page(SEARCHES)
     QTest.qWait(LOOK_MS)
     for action in (window.acts.preferences, window.acts.palette, window.acts.queue, window.acts.new_job):
         action.trigger()
