@@ -218,7 +218,9 @@ class SamplesPage(QWidget):
         count = len(self.wall.samples.marked)
         self.wall.samples.marks_changed()
         if self._opened is not None:
-            self.save_marked.show_marked(self._opened, self.wall.samples.marked, self.review.suggestions())
+            self.save_marked.show_marked(
+                self._opened, self.wall.samples.marked, self.review.suggestions(), is_model_weak=self.review.is_model_weak
+            )
         self.only_marked.setEnabled(count > 0 or self.only_marked.isChecked())
         if self.only_marked.isChecked() and self.stack.currentIndex() == WALL:
             self._rank()
@@ -280,12 +282,16 @@ class MarkedButton(QPushButton):
         self._opened: OpenedEvaluation | None = None
         self._rows: tuple[int, ...] = ()
         self._suggested: Mapping[int, str] = {}
+        self._is_model_weak = False
         self.setAccessibleName(tr("Save marked samples"))
         self.clicked.connect(self._choose_file)
 
-    def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggestions: Mapping[int, str]) -> None:
+    def show_marked(
+        self, opened: OpenedEvaluation, rows: set[int], suggestions: Mapping[int, str], *, is_model_weak: bool
+    ) -> None:
         """Show the number of marked rows. `suggestions` contains labels for some of them."""
         self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggestions
+        self._is_model_weak = is_model_weak
         self.setText(f"Save {localised(len(rows))} marked…" if rows else tr("Save marked…"))
         self.setEnabled(bool(rows))
         self.setToolTip(tr("Saves the marked samples as CSV") if rows else tr("Mark samples with Space first"))
@@ -293,7 +299,7 @@ class MarkedButton(QPushButton):
     def save_list(self, path: Path) -> None:
         """Write the marked samples to a CSV file."""
         if self._opened is not None:
-            table = MarkedCsv(marks_of(self._opened, self._rows, self._suggested))
+            table = MarkedCsv(marks_of(self._opened, self._rows, self._suggested, is_model_weak=self._is_model_weak))
             in_background(
                 partial(write_csv, path, table),
                 self,

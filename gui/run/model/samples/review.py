@@ -106,6 +106,11 @@ class ReviewBar(QWidget):
         found = ((self._row(issue.sample), issue) for issue in issues)
         return {row: issue.suggested for row, issue in found if row is not None and issue.given and issue.suggested}
 
+    @property
+    def is_model_weak(self) -> bool:
+        """True if a review has found that the model is too weak to tell wrong labels from its own mistakes."""
+        return self.review is not None and self.review.is_model_weak
+
     def close_work(self) -> None:
         """Stop the review when the window closes."""
         self.child.close()
@@ -220,19 +225,24 @@ def sample_file(opened: OpenedEvaluation, row: int) -> Path:
     return Path(opened.evaluation.dataset) / opened.samples.paths[row]
 
 
-def marks_of(opened: OpenedEvaluation, rows: Sequence[int], suggestions: Mapping[int, str]) -> tuple[Mark, ...]:
-    """Convert the samples at `rows` to marks for the engine, with suggested labels."""
+def marks_of(
+    opened: OpenedEvaluation, rows: Sequence[int], suggestions: Mapping[int, str], *, is_model_weak: bool
+) -> tuple[Mark, ...]:
+    """Convert the samples at `rows` to marks for the engine, with suggested labels.
+
+    Labels that only a weak model disagrees with are called worth checking rather than probably wrong.
+    """
     samples, classes = opened.samples, opened.evaluation.classes
     marks = []
     for row in rows:
         label, prediction = (
             format_classes(classes, of[row], "") if of is not None else "" for of in (samples.true, samples.predicted)
         )
-        reason = f"probably {suggestions[row]}" if row in suggestions else "marked"
+        suspicion = "a label worth checking" if is_model_weak else f"probably {suggestions.get(row)}"
         marks.append(
             Mark(
                 file=str(sample_file(opened, row)),
-                reason=reason,
+                reason=suspicion if row in suggestions else "marked",
                 label=label,
                 prediction=prediction,
                 new_label=suggestions.get(row, ""),

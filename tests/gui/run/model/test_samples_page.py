@@ -152,11 +152,14 @@ def make_review(opened: OpenedEvaluation, checked_samples: int) -> Review:
     )
 
 
-@pytest.mark.parametrize(("checked_samples", "remark"), [(20, "about 2 wrong in total"), (19, "too weak")])
+@pytest.mark.parametrize(
+    ("checked_samples", "texts"),
+    [(20, ("about 2 wrong in total", "probably cedar")), (19, ("too weak", "a label worth checking"))],
+)
 def test_review_shows_wrong_labels_and_duplicates(
-    view: ModelView, page: SamplesPage, qtbot: QtBot, checked_samples: int, remark: str
+    view: ModelView, page: SamplesPage, qtbot: QtBot, tmp_path: Path, *, checked_samples: int, texts: tuple[str, str]
 ) -> None:
-    opened = view.result.opened
+    (remark, reason), opened = texts, view.result.opened
     assert not page.review.selection.isVisible()
     file = opened.kept.folder.parents[1] / "reviews" / "1.json"
     file.parent.mkdir()
@@ -169,6 +172,9 @@ def test_review_shows_wrong_labels_and_duplicates(
     assert remark in page.summary.text()
     qtbot.keyClick(page.wall, Qt.Key.Key_Space)
     assert page.wall.samples.rows == [5]
+    with qtbot.waitSignal(page.message):
+        page.save_marked.save_list(tmp_path / "marked.csv")
+    assert f",{reason},birch,cedar,cedar" in (tmp_path / "marked.csv").read_text()
     page.review.selection.set_value("duplicates")
     assert page.wall.samples.data(page.wall.samples.index(0)) == "0.png: the same as 7.png, train"
     page.wrong.setChecked(True)
