@@ -219,7 +219,10 @@ class SamplesPage(QWidget):
         self.wall.samples.marks_changed()
         if self._opened is not None:
             self.save_marked.show_marked(
-                self._opened, self.wall.samples.marked, self.review.suggestions(), is_model_weak=self.review.is_model_weak
+                self._opened,
+                self.wall.samples.marked,
+                self.review.suggestions(),
+                is_model_weak=self.review.is_model_weak,
             )
         self.only_marked.setEnabled(count > 0 or self.only_marked.isChecked())
         if self.only_marked.isChecked() and self.stack.currentIndex() == WALL:
