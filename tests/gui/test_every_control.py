@@ -1,0 +1,64 @@
+"""Effects of every button, action, menu entry and context-menu entry in the window, compared with a golden file.
+
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_every_control.py` writes the file again; its diff is the review.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QWidget
+
+from engine.system import paths
+from gui.run.header import CURVES
+from gui.sources.background import Background
+from tests.gui.test_every_page import without_changing_parts
+from tests.support.nvml_profiles import MACHINES
+from tests.support.nvml_stub import NvmlStub
+from tests.support.stage import SECOND, Stage, until
+from tests.support.walker import Walker
+from tests.support.widgets import OpenWindow
+
+SLOW = ("shortcuts", "about", "help")
+"""Pages of many widgets without effects outside of them."""
+UNTRIED = ("quit", "system_theme", "light_theme", "dark_theme", "larger_text", "smaller_text", "usual_text")
+GOLDEN = Path(__file__).with_name("golden_effects.txt")
+
+
+def is_at_rest(page: QWidget) -> bool:
+    return not page.findChildren(Background)
+
+
+@pytest.mark.no_qt_log  # actions that edit a cell warn after their page was left
+@pytest.mark.timeout(1200)
+def test_every_control_has_its_effect(
+    nvml_stub: NvmlStub, open_window: OpenWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MACHINES["everything"].write(nvml_stub)
+    window = open_window()
+    stage, walker = Stage(window), Walker(window, monkeypatch)
+    lines: list[str] = []
+    for name, show in (stage.pages() | stage.unfolded()).items():
+        if name in SLOW:
+            continue
+        if name == SECOND:
+            stage.furnish(tmp_path)
+        page = show()
+        if page is window and name not in ("first-start", "form-unfolded"):
+            page = window.pages.currentWidget()
+        until(partial(is_at_rest, page))
+        run_ids = [run.name for run in paths.runs_folder().glob("*")]
+        lines.append(f"[{name}]")
+        lines += [without_changing_parts(line, name, run_ids) for line in walker.walk(page, show)]
+    stage.show_run(CURVES)
+    lines.append("[actions]")
+    for name, action in window.acts.by_name.items():
+        if action.isEnabled() and name not in UNTRIED:
+            line = f"{name}: {'; '.join(walker.press(action.trigger))}"
+            lines.append(without_changing_parts(line, name, run_ids))
+    if os.environ.get("FOOTPLATE_WRITE_TEXTS"):
+        GOLDEN.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert lines == GOLDEN.read_text(encoding="utf-8").splitlines()
