@@ -263,7 +263,7 @@ def test_events_are_printed_in_full(columns: int, tmp_path: Path, monkeypatch: p
 def check(name: str, out: str, home: Path) -> None:
     for folder in (home / "home", home):
         out = out.replace(str(folder), "HOME")
-    out = out.replace(str(Path(sys.executable).parent), "BIN")
+    out = out.replace(sys.executable, "BIN/python").replace(str(Path(sys.executable).parent), "BIN")
     out = out.replace(os.environ["XDG_RUNTIME_DIR"], "RUNTIME")
     for number, run_id in enumerate(dict.fromkeys(re.findall(r"\d{8}-\d{6}-[\w-]+?-[0-9a-f]{4}\b", out)), 1):
         out = out.replace(run_id, f"RUN-{number}")

@@ -399,7 +399,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
     address = bus.stdout.readline().strip()
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", address)
     service = subprocess.Popen(
-        [sys.executable, "-m", "tests.gui.alerts.notification_service", address],
+        [sys.executable, "-m", "tests.support.notification_service", address],
         stdout=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
     assert service.stdout is not None
