@@ -146,7 +146,7 @@ class RunControl(QObject):
             launcher.resume(run, changes)
 
     def _free_launcher(self) -> Launcher | None:
-        """Return the launcher and show that it is starting a run, or return None while it is starting another one."""
+        """Return the launcher, or None if it is already starting a run. If it is free, show that a run is starting."""
         if self._launcher.busy:
             return None
         self._panel.form.set_starting(True)

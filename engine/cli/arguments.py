@@ -80,7 +80,10 @@ def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the job that all trials in a search share. In this command, DATASET is a flag."""
+    """Add flags for the job settings that all trials in a search share.
+
+    The dataset is given as a flag, too, not as a positional argument.
+    """
     parser.add_argument("--dataset", metavar="FOLDER", help="the folder that holds the images")
     _add_job(parser)
 

@@ -15,7 +15,7 @@ Group = Literal[
     "main", "data", "augmentation", "model", "training", "optimizer", "schedule", "precision", "parallel",
     "checkpoints", "faults",
 ]  # fmt: skip
-"""Group of fields in the form and in the help of the command line. The "main" group is always visible."""
+"""Group of fields in the form and in the command-line help. The "main" group is always visible."""
 
 Trait = Literal["main", "resume", "recipe", "resolved", "report", "order", "speed", "memory"]
 """Trait of a field.

@@ -24,7 +24,7 @@ MAX_COMMAND_BYTES = 1 << 15
 A path has at most 4,096 bytes, and JSON may escape each byte with six characters.
 """
 COMMANDS_ONLY = (1 << 63) - 1
-"""Value of `from_n` for a client that only sends commands. It is admitted even if the limit for readers is reached."""
+"""Value of `from_n` for clients that only send commands. They are admitted even if the limit for readers is reached."""
 
 
 class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, frozen=True):

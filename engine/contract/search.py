@@ -75,7 +75,7 @@ trials at the same epoch, or none.
 SECONDS, PARAMETERS = "seconds", "parameters"
 """Goals in addition to the task's metrics, to be minimized.
 
-They are the training time, without the start and the time in the queue, and the number of model parameters.
+They are the training time, excluding startup and time in the queue, and the number of model parameters.
 """
 
 CONFIRMED = 3
@@ -296,7 +296,7 @@ class SearchState(_Struct, frozen=True, kw_only=True):
 
     @property
     def originals_ended(self) -> int:
-        """Number of ended trials, not counting repeats."""
+        """Number of ended trials, excluding repeats."""
         return sum(row.ended for row in self.originals)
 
     @property

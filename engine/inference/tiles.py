@@ -37,7 +37,7 @@ class ImageModel(Protocol):
     size: int
 
     def view(self, height: int, width: int) -> View:
-        """Return the position of an image of the given size in the model's square."""
+        """Return the position of an image of the given size in the model's square input."""
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
         """Return model inputs for images uint8 [h, w, channels]."""

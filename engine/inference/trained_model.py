@@ -107,7 +107,7 @@ class TrainedModel:
         overlap: float = 0.2,
         batch_size: int | None = None,
     ) -> list[Prediction]:
-        """Predict for images, each given as uint8 [h, w, channels] or as the path of a file. See `predictions`."""
+        """Run the model on images and return the predictions. See `predictions` for the arguments."""
         return list(self.predictions(images, threshold=threshold, tile=tile, overlap=overlap, batch_size=batch_size))
 
     def predictions(
@@ -207,7 +207,7 @@ class TrainedModel:
         return bands_of(self.preprocessing)
 
     def view(self, height: int, width: int) -> View:
-        """Return the position of an image of the given size in the model's square."""
+        """Return the position of an image of the given size in the model's square input."""
         return View.of(height, width, self.size, self.resized, self.preprocessing.framing)
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:

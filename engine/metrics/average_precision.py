@@ -72,7 +72,12 @@ def match(overlaps: Floats, ignored: Bools) -> Floats:
 
 
 def outcomes_of(taken: Ints, ignored: Bools) -> Floats:
-    """Return the outcomes for detections, [d, 10], given the objects that `assign` has assigned to them."""
+    """Return RIGHT, WRONG or LEFT_OUT for each detection at each of the ten IoU thresholds, [d, 10].
+
+    Args:
+        taken: Indices of the objects that `assign` has assigned to the detections, [d, 10].
+        ignored: Objects whose detections are left out, bool [g].
+    """
     if not len(ignored):
         return np.full(taken.shape, float(WRONG))
     return np.where(taken < 0, WRONG, np.where(ignored[taken], LEFT_OUT, RIGHT)).astype(np.float64)

@@ -43,7 +43,7 @@ def statistics(encoder: str) -> Statistics:
 
 
 def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Module]) -> nn.Module:
-    """Construct a model on the job's encoder for images of `size` px. Messages call it `title`.
+    """Construct a model for images of `size` px with the job's encoder as backbone. Messages call the model `title`.
 
     Raises:
         TaskError: The encoder is unknown or doesn't suit the model, or its strides don't divide the size.

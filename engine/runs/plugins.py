@@ -12,11 +12,11 @@ from engine.system import paths
 from engine.system.children import run_child
 
 ARGUMENTS = ("-m", "engine.catalogue", "--plugins")
-"""Arguments of the Python process that writes the supplement."""
+"""Arguments of the Python process that writes the catalogue's supplement, which holds the entries of plug-ins."""
 
 
 def see_plugins(*, afresh: bool = False) -> None:
-    """Write the supplement in a child process if it is missing, or in any case with `afresh`.
+    """Write the catalogue's supplement in a child process if it is missing, or in any case if `afresh` is True.
 
     Does nothing without plug-ins. Raises OSError if the cache can't be written.
     """

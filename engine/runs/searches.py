@@ -155,7 +155,7 @@ def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Prob
 
 
 def best_job(search: Search, row: TrialRow) -> Job:
-    """Return the job for a full training with the settings of a trial."""
+    """Return the job for a full training run with the settings of a trial."""
     full: dict[str, Any] = {"name": f"{search.name} best", "devices": search.devices[: search.devices_per_trial]}
     if search.best_epochs is not None:
         full["epochs"] = search.best_epochs

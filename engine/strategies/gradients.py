@@ -29,7 +29,10 @@ def add_up(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
 
 
 def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGroup | None) -> None:
-    """Broadcast `parameters` from rank `source` to `group`, in place. All its ranks pass them in the same order."""
+    """Broadcast `parameters` in place from rank `source` to all ranks in `group`.
+
+    All ranks must pass the parameters in the same order.
+    """
     _in_buckets(parameters, lambda flat: dist.broadcast(flat, source, group=group, async_op=True))
 
 

@@ -70,7 +70,10 @@ def is_same_file(descriptor: int, path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path, timeout_s: float) -> Iterator[None]:
-    """Lock a file, created if missing, inside the context. Raises OSError, or TimeoutError after `timeout_s`."""
+    """Hold a lock on the file at `path` inside the context. The file is created if it is missing.
+
+    Raises OSError, or TimeoutError if the file remains locked for `timeout_s`.
+    """
     deadline = time.monotonic() + timeout_s
     while (descriptor := lock_file(path)) is None:
         if time.monotonic() > deadline:
@@ -83,7 +86,7 @@ def locked(path: Path, timeout_s: float) -> Iterator[None]:
 
 
 def lock_file(path: Path) -> int | None:
-    """Lock the file at `path`, created if missing, and return its descriptor.
+    """Lock the file at `path`, creating it if it is missing, and return its descriptor.
 
     Returns None if another process has locked it, or if it was removed in the meantime. Raises OSError.
     """

@@ -40,7 +40,10 @@ class _Row(NamedTuple):
 
 @contextmanager
 def same_user_only() -> Iterator[None]:
-    """Check the peers of all connections made in the block and make its listening sockets reject others afterwards.
+    """Allow only connections with processes of the same user.
+
+    When the context ends, all connections made inside it are checked. From then on, sockets that started to listen inside
+    the context refuse all new connections.
 
     Raises:
         ForeignPeerError: A peer belongs to another user.

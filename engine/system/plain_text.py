@@ -16,7 +16,7 @@ MAX_SHOWN_CHARS = 1000
 _OBEYED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Pattern for characters that control a terminal or the layout.
 
-They are C0 and C1 controls (ECMA-48) except the tab, separators of lines and paragraphs, direction changes (UAX #9:
+It matches C0 and C1 controls (ECMA-48) except the tab, line and paragraph separators, bidirectional controls (UAX #9:
 embeddings, overrides, isolates), and lone surrogates.
 """
 MAX_SHOWN_LINES = 10

@@ -36,19 +36,19 @@ class LabelScores(NamedTuple):
 
 
 class PixelScores(NamedTuple):
-    """Probability of each class at each pixel of the model's square, [C, s, s]."""
+    """Probability of each class at each pixel of the model's square input, [C, s, s]."""
 
     probabilities: Tensor
 
 
 class LineScores(NamedTuple):
-    """Likelihood of a line at each pixel of the model's square, [1, s, s]."""
+    """Likelihood of a line at each pixel of the model's square input, [1, s, s]."""
 
     probabilities: Tensor
 
 
 class ObjectScores(NamedTuple):
-    """Detections in the model's square, sorted by descending score.
+    """Detections in the model's square input, sorted by descending score.
 
     Attributes:
         boxes: x1, y1, x2, y2 in pixels, float64 [d, 4].

@@ -34,7 +34,7 @@ _METRICS = (f"{_OURS}/tasks/", f"{_OURS}/metrics/")
 _METRICS_ON_DEVICE = {"update", "loss", "correct"}
 """Functions of tasks and metrics that read from the device. Their other functions compute on the CPU."""
 _BACKWARD = "_engine_run_backward"
-"""Function for PyTorch's backward pass; DistributedDataParallel waits for the gradients of other ranks in it."""
+"""Name of PyTorch's function for the backward pass. DistributedDataParallel waits for other ranks' gradients there."""
 
 
 def inspect_stack(thread: int) -> tuple[ThreadState, str]:

@@ -282,7 +282,7 @@ class Spot(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """Layout of the bar.
+    """Layout of the bar that shows the stages of a pipeline.
 
     Attributes:
         stages: Stages from left to right.

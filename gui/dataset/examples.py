@@ -130,7 +130,7 @@ class ExampleList(QListWidget):
         return self._clouds[row]
 
     def set_direction(self, direction: Direction) -> None:
-        """Show all point clouds in another direction."""
+        """Show all point clouds from another direction."""
         self._direction = direction
         for row, cloud in self._clouds.items():
             if cloud is not None:

@@ -109,7 +109,7 @@ class ModelPicker(Editor):
     ) -> None:
         """Offer models, those with `recommended` ids first. The value doesn't change.
 
-        With `of_file`, the task is a Python file.
+        `of_file` is True for a task that is defined in a Python file.
         """
         self._models, self._recommended = models, tuple(recommended)
         self._file_tip = (

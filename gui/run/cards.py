@@ -176,7 +176,10 @@ def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
 
 
 class _Advice(NamedTuple):
-    """Advice, and the settings that it suggests. `further` is True if they are for the same run."""
+    """Advice and the settings that it suggests.
+
+    If `further` is True, they are for continuing this run, otherwise for a new run.
+    """
 
     sentence: str
     choices: tuple[Choice, ...] = ()

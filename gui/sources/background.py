@@ -17,7 +17,10 @@ from PySide6.QtCore import QMetaMethod, QObject, QProcess, Qt, Signal, SignalIns
 from engine.runs.folder import UnreadableJob
 
 CLOSE_S = 1.0
-"""Maximum wait for all calls and processes together while the window closes, because a dead disk may never answer."""
+"""Maximum seconds in total to wait for pending calls and processes when the window closes.
+
+There is a limit because a dead disk may never answer.
+"""
 
 _closes_at: list[float] = []
 """Time until which the closing window may wait, or an empty list while no window is closing."""

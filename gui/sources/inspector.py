@@ -56,13 +56,13 @@ class PluginReader(JsonLinesProcess):
         super().__init__("engine.catalogue", tr("Reading the installed plug-ins"), bytes, parent)
 
     def start(self) -> None:
-        """Import the plug-ins, unless the catalogue's supplement is up to date."""
+        """Import the plug-ins, unless their entries are already in the catalogue's cache."""
         file = supplement_file()
         if file is not None and not file.exists():
             self.run(["--plugins"])
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Return an answer if the catalogue's supplement was written, otherwise None."""
+        """Return an answer if the entries of plug-ins were written to the catalogue's cache, otherwise None."""
         file = supplement_file()
         if file is None or not file.exists():
             return None

@@ -85,7 +85,7 @@ _order: dict[str, int] = {}
 
 
 _USUAL_PIXELS = 12
-"""Size in pixels of the font for which the sizes of widgets are stated: 9 points at 96 dots per inch."""
+"""Font size in pixels for which widget sizes in the code are stated: 9 points at 96 dots per inch."""
 
 
 @dataclass

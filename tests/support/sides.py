@@ -1,7 +1,8 @@
 """Baselines for Footplate's speed: training steps alone, and training loops of other tools.
 
-A side is a function that takes a `Setting` and trains until its `Meter` has counted enough steps. `apart` runs it in a
-new process, which is forked from one that has imported torch, like Footplate's workers.
+Each program in a comparison ("side") is a function that takes a `Setting` and trains until its `Meter` has counted
+enough steps. `apart` runs it in a new process, which is forked from one that has imported torch, like Footplate's
+workers.
 """
 
 from __future__ import annotations

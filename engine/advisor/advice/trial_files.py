@@ -42,7 +42,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     cold_step_s: float
     """Duration of a step whose images are decoded for the first time."""
     warm_step_s: float
-    """Duration of a step in a later epoch."""
+    """Duration of a step in any epoch after the first."""
     start_s: float
     """Additional duration of the first step in an epoch."""
     validation_s: float

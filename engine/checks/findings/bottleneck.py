@@ -13,7 +13,7 @@ from engine.parallel.layout import fits
 from engine.system.format import counted, percent
 
 MIN_LOSS = 0.05
-"""Minimum cost of a reported bottleneck, as a fraction of the time."""
+"""Minimum cost of a bottleneck to be reported, as a fraction of the training time."""
 HEADROOM = 1.15
 """Recommended number of loader workers relative to the bare minimum, since images differ in size."""
 BF16_SAVES = 0.5

@@ -263,7 +263,10 @@ class Resamples(Saved, frozen=True):
 
 
 class Difference(Saved, frozen=True):
-    """Metric in two evaluations of the same samples: second minus first, with its paired bootstrap interval."""
+    """Difference of a metric between two evaluations of the same samples: second minus first.
+
+    The interval is from a paired bootstrap.
+    """
 
     entry: Measure
     first: float

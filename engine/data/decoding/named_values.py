@@ -73,7 +73,7 @@ def too_many(table: ClassTable) -> Meaning:
 
 
 def void_values(values: Sequence[int]) -> tuple[int, ...]:
-    """Return the values that mark pixels without a class, in addition to the `values` of the classes."""
+    """Return the values that mark pixels without a class, given the `values` that mark classes."""
     return () if NO_CLASS in values else (NO_CLASS,)
 
 

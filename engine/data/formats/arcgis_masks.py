@@ -47,7 +47,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _by_class(tree: Tree) -> dict[str, dict[str, str]]:
-    """Return the masks of each class by their names without extensions."""
+    """Return the mask paths of each class, by file name without the extension."""
     found = {name: _stems(tree, os.path.join("labels", name)) for name in tree.folders("labels")}
     return {name: masks for name, masks in found.items() if masks}
 

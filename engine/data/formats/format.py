@@ -66,13 +66,13 @@ class Content:
     """Annotations that a format has read from a folder.
 
     Attributes:
-        classes: Class names in the order of their numbers, printable.
+        classes: Printable class names, ordered by class number.
         splits: Samples by "train", "val" and "test", or by "" if the folder has no splits. The type depends on the
             kind: `FileSplit` for "classes", `LabelSplit` for "labels", a list of `BoxedImage` for "boxes",
             `InstanceSplit` for "instances", `MaskSplit` for "masks", and the task's own type for kinds that only one
             task has.
         problems: All errors and warnings.
-        code: Mapping from values in masks or point labels to classes. None to learn it from class tables and masks.
+        code: Mapping from values in masks or point labels to classes, or None to infer it from class tables and masks.
         table_folders: Full paths of folders, in addition to the dataset folder, that may have class tables for masks.
     """
 

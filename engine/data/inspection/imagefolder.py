@@ -60,7 +60,7 @@ from engine.data.splits import (
 SAMPLE = 512
 """Approximate number of evenly spaced images that are decoded even though their first and last bytes are intact."""
 ODD_DECODED = 2048
-"""Number of possibly incomplete images that are decoded. For more images, only the headers are read."""
+"""Maximum number of possibly incomplete images to decode. Only the headers of the remaining ones are read."""
 CHUNK = 1024
 """Number of files that are passed to the threads at once, so that a million images don't become a million tasks."""
 HEADERS_TIMED = 128

@@ -40,7 +40,7 @@ from engine.system.format import listed
 DECODED = 512
 """Approximate number of images in a split that are decoded even though their first and last bytes are intact."""
 ODD_DECODED = 2048
-"""In splits with up to this many images, all possibly incomplete images are decoded.
+"""Maximum number of images in a split for decoding all of its possibly incomplete images.
 
 In larger splits, only the headers of these images are read.
 """

@@ -1,4 +1,4 @@
-"""Field values, which NVML reads several at a time, and rates of counters.
+"""Field values, which NVML can read in batches, and rates computed from counters.
 
 Source of the numbers, scopes and units: `NVML_FI_DEV_*` in nvml.h.
 """

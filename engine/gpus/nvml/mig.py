@@ -17,9 +17,9 @@ from engine.gpus.nvml.queries import ReadRequest, Values, identity, memory
 
 
 class MigInstances:
-    """MIG instances of a GPU, whose constant values are in `parent`.
+    """MIG instances of a GPU. `parent` holds the constant values of the GPU.
 
-    The list of instances is read in the slow lane.
+    The list of instances is read together with the values that change slowly, at longer intervals than the others.
     """
 
     def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, parent: Values, host: HostProcesses | None) -> None:

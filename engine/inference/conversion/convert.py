@@ -268,7 +268,7 @@ class _Conversion:
         )
 
     def _weights(self) -> Library | None:
-        """Write the weights, and return the library that can load them, or None."""
+        """Write the weights, and return the library that can load them correctly, or None if no library can."""
         self.stages.start("Writing the weights")
         library, problem = write_weights(self.folder, self.model)
         if problem is not None:

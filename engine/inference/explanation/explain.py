@@ -252,9 +252,9 @@ Floats = npt.NDArray[np.float32]
 
 
 def visible_box(view: View, size: tuple[int, int], side: int) -> Box:
-    """Return the region of an image that the model received in its square, in pixels.
+    """Return the region of an image, in pixels, that was visible in the model's square input.
 
-    `size` is the height and width of the image, and `side` the side of the square.
+    `size` is the height and width of the image, and `side` the side length of the input.
     """
     left, top, right, bottom = view.boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
     return left, top, right, bottom
@@ -279,7 +279,7 @@ def to_rgb(pixels: Bytes) -> Bytes:
 def project(
     heat: Tensor, view: View, size: tuple[int, int], drawn: tuple[int, int]
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Project a map [s, s] over the model's square to its image, which is drawn with the size `drawn`.
+    """Project a map [s, s] of the model's square input to its image, which is drawn with the size `drawn`.
 
     Returns the map, float32, and a mask of the pixels that the model received. Values are sampled at pixel centers.
     """

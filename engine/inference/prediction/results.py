@@ -163,7 +163,10 @@ class Results:
             yield plane
 
     def _blank(self, sample: Sample, place: Georeference | None, stack: ExitStack) -> TiffRows | None:
-        """Return a reader that knows the pixels without data, or None if there are none or they can't be determined."""
+        """Return a reader for the mask of pixels without data.
+
+        Returns None if the image has none, if they can't be determined, or if the model finds lines.
+        """
         if place is None or place.no_data is None or self._lines:
             return None
         try:

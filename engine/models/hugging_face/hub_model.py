@@ -111,9 +111,9 @@ def image_seeds(inputs: Tensor) -> list[int]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw random numbers on `device` from `seed`, and restore its generator afterwards.
+    """Seed the random number generator of `device` inside the context, and restore its state afterwards.
 
-    The other devices are left alone, since DataParallel computes on them at the same time.
+    Generators of other devices are not touched, since DataParallel uses them at the same time.
     """
     generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     state = generator.get_state()

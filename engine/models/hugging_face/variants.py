@@ -162,7 +162,7 @@ def _lite(width: int, deepest: int, blocks: int, queries: int, feedforward: int,
 
 
 def _resnet(layer: str, widths: tuple[int, ...], depths: tuple[int, ...]) -> dict[str, Any]:
-    """Return the configuration of a ResNet-vd with blocks of this kind of `layer`."""
+    """Return the configuration of a ResNet-vd whose blocks are of type `layer`."""
     named = {"layer_type": layer, "hidden_sizes": list(widths), "depths": list(depths)}
     return {"model_type": "rt_detr_resnet", "out_indices": [2, 3, 4], **named}
 
@@ -177,7 +177,7 @@ _R50 = {"backbone_config": _resnet("bottleneck", (256, 512, 1024, 2048), (3, 4, 
 
 
 def _windowed(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str, Any]:
-    """Return the configuration of an RF-DETR on DINOv2-S, with further fields of the `backbone`."""
+    """Return the configuration of an RF-DETR on DINOv2-S, with additional fields `backbone` for the backbone."""
     return {
         "backbone_config": {
             "model_type": "rf_detr_dinov2",

@@ -1,4 +1,4 @@
-"""Classes, box errors and calibration of an evaluation."""
+"""Views of the metrics of each class, the box errors and the calibration in an evaluation."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ _Pick = Callable[[Floats], Floats]
 
 RETENTION_S = 86_400.0
 FIRST_ROOM = 100_000
-"""Number of rows to allocate at first: a day of one row per second, plus an eighth.
+"""Initial capacity in rows: one row per second for a day, plus a margin.
 
-The operating system provides the memory only when it is used.
+The operating system provides the memory only when rows are written.
 """
 
 GAP_S = 10.0

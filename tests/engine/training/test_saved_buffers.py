@@ -20,7 +20,10 @@ RUNNING = "norm.running_mean"
 
 
 class Counting(nn.Module):
-    """Module that counts its passes in a buffer that it replaces, and has a buffer that is None at first."""
+    """Module that counts its forward passes in a buffer.
+
+    Each pass assigns a new tensor to the buffer `count`. The buffer `late` is None until the first pass.
+    """
 
     count: Tensor
     late: Tensor | None

@@ -1,4 +1,4 @@
-"""Label check before the first training on a folder whose reading is uncertain."""
+"""Label check before the first training run on a folder that Footplate can't recognize with certainty."""
 
 from __future__ import annotations
 

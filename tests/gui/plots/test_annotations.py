@@ -1,4 +1,4 @@
-"""Thresholds, marks in time, and lines with a second unit."""
+"""Thresholds, time markers, and lines with a second unit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RED, GREEN, BLUE = "#ff0000", "#00ff00", "#0000ff"
 
 
 class Two:
-    """Two stacked plots in a group, which show 100 seconds of a line from 0 to 99."""
+    """Two stacked plots in a group. Each shows a line that rises from 0 to 99 over 100 seconds."""
 
     def __init__(self, qtbot: QtBot, **options: object) -> None:
         self.group = PlotGroup("elapsed", span=100)

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 LONGEST_STALL_S = 0.5
-"""Maximum number of seconds during which the window may block, not counting the time without a free core."""
+"""Maximum time in seconds that the window may block, excluding time when no CPU core was free."""
 
 
 @pytest.fixture

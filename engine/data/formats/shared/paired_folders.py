@@ -200,7 +200,7 @@ class _Index:
 
 
 class _Search:
-    """Collector for candidates and the image folders that each of them uses."""
+    """Collector of candidates and of the image folders that each candidate uses."""
 
     def __init__(self, tree: Tree, roles: Roles) -> None:
         self.found: dict[tuple[str, bool], Candidate] = {}
@@ -209,7 +209,11 @@ class _Search:
         self._roles = roles
 
     def join(self, place: _Place, index: _Index) -> None:
-        """Add an annotation folder with the first matching image folders, or else with all siblings that match."""
+        """Add candidates that pair an annotation folder with image folders.
+
+        The first image folders whose names and files match are used, or every sibling folder whose files match if there are
+        none.
+        """
         for partners, bare in index.partners(place):
             if self.add(place.variant(bare=bare), place, partners, named=True):
                 return

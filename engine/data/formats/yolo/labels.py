@@ -19,7 +19,7 @@ from engine.data.decoding.reading import Unfit, read_number
 from engine.data.formats.shared.text_files import Parsed, parse_lines
 
 MAX_CLASSES = 100_000
-"""Limit for class numbers. Larger numbers can't be classes."""
+"""Exclusive upper limit for class numbers. Larger numbers are rejected."""
 BOX = 4
 QUAD = 8
 MIN_OUTLINE = 6

@@ -46,7 +46,7 @@ def build_model(num_classes):
 
 @pytest.fixture
 def start(start: Start) -> Start:
-    """Return a function that starts workers whose checkpoint writers wait for the reader of a pipe."""
+    """Return a function that starts workers whose checkpoint writers block until a pipe is opened for reading."""
     return partial(start, prepare=FOR_READERS)
 
 
