@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
 _EVERY_MS = 1000
 _FULL_EVERY = 60
-"""Number of collections of young objects per full collection, which takes 0.1 s with a day of history."""
+"""Number of quick collections of young objects for each full collection, which takes 0.1 s with a day of history."""
 
 
 class GarbageCollector(QObject):

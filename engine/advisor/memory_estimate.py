@@ -14,7 +14,7 @@ from engine.contract.job import Job
 from engine.processes.orders import OrderError, serve_order
 
 _NICENESS = 10
-"""Niceness of the process, so that the estimate does not slow down a training."""
+"""Niceness of the process, so that the estimate does not slow down a training run."""
 
 
 def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstimate:

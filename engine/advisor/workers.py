@@ -26,9 +26,9 @@ def import_for(job: Job) -> None:
 def run_workers(
     job: Job, function: str, folder: Path, emit: Callable[[AnyEvent], object], *, seconds: float = math.inf
 ) -> Failed | None:
-    """Run `function` (see `WorkerProcess`) on every rank of `job` in `folder`, and return its failure, or None.
+    """Run `function` (see `WorkerProcess`) on every rank of `job` in `folder`.
 
-    Raises TimeoutError if that takes longer than `seconds`.
+    Returns the failure, or None if it succeeds. Raises TimeoutError if that takes longer than `seconds`.
     """
     count = world_size(job)
     (folder / "rendezvous").unlink(missing_ok=True)

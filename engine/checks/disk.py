@@ -91,7 +91,7 @@ class Disk(WeightsDisk, Protocol):
     """Source of facts for checks; None means unknown, and checks then report nothing."""
 
     def kind(self, path: str) -> Kind | None:
-        """Return whether `path` is a file, a folder, or something else, "" if it can't be accessed, or None if unknown."""
+        """Return the type of the file at `path`, or "" if it can't be accessed."""
 
     def model_file(self, path: str) -> ModelFile | None:
         """Return the state of the Python file at `path`."""

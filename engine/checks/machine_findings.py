@@ -42,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """Shell command at the end of `remedy`, after its colon, or ""."""
+        """Shell command at the end of `remedy`, after its colon, or "" if there is none."""
         last = self.remedy.rpartition(": ")[2]
         return last if last.startswith(("uv ", "sudo ")) else ""
 

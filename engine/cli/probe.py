@@ -10,7 +10,7 @@ from engine.system.stdio import exit_now
 
 
 def _cuda_error(torch: ModuleType) -> str:
-    """Return PyTorch's error if CUDA can't start, or ""."""
+    """Return PyTorch's error if CUDA can't start, otherwise ""."""
     try:
         torch.cuda.init()
     except RuntimeError as error:

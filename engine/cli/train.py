@@ -99,7 +99,7 @@ def read_machine(found: list[Problem]) -> Snapshot | None:
 
 
 def _valid_part(values: dict[str, Any], invalid: set[str]) -> Job | None:
-    """Return the job, without the `invalid` fields if necessary, so that all other problems are also found."""
+    """Return the job, omitting the `invalid` fields if necessary, so that all other problems are also found."""
     return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in invalid})[0]
 
 

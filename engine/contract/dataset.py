@@ -121,7 +121,7 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         labels: Labels, if a sample may have several.
         boxes: Boxes of its objects.
         pixels: Number of pixels (or points) of each class. Those without a class are counted under "".
-        problem: Reason why the annotations can't be read, or "".
+        problem: Reason why the annotations can't be read, or "" if they can.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""Job: all settings of a training. It is validated once, frozen, and saved as `job.toml` in the folder of every run.
+"""Job: all settings of a training run. It is validated once, frozen, and saved as `job.toml` in the run folder.
 
 Each field has a flat name that is unique across all sections. The form, the flags, the recipes and `Problem.field` use
 it. In each section, the field that selects its subject is called `name`, and its flat name is that of the section:
@@ -183,7 +183,7 @@ class FaultsSection(Section, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All settings of a training. `job_fields.ABOUT` describes each field."""
+    """All settings of a training run. `job_fields.ABOUT` describes each field."""
 
     version: Literal[1] = JOB_VERSION
     task: str = "classification"

@@ -88,7 +88,7 @@ class WorkerDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forb
     """Message that a worker exits normally.
 
     `stopped` is True if it was asked to stop before the last epoch was complete. `unsaved` is the reason why its last
-    state could not be written, or "".
+    state could not be written, otherwise "".
     """
 
     stopped: bool

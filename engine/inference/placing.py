@@ -29,13 +29,13 @@ from engine.tasks.predictions import (
 )
 
 BAND_VALUES = 1 << 24
-"""Number of values of an image that are computed together."""
+"""Number of output values that are computed together for an image."""
 
 
 def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float) -> Prediction:
     """Convert `scores` to a prediction for an image with the given height and width.
 
-    `view` is the position of the image in the model's square. Raises TypeError if the scores are not about an image.
+    `view` is the position of the image in the model's square input. Raises TypeError if the scores aren't for images.
     """
     if isinstance(scores, LabelScores):
         return labels(scores, classes, threshold)
@@ -68,7 +68,7 @@ def labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> L
 
 
 def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tensor]:
-    """Project maps [k, s, s] over the square to the image. Yields bands [k, rows, width] from top to bottom.
+    """Project maps [k, s, s] of the model's square input to the image. Yields bands [k, rows, width] in order.
 
     Bands are float32. They limit the memory needed for large images. Values are interpolated linearly between pixel
     centers and constant beyond them.

@@ -138,7 +138,7 @@ class FileTransfers:
         self._disconnect()
 
     def _copy(self, transfer: _Transfer) -> str:
-        """Fetch or send a file, and return the error, or ""."""
+        """Fetch or send a file, and return the error, or "" if it succeeds."""
         try:
             connection = self._connect()
             if transfer.source is not None:
@@ -170,7 +170,7 @@ class FileTransfers:
             connection.close()
 
     def _receive(self, connection: FileConnection, transfer: _Transfer) -> str:
-        """Fetch a file, unless it is unchanged since it was last fetched, and return the error, or ""."""
+        """Fetch a file, unless it is unchanged since it was last fetched, and return the error, or "" if none."""
         connection.write(RunFile(path=transfer.path))
         offer = connection.read()
         if offer.problem:
@@ -204,7 +204,7 @@ def _older_path(saved: CheckpointSaved) -> str:
 
 
 def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> str:
-    """Send a file, and return the error, or ""."""
+    """Send a file, and return the error, or "" if it succeeds."""
     with open_file(source) as stream, suppress(BrokenPipeError):  # the answer explains the refusal
         if problem := connection.send(stream, RunFile(path=path, sha256=sha256)):
             return problem

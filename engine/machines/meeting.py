@@ -67,7 +67,7 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
 
 
 def _meet(store: dist.Store, order: MeetOrder) -> str:
-    """Exchange numbers with the other machines over gloo or NCCL, and return the error, or ""."""
+    """Exchange numbers with the other machines over gloo or NCCL, and return the error, or "" if it succeeds."""
     try:
         if order.backend == "nccl":
             _all_reduce_on_gpus(store, order)

@@ -77,7 +77,7 @@ def serve() -> int:
 
 
 def fetch_weights(job: Job) -> str:
-    """Download or verify the pretrained weights for `job`, and return the error, or ""."""
+    """Download or verify the pretrained weights for `job`, and return the error, or "" if it succeeds."""
     needs_weights = job.model.pretrained and not job.model.weights_file and not job.checkpoints.resume_from
     weights = weights_of(job, load_catalogue()) if needs_weights else None
     if weights is None:
@@ -202,7 +202,7 @@ class _Node:
         self._link.send(facts)
 
     def _reserve_devices(self, order: NodeOrder) -> str:
-        """Wait in this machine's queue for the devices. Return a reason if the run can't have them, or "".
+        """Wait in this machine's queue for the devices. Return a reason if the run can't have them, otherwise "".
 
         If the machine is the supervisor's, or a SLURM node with access to the original run folder, the devices are
         already reserved. The waiting time is limited, since two runs may wait for each other's devices.
@@ -273,7 +273,10 @@ def _keep(slot: QueueSlot) -> NoReturn:
 
 
 def _missing_gpus(order: NodeOrder) -> tuple[tuple[str, ...], str]:
-    """Return the GPUs in `order` that NVML has lost, and a sentence about everything that this machine lacks, or ""."""
+    """Return the GPUs in `order` that NVML has lost, and a sentence about the GPUs that this machine lacks.
+
+    The sentence is "" if it lacks none.
+    """
     required = {device for device in order.specs[0].local_devices if is_gpu(device)}
     if not required:
         return (), ""

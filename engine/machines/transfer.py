@@ -64,7 +64,7 @@ class Channel:
         return msgspec.json.decode(bytes(line), type=RunFile)
 
     def send(self, stream: IO[bytes], offer: RunFile) -> str:
-        """Offer a file and send it. Return the receiver's reason for refusing it, or "".
+        """Offer a file and send it. Return the receiver's reason for refusing it, or "" if it was accepted.
 
         The digest is computed if `offer` lacks it.
 

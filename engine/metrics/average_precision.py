@@ -24,7 +24,7 @@ MAX_DETECTIONS = 100
 _CHUNK_PIXELS = 1 << 16
 """Number of mask pixels that are compared together. This limits memory, since floats take four times as much."""
 RIGHT, WRONG, LEFT_OUT = 1, 0, -1
-"""Outcomes of a detection at a threshold."""
+"""Outcomes of a detection at a threshold: it matches an object, matches none, or is not counted."""
 
 
 def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
@@ -59,7 +59,7 @@ def _ratios(both: Floats, found: Floats, true: Floats, ignored: Bools) -> Floats
 
 
 def match(overlaps: Floats, ignored: Bools) -> Floats:
-    """Return the outcomes for detections of one class in one image, [d, 10].
+    """Return RIGHT, WRONG or LEFT_OUT for detections of one class in one image, [d, 10].
 
     Each detection is assigned the unmatched object that it overlaps most. A detection that overlaps only an ignored
     object is left out.
@@ -115,9 +115,10 @@ def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
 def match_detections(
     classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Sequence[Floats]
 ) -> Floats:
-    """Return a row for each detection in an image: the class, the score, and ten outcomes for each of `overlaps`.
+    """Return a row for each detection in an image.
 
-    Each item of `overlaps` [d, g] compares the boxes, or the masks, with all objects in the image.
+    It holds the class, the score, and the outcomes at the ten thresholds for each of `overlaps`. Each item of
+    `overlaps`, [d, g], compares the boxes, or the masks, with all objects in the image.
     """
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
     for number in np.unique(classes):

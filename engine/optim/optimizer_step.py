@@ -199,7 +199,7 @@ class OptimizerStep:
         return not self._all_reduce_max([int(not is_finite)])[0]
 
     def _norm(self) -> Tensor:
-        """Return the norm of this rank's gradients, without those that another rank contributes."""
+        """Return the norm of this rank's gradients, excluding those that another rank contributes."""
         return get_total_norm([shard.grad for shard in self._counted if shard.grad is not None]).to(self._device)
 
     @torch.no_grad()

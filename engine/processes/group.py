@@ -129,14 +129,14 @@ class Group:
 
     @property
     def unsaved(self) -> str:
-        """Reason why the last state isn't on the disk, or ""."""
+        """Reason why the last state isn't on the disk, or "" if it is."""
         return next(
             (worker.done.unsaved for worker in self.workers if worker.done is not None and worker.done.unsaved), ""
         )
 
     @property
     def best(self) -> WorkerDone | None:
-        """Last message of the worker that reports the best metrics, or None."""
+        """Last message of the worker that reports the best metrics, or None if there is none."""
         return next((worker.done for worker in self.workers if worker.done is not None and worker.done.best), None)
 
     @property
@@ -227,7 +227,7 @@ class Group:
             self._on_event(event)
 
     def _stopped_pid(self, rank: int) -> int | None:
-        """Return the pid of a worker that a signal has suspended, or None. Suspension by a debugger does not count."""
+        """Return the pid of a worker if a signal has suspended it, otherwise None. A debugger's signals do not count."""
         pid = self.workers[rank].pid
         if not pid:
             return None

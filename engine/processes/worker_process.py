@@ -303,7 +303,10 @@ def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> 
 
 
 class SpawnOrders(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Message to a worker in a new interpreter. `shared` is the result of `socket.share` in base64, or ""."""
+    """Message to a worker in a new interpreter.
+
+    `shared` is the result of `socket.share` in base64 on Windows, otherwise "".
+    """
 
     spec: WorkerSpec
     worker: str

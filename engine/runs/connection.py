@@ -100,7 +100,7 @@ class RunConnection:
         return lines
 
     def receive(self) -> list[ServerMessage]:
-        """Return the messages that have arrived, without those that can't be decoded."""
+        """Return the messages that have arrived, skipping those that can't be decoded."""
         messages: list[ServerMessage] = []
         for line in self.receive_lines():
             try:

@@ -223,7 +223,7 @@ class RunFolder:
             yield from filter(None, map(_decoded, complete_lines(stream)))
 
     def planned(self) -> Planned | None:
-        """Return the plan of the last execution that has started to train, or None."""
+        """Return the plan of the last execution that has started to train, or None if none has."""
         mark, found = b'{"type":"planned"', None
         with suppress(OSError), open_file(self.events_file) as stream:
             for line in complete_lines(stream):
@@ -307,7 +307,7 @@ class RunFolder:
         )
 
     def worked_s(self, now: float | None = None) -> float:
-        """Return the total duration of all executions in seconds, without their time in the queue.
+        """Return the total duration of all executions in seconds, excluding their time in the queue.
 
         The current execution lasts until `now`, or until its last event if `now` is None.
         """
@@ -383,7 +383,7 @@ def _tail(file: Path, count: int) -> bytes:
 
 
 def _backwards(tail: bytes) -> Iterator[AnyEvent]:
-    """Yield the events at the end of a log, newest first, without invalid ones and an incomplete last line."""
+    """Yield the events at the end of a log, newest first, skipping invalid ones and an incomplete last line."""
     end = tail.rfind(b"\n")
     while end >= 0:
         start = tail.rfind(b"\n", 0, end)

@@ -173,7 +173,10 @@ def train_best(search: Search, row: TrialRow) -> RunFolder:
 
 
 def confirming_words(state: SearchState) -> str:
-    """Describe pending confirmations ("Confirming the best 4 settings with other seeds: 3 of 4 trained"), or ""."""
+    """Describe pending confirmations, as in "Confirming the best 4 settings with other seeds: 3 of 4 trained".
+
+    Returns "" if there are none.
+    """
     repeats = [row for row in state.trials if row.repeat_of is not None]
     these = [row for row in repeats if row.repeat_of in state.candidates]
     total, trained = state.repeats - len(repeats) + len(these), sum(row.ended for row in these)

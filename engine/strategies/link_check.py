@@ -64,7 +64,7 @@ def rounds(world_size: int) -> list[list[tuple[int, int]]]:
 
 
 def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGroup) -> str:
-    """Exchange data with rank `peer` and return a description of the problem, or ""."""
+    """Exchange data with rank `peer` and return a description of the problem, or "" if it succeeds."""
     sent = torch.full((EXCHANGED_BYTES,), rank, dtype=torch.uint8).to(device)
     received = torch.full((EXCHANGED_BYTES,), 255, dtype=torch.uint8).to(device)
     works = dist.batch_isend_irecv(

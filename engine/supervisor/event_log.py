@@ -72,7 +72,7 @@ class EventLog:
         self._retry_at = 0.0
         self._check_at = 0.0
         self.damage = ""
-        """Description of a change to the file by another program, or ""."""
+        """Description of a change to the file by another program, or "" if there was none."""
         self.next_n = 1
         self._index_file()
 
@@ -83,7 +83,7 @@ class EventLog:
 
     @property
     def fault(self) -> str | None:
-        """Reason why the file currently can't be written, or None."""
+        """Reason why the file currently can't be written, or None if it can."""
         return self._fault
 
     def append(self, event: AnyEvent) -> bool:

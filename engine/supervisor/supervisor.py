@@ -435,7 +435,7 @@ class Supervisor:
             self._move(Trigger.MEMORY_RELEASED)
 
     def _outcome(self) -> tuple[Outcome, str]:
-        """Return the outcome of the run and its cause, or ""."""
+        """Return the outcome of the run, and its cause or "" if nothing went wrong."""
         if self._failure is not None:
             return "failed", self._failure.cause
         if self._group.unsaved:

@@ -42,8 +42,8 @@ class _Row(NamedTuple):
 def same_user_only() -> Iterator[None]:
     """Allow only connections with processes of the same user.
 
-    When the context ends, all connections made inside it are checked. From then on, sockets that started to listen inside
-    the context refuse all new connections.
+    When the context ends, all connections made inside it are checked. From then on, sockets that started to listen
+    inside the context refuse all new connections.
 
     Raises:
         ForeignPeerError: A peer belongs to another user.

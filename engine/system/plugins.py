@@ -141,7 +141,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def _points(self) -> dict[str, EntryPoint]:
-        """Entry points by name, without those whose names are taken."""
+        """Entry points by name, excluding those whose names are taken."""
         if not fingerprint():
             return {}
         from importlib.metadata import entry_points  # slow to import, and windows do not need it

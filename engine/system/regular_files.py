@@ -35,7 +35,7 @@ class LastOpened:
             self._shared[: len(written)] = written
 
     def path(self) -> str:
-        """Return the path of the last opened file, or ""."""
+        """Return the path of the last opened file, or "" if there is none."""
         return os.fsdecode(self._shared[:].partition(b"\0")[0]) if self._shared is not None else ""
 
 

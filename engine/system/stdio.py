@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _ForgivingFile(io.FileIO):
-    """File that discards output that can't be written, because printing must never stop a training."""
+    """File that discards output that can't be written, because printing must never stop a training run."""
 
     def write(self, data: Buffer) -> int:
         try:

@@ -57,7 +57,7 @@ class Measured:
 
     @property
     def task_metric(self) -> Any:
-        """Metric of the task, without the metrics that plug-ins add."""
+        """Metric of the task, excluding the metrics that plug-ins add."""
         metric = self.metrics[TASK_METRIC]
         return metric.base if isinstance(metric, WithAdded) else metric
 

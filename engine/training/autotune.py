@@ -180,7 +180,7 @@ class Autotuner:
         _set_memory_format(rehearsal, model, FORMATS[choice])
 
     def _reason_against_channels_last(self, rehearsal: Rehearsal, model: nn.Module) -> str:
-        """Return a reason for not trying channels last, or ""."""
+        """Return a reason for not trying channels last, or "" if there is none."""
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             return "the model has no convolutions that would benefit"
         if not self._can_afford():
@@ -191,7 +191,7 @@ class Autotuner:
         return ""
 
     def _reason_too_short(self, pass_s: float, saved: float, cost_s: float) -> str:
-        """Return an explanation if the run is too short for a change to pay off, or "".
+        """Return an explanation if the run is too short for a change to pay off, otherwise "".
 
         The change costs `cost_s` once and saves at most the fraction `saved` of each pass.
         """
@@ -243,7 +243,7 @@ class Autotuner:
         return means
 
     def _reason_against_compiling(self) -> str:
-        """Return a reason for not trying to compile, or ""."""
+        """Return a reason for not trying to compile, or "" if there is none."""
         job = self.job
         reasons = (
             (not self._objective.compiles, "in this task, each image takes a different path through the model"),

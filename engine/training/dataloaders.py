@@ -154,7 +154,7 @@ class DataLoaders:
 def image_loader(
     job: Job, task: Task, splits: Splits, images: ImageSet, sampler: GlobalBatchSampler, **settings: Any
 ) -> BatchLoader:
-    """Create a loader for `images`, one of the job's `splits`. `settings` are further arguments of BatchLoader.
+    """Create a loader for `images`, one of the job's `splits`. `settings` are additional arguments of BatchLoader.
 
     If `sampler` shuffles, the loader yields augmented training batches.
     """

@@ -13,7 +13,7 @@ _NUMPYS = (torch.float16, torch.float32, torch.float64)
 
 
 def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) -> str:
-    """Return the dotted name of the first tensor with NaN or infinite numbers in a nested `state`, or "".
+    """Return the dotted name of the first tensor with NaN or infinite numbers in a nested `state`, or "" if none.
 
     The tensors must be on the CPU. Names in `expected` are skipped. It uses a single thread.
     """

@@ -75,7 +75,7 @@ class ComparedRun:
 
     @property
     def images_per_second(self) -> float | None:
-        """Median speed, without the first value if there are others, because it includes warm-up."""
+        """Median speed. The first value is excluded if there are others, because it includes warm-up."""
         rates = self.data.steps.images_per_second.values
         rates = rates[1:] if len(rates) > 1 else rates
         rates = rates[np.isfinite(rates)]

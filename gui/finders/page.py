@@ -255,5 +255,5 @@ class FinderPage(QWidget):
 
 
 def are_equal(one: Job, other: Job, ignored: Set[str]) -> bool:
-    """Return True if two jobs are equal, not counting the fields in `ignored`."""
+    """Return True if two jobs are equal, apart from the fields in `ignored`."""
     return one.with_fields(**{name: other.value(name) for name in ignored}) == other

@@ -113,7 +113,10 @@ class Curve:
         self.pen = QPen(color, _DOT, style, Qt.PenCapStyle.RoundCap) if self.dots else QPen(color, 1, style)
 
     def set_data(self, x: Floats, y: Floats) -> tuple[float, float] | None:
-        """Set the points without copying them. Return the minimum and maximum of the finite `y`, or None."""
+        """Set the points without copying them.
+
+        Returns the minimum and maximum of the finite `y`, or None if there are none.
+        """
         self.x, self.y = x, y
         self._mapped = None
         span = _span(y)  # finite only if all values are; otherwise search for gaps

@@ -75,7 +75,7 @@ class Preferences(QObject):
         return ""
 
     def reset(self, key: str) -> str:
-        """Reset a setting to its default. Return an error message, or ""."""
+        """Reset a setting to its default. Return an error message, or "" if it succeeds."""
         return self.set(key, BY_KEY[key].standard)
 
     def _stored(self, setting: Setting) -> Value:

@@ -86,7 +86,7 @@ class ResultCard(QFrame):
         self.setLayout(vbox(top, self.cause, below, spacing=2, margins=(10, 4, 8, 6)))
 
     def show_result(self, run: RunFolder, data: RunData, cause: str) -> None:
-        """Show the result of a run that has ended. `cause` is the cause of a failure, or ""."""
+        """Show the result of a run that has ended. `cause` is the cause of a failure, otherwise ""."""
         self._folder = str(run.path)
         self.heading.setText(_heading(data))
         self.heading.setToolTip(self.heading.text())
@@ -230,7 +230,7 @@ class VerdictCard(QFrame):
 
 
 def _advice(data: RunData) -> _Advice | None:
-    """Return the most important advice after a run, or None.
+    """Return the most important advice after a run, or None if there is none.
 
     In order of importance: resume without a lost GPU, follow the verdict, or use other weights.
     """

@@ -117,7 +117,7 @@ def _note(metric: BestMetric) -> str:
 
 
 def _state_text(status: RunStatus) -> str:
-    """Return the state, without the cause of a failure and the result, which the card below shows."""
+    """Return the state, excluding the cause of a failure and the result, which the card below shows."""
     if status.label in FAILED_LABELS:
         return status.label
     if status.label == "Completed" and status.epochs:
@@ -169,7 +169,10 @@ def best_metric(data: RunData) -> BestMetric:
 
 
 def _main_metric(data: RunData) -> str:
-    """Return the metric that selects the best checkpoint, or the first metric that isn't a loss, or ""."""
+    """Return the metric that selects the best checkpoint if it is known, else the first known metric that isn't a loss.
+
+    If there is no such metric, it is the loss, or "" if nothing is known.
+    """
     known = [name for name, column in data.validations.measures.items() if np.isfinite(column.values).any()]
     chosen = data.started.job.checkpoints.best_by if data.started is not None else ""
     candidates = [name for name in known if name == chosen] or [name for name in known if name != "loss"] or known

@@ -137,7 +137,7 @@ class TrialPlot(ThemedPlot):
         )
 
     def points(self, x: Floats, y: Floats, data: SearchData) -> None:
-        """Draw a clickable point for each trial: in a stronger color for better trials, in gray for pruned and failed ones.
+        """Draw a clickable point for each trial, stronger for better trials, and gray for pruned and failed ones.
 
         Each color is a separate item, because pyqtgraph is slow to draw items with several colors.
         """
@@ -270,7 +270,7 @@ def goal_label(goal: Goal) -> str:
 
 
 def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
-    """Return the range of a goal's axis, without outliers that are much worse than the median."""
+    """Return the range of a goal's axis, excluding outliers that are much worse than the median."""
     known = values[np.isfinite(values)]
     if not len(known):
         return 0.0, 1.0

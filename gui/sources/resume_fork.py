@@ -97,9 +97,10 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
 
 
 def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool) -> Prefill:
-    """Return a prefill with `changes` to the job, for training a run `further` or for a new run.
+    """Return a prefill of the form with `changes` to the job.
 
-    A new run uses the recipe that matches its changed job.
+    If `further` is True, it continues the run. Otherwise, it starts a new run with the recipe that matches the changed
+    job.
 
     Raises:
         CannotPrefill: The job of the run can't be read, or the run can't be trained further.

@@ -88,7 +88,7 @@ class Warnings:
 class RunData:
     """All events of a run, applied in order.
 
-    The run's time counts seconds from its first event, without the time between executions and in the queue. A pause
+    The run's time counts seconds from its first event, excluding the time between executions and in the queue. A pause
     overnight therefore doesn't appear as a flat line in the curves.
     """
 

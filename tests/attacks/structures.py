@@ -102,8 +102,8 @@ def _places(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 def _drawn_places(drawn: random.Random, root: list[Any]) -> list[Place]:
     """Pick a random position, or sometimes all positions with the same path of keys.
 
-    All key paths are equally likely, however many positions they have. Otherwise, coordinates would be a hundred times as
-    likely as names.
+    All key paths are equally likely, however many positions they have. Otherwise, coordinates would be a hundred times
+    as likely as names.
     """
     by_path: dict[tuple[str, ...], list[Place]] = {}
     for path, place in _places(root):

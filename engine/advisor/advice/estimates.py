@@ -16,7 +16,7 @@ from engine.parallel.peak_microbatches import in_flight
 OPTIMIZER_STATES = {
     "sgd": 0, "adagrad": 1, "rmsprop": 1, "adam": 2, "adamw": 2, "nadam": 2, "radam": 2, "lamb": 2
 }  # fmt: skip
-"""Number of values that an optimizer stores for each parameter, not including optional momentum."""
+"""Number of values that an optimizer stores for each parameter, excluding optional momentum."""
 ESTIMATE_MARGIN = 1.25
 """A setup is excluded if its estimate is above this multiple of a device's memory. Estimates may be 20 % off."""
 MIN_SCALE, MAX_SCALE = 0.5, 2.5

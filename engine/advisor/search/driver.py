@@ -267,7 +267,7 @@ class Driver:
         return problem
 
     def _run_fields(self, title: str, devices: tuple[str, ...]) -> dict[str, object]:
-        """Return the job fields that differ between the runs of a search, not including the varied settings."""
+        """Return the job fields that differ between the runs of a search, excluding the varied settings."""
         name = f"{self._search.name} {title}"
         fields: dict[str, object] = {"name": name, "devices": list(devices), "start": "when_free"}
         if (

@@ -33,7 +33,7 @@ class BoxedImages(LetterboxedImages):
     """Split of images with boxes.
 
     `targets_of` returns float32 [n, m, 6] for n images with at most m boxes. Each row holds x1, y1, x2 and y2 as
-    fractions of the square, the class, and 1 if the box is ignored or 0 if it is not. Rows with the class PADDING
+    fractions of the square input, the class, and 1 if the box is ignored or 0 if it is not. Rows with the class PADDING
     describe no box.
     """
 

@@ -35,7 +35,7 @@ def split_named(name: str) -> str:
 
 
 def split_in(name: str) -> str:
-    """Return the only split that occurs as a full word in a name, or "".
+    """Return the only split that occurs as a full word in a name, or "" if none does.
 
     For example, "instances_val2017.json" contains "val".
     """
@@ -47,7 +47,7 @@ def split_in(name: str) -> str:
 
 
 def split_of_folder(folder: str) -> str:
-    """Return the split given by the path of a folder, or "".
+    """Return the split given by the path of a folder, or "" if it gives none.
 
     For example, "images/train/a" and "train_images" both give "train".
     """
@@ -57,7 +57,7 @@ def split_of_folder(folder: str) -> str:
 
 
 def split_of_file(name: str) -> str:
-    """Return the split given by a full word in the name of an annotation file, or else by the nearest folder, or ""."""
+    """Return the split given by a full word in an annotation file's name or else its nearest folder, or "" if none."""
     for part in reversed(name.split(os.sep)):
         if split := split_in(part):
             return split
@@ -65,13 +65,13 @@ def split_of_file(name: str) -> str:
 
 
 def split_of_table(folder: str, name: str) -> str:
-    """Return the split given by the name of a table, or else by its folders, or ""."""
+    """Return the split given by the name of a table, or else by its folders, or "" if none."""
     named = [split for part in folder.split(os.sep) if (split := split_named(part))]
     return split_in(name) or (named[-1] if named else "")
 
 
 def split_of_path(path: str, *, by_name: bool = False) -> str:
-    """Return the split given by a folder on a path, or "".
+    """Return the split given by a folder on a path, or "" if none gives one.
 
     Args:
         path: Path relative to the dataset folder.
@@ -208,7 +208,7 @@ def stem(path: str) -> str:
 
 
 def suffix(name: str) -> str:
-    """Return the extension of a file name in lower case with the dot, or ""."""
+    """Return the extension of a file name in lower case with the dot, or "" if there is none."""
     dot = name.rfind(".")
     return name[dot:].lower() if dot > 0 else ""
 

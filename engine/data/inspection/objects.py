@@ -53,7 +53,7 @@ In an image of 320 pixels such objects have a side of 6 pixels, and common detec
 
 @dataclass
 class Objects:
-    """Objects in the usable images of a split, not including ignored objects.
+    """Objects in the usable images of a split, excluding ignored objects.
 
     Attributes:
         labels: Class of each object.

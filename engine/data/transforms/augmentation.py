@@ -267,7 +267,7 @@ class _BatchDraws:
         self._affine = maps[:, None] @ self._affine
 
     def _mosaic(self, chance: float) -> None:
-        """With probability `chance`, arrange four full-size images around a random point, otherwise show only the first one.
+        """With probability `chance`, arrange four full-size images around a random point, otherwise show the first one.
 
         See Bochkovskiy et al. 2020, YOLOv4, figure 3. The range of the point is the same as in Ultralytics' Mosaic.
         """

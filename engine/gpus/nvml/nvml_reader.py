@@ -20,7 +20,10 @@ from engine.gpus.nvml.traffic import measure
 from engine.gpus.nvml.xids import Xids
 
 LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
-"""Seconds between readings in each lane: listing processes takes milliseconds, fans and error counters take 0.1 ms."""
+"""Seconds between readings of each group of quantities ("lane") that is not read every time.
+
+Listing processes takes milliseconds; fans and error counters, which are in the "slow" lane, take 0.1 ms.
+"""
 MAX_EARLY_S = 0.1
 """Seconds by which a lane may be read early, so that it shares a reading with another lane."""
 

@@ -57,7 +57,7 @@ MAX_GENERATION, MAX_LANES = 9, 32
 
 
 class ReadRequest(NamedTuple):
-    """Quantities to read now: the visible ones, and the lanes that are due."""
+    """Quantities to read now: the visible ones, and the groups that are due (see `nvml_reader.LANES_S`)."""
 
     processes: bool = True
     activity: bool = True

@@ -105,7 +105,7 @@ def compare_outputs(model: TrainedModel, export: Exportable, run: Run, inputs: T
 
 @torch.inference_mode()
 def reference(model: TrainedModel, inputs: Tensor) -> Tensor:
-    """Return the model's outputs in fp32, without those that an exported file lacks."""
+    """Return the model's outputs in fp32, excluding those that an exported file lacks."""
     return model.objective.exported_outputs(model.module(inputs).float(), inputs)
 
 

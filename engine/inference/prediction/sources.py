@@ -44,7 +44,7 @@ class Sources(NamedTuple):
 
 
 def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: SampleFiles | None = None) -> Sources:
-    """List the files in `paths` recursively, without hidden files and the folder `out`.
+    """List the files in `paths` recursively, skipping hidden files and the folder `out`.
 
     Raises CannotLoad with all problems.
     """

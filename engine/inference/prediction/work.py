@@ -137,7 +137,7 @@ class Predictor:
             self._skip(images.failed)
 
     def _sides(self, images: UnlabeledImages, index: int) -> tuple[int, int]:
-        """Return the height and width of an image, or those of the square if it was cropped while decoding."""
+        """Return the height and width of an image, or of the model's input if the image was cropped while decoding."""
         height, width = images.sides[index].tolist()
         return (height, width) if height else (self._model.size, self._model.size)
 

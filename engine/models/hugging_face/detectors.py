@@ -66,7 +66,7 @@ class HubDetector(HubModel):
         return torch.cat([*columns, *self.mask_columns(outputs, queries, boxes, inputs)], 2)
 
     def mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
-        """Return further columns of the detections of these `queries` [n, k] with `boxes` [n, k, 4]."""
+        """Return additional columns for detections, given their `queries` [n, k] and `boxes` [n, k, 4]."""
         return []
 
     def detections(self, inputs: Tensor) -> Detections:

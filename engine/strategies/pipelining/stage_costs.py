@@ -31,7 +31,7 @@ from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of
 PASSES = 2
 """Number of passes over all segments. Repeating helps if other work on the device slows some segments."""
 RUNS = 3
-"""Maximum number of runs of a segment in a pass. The fastest counts."""
+"""Maximum number of times that a segment runs in a pass. The fastest run counts."""
 ENOUGH_S = 2.0
 """Time budget for all segments, divided equally.
 

@@ -74,7 +74,7 @@ def command(program: Program, title: str, text: str) -> list[str]:
 
 
 def show(program: Program, title: str, text: str) -> str:
-    """Show a notification within `TIMEOUT_S`. Return a sentence about the problem, or ""."""
+    """Show a notification within `TIMEOUT_S`. Return a sentence about the problem, or "" if it succeeds."""
     try:
         variables = {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text}
         done = run_child(command(program, title, text), timeout_s=TIMEOUT_S, env=os.environ | variables)

@@ -54,8 +54,8 @@ class ObjectMetric(Metric):
     """Metric of detections by object size.
 
     `counters` [2 + 3, C] hold, for each class, the number of objects, of missed objects, and of objects with each of
-    `SIZES`. `rows` hold the rows of `find_errors`, followed by ten outcomes for each size. The outcomes do not count
-    objects and detections of other sizes.
+    `SIZES`. `rows` hold the rows of `find_errors`, followed by the outcomes at the ten thresholds for each
+    size. The outcomes do not count objects and detections of other sizes.
     """
 
     def __init__(self, classes: int, scale: float) -> None:

@@ -145,5 +145,5 @@ def _fits(folder: str, words: list[str]) -> bool:
 
 
 def _split(name: str) -> str:
-    """Return the split that a folder name denotes ("train", "train_images"), or ""."""
+    """Return the split that a folder name denotes ("train", "train_images"), or "" if none."""
     return split_named(name) or split_in(name)

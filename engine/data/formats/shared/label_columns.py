@@ -283,7 +283,7 @@ def split_column_named(names: Sequence[str], file: int) -> int | None:
 
 
 def split_in_cell(name: str, cell: str) -> str:
-    """Return the split given by a cell in the column `name`, or ""."""
+    """Return the split given by a cell in the column `name`, or "" if it gives none."""
     if name in SPLIT_COLUMNS:
         return split_named(cell)
     is_yes = without_fraction(cell.lower()) in YES

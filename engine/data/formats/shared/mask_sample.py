@@ -74,7 +74,7 @@ class MaskSample:
 
     @property
     def max_numbers(self) -> int:
-        """Largest number of distinct values in a mask, not counting 0."""
+        """Largest number of distinct values in a mask, excluding 0."""
         return max(map(len, self.numbers), default=0)
 
     @property

@@ -56,7 +56,7 @@ class Pairs:
         self.missing += other.missing
 
     def of(self, folders: Collection[str]) -> Pairs:
-        """Return only the pairs whose images are in the given folders, without spare files."""
+        """Return only the pairs whose images are in the given folders, excluding spare files."""
         return Pairs(
             [pair for pair in self.both if os.path.dirname(pair[0]) in folders],
             [path for path in self.alone if os.path.dirname(path) in folders],

@@ -211,8 +211,8 @@ class _Search:
     def join(self, place: _Place, index: _Index) -> None:
         """Add candidates that pair an annotation folder with image folders.
 
-        The first image folders whose names and files match are used, or every sibling folder whose files match if there are
-        none.
+        The first image folders whose names and files match are used. If there are none, every sibling folder whose
+        files match is used.
         """
         for partners, bare in index.partners(place):
             if self.add(place.variant(bare=bare), place, partners, named=True):

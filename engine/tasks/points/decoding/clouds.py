@@ -34,7 +34,7 @@ _Chunk = tuple[npt.NDArray[np.float64], Points, Labels, Labels]
 
 
 class Cloud(NamedTuple):
-    """Points in a file, not including points without a position.
+    """Points in a file, excluding points without a position.
 
     Attributes:
         positions: float32 [n, 3], in the unit of the file, relative to their center.
@@ -139,7 +139,7 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
 
 
 def read_parts(path: str, features: Sequence[str], *, labelled: bool = True) -> Iterator[_Chunk]:
-    """Yield the points of a file in chunks, without points that have no position.
+    """Yield the points of a file in chunks, skipping points that have no position.
 
     Raises Unfit if no point has a position.
     """

@@ -59,7 +59,7 @@ class Table(NamedTuple):
 
     @property
     def fields(self) -> Fields:
-        """Fields of the points, not including labels in another file."""
+        """Fields of the points, excluding labels in another file."""
         return Fields(tuple(name for name in FEATURES if name in self.columns), "label" in self.columns)
 
 
