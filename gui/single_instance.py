@@ -33,7 +33,7 @@ _REQUEST = msgspec.json.Decoder(OpenRequest)
 
 
 def this_start(path: str) -> OpenRequest:
-    """Return the request of this process, with an absolute path."""
+    """Return this process's request to open a path, with the absolute path."""
     token = next(filter(None, map(os.environ.get, _TOKENS)), "")
     return OpenRequest(os.path.abspath(path) if path else "", token)
 

@@ -34,7 +34,7 @@ AIM = (NEAR + ROOM) / 2
 STEP_BACK = 0.3
 """Smallest step back from a size that does not fit, as a fraction of the distance to the largest size that fits."""
 KNEE_GAIN = 0.05
-"""Sizes above the knee may increase the throughput at the knee by at most this fraction."""
+"""Maximum fraction by which sizes above the knee may increase the throughput at the knee."""
 KNEE_GAP = 4
 """Largest ratio of the knee to the next smaller measured size, if trials are left."""
 
@@ -44,7 +44,7 @@ class Probe(NamedTuple):
 
     images_per_second: float
     memory: Mapping[str, tuple[int, int]]
-    """Peak use and limit in bytes, by the name of the memory."""
+    """Peak use and limit in bytes of each kind of memory, by its name."""
     train_images: int = 0
     """Size of the training split, or 0 if unknown."""
 

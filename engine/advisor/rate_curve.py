@@ -22,7 +22,7 @@ RUNNING = 0.98
 fastai uses this average for `valley`.
 """
 DIVERGED = 4.0
-"""The search ends if the running average of the loss rises above this multiple of its best value."""
+"""Running average of the loss, as a multiple of its best value, above which the search ends."""
 WIDTH = 0.25
 """Standard deviation, in decades of the rate, of the Gaussian that smooths the curve.
 
@@ -34,7 +34,7 @@ FIRST = 0.1
 """Fraction of the planned steps that count as the first ones. Their rates are too low to change anything."""
 MIN_POINTS = 5
 MIN_FALL = 0.02
-"""Decreases of the loss by less than this fraction of the first losses are ignored."""
+"""Minimum decrease of the loss, as a fraction of the first losses. Smaller decreases are ignored."""
 MIN_DEVIATIONS = 4.0
 """Decreases of the loss by less than this many standard errors are attributed to noise.
 

@@ -88,7 +88,7 @@ class ModelFile:
 
 
 class Disk(WeightsDisk, Protocol):
-    """Source of facts for checks; None means unknown, and checks then report nothing."""
+    """Source of facts for checks. Unknown facts are None, and checks then report nothing."""
 
     def kind(self, path: str) -> Kind | None:
         """Return the type of the file at `path`, or "" if it can't be accessed."""

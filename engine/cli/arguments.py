@@ -175,7 +175,7 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
 
 
 def _flags_of_need(need: Need) -> str:
-    """Describe the flags that satisfy a need."""
+    """Describe the flags that meet the condition `need`."""
     return " or ".join(f"{FIELDS[name].flag} {', '.join(need.values)}".strip() for name in need.fields)
 
 

@@ -23,7 +23,7 @@ from engine.system.ssh import host_name_problem
 
 LOG = "slurm.log"
 WARNING_S = 90
-"""A run is warned this many seconds before its time limit, so that it can save a checkpoint."""
+"""Seconds before its time limit at which a run is warned, so that it can save a checkpoint."""
 MIN_TIME_S = 300
 """Minimum time limit in seconds. It is enough for the start, the warning and some training."""
 HEAD = "node --slurm"

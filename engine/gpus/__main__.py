@@ -39,7 +39,7 @@ SINGLE_SNAPSHOT_TIMEOUT_S = 40.0
 class Sampler:
     """Sampler that takes snapshots until the parent exits. `close` stops its child processes.
 
-    With `basics`, it reads only utilization, memory, power and temperature of GPUs, and ids of processes on them.
+    If `basics` is True, it reads only utilization, memory, power and temperature of GPUs, and ids of processes on them.
     """
 
     def __init__(self, interval_s: float, timeouts: Timeouts | None = None, *, basics: bool = False) -> None:

@@ -22,7 +22,7 @@ from engine.tasks.predictions import LineScores, Objects, ObjectScores, PixelSco
 SAME_IOU = 0.5
 """Boxes with a greater IoU count as the same object ("box_nms_thresh" in torchvision's detectors)."""
 MIN_INSIDE = 0.5
-"""A clipped box counts as part of a complete object if at least this fraction of it is inside that object's box."""
+"""Minimum fraction of a clipped box inside a complete object's box for it to count as part of that object."""
 MIN_WEIGHT = 1e-3
 """Weight of a tile's outermost pixels relative to its center, before normalization."""
 EDGE_PX = 1.5

@@ -32,7 +32,7 @@ _CHUNK_BYTES = 1 << 16
 
 
 def relay(name: str) -> int:
-    """Serve one follower of run `name` and return the exit code."""
+    """Send the log of run `name` to one follower, and return the exit code."""
     link = SupervisorLink()
     linux.name_process("footplate-relay")
     for number in (signal.SIGHUP, signal.SIGINT):

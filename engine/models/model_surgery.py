@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 LARGE = 1.5
-"""A head is reinitialized if the standard deviation of its weights is above this multiple of torch's default."""
+"""Standard deviation of a head's weights, as a multiple of torch's default, above which the head is reinitialized."""
 
 
 def find_head(model: nn.Module, classes: int) -> str | None:

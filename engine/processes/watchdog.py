@@ -9,7 +9,7 @@ from engine.contract.events import Failed, Warned
 from engine.contract.worker import Heartbeat, ThreadState
 
 GAP_S = 2.0
-"""If more seconds pass between two checks, the supervisor was delayed, and silence is not the ranks' fault."""
+"""Seconds between two checks above which the supervisor was delayed, so that silence is not the ranks' fault."""
 STEADY_S = 3.0
 """Maximum number of seconds between two messages of a responsive rank."""
 PATIENCE = 10.0

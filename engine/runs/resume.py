@@ -98,7 +98,7 @@ def save_next_job(run: RunFolder, job: Job) -> None:
 
 
 def checkpoint_of(run: RunFolder) -> Path | None:
-    """Return the checkpoint for resuming: last.pt, or else the job's `resume_from`; None to start from scratch."""
+    """Return last.pt or else the job's `resume_from` as the checkpoint for resuming, or None to start from scratch."""
     last = run.checkpoints / "last.pt"
     if last.exists():  # even if it is not a file: reading it reports an error
         return last

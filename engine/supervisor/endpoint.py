@@ -55,7 +55,7 @@ class Endpoint:
 
 
 def open_endpoint(run_folder: Path, *, tcp: bool = False) -> Endpoint:
-    """Listen for clients of the run. With `tcp`, use loopback TCP even if Unix sockets are available."""
+    """Listen for clients of the run. If `tcp` is True, use loopback TCP even if Unix sockets are available."""
     if not tcp and hasattr(socket, "AF_UNIX"):
         path = paths.runtime_folder() / socket_name(run_folder)
         if len(os.fsencode(path)) < _MAX_PATH_BYTES:

@@ -15,7 +15,7 @@ INTERVAL_S = 1.0
 RESTART_S = 10.0
 """Seconds before a sampler that has exited is restarted."""
 FREED_SLACK_BYTES = 64 << 20
-"""A GPU counts as free if its used memory is at most this much larger than before the run."""
+"""Maximum increase of a GPU's used memory since before the run for the GPU to count as free."""
 
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 

@@ -50,7 +50,7 @@ NO_FILE_S = 1.0
 GOODBYE_S = 2.0
 """Seconds to wait for a disconnected client to read the reason."""
 THIN_BYTES = 256 << 10
-"""A client with more than this many unsent bytes gets no more droppable events."""
+"""Number of unsent bytes above which a client gets no more droppable events."""
 
 _CHUNK_BYTES = 1 << 16
 _NO_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}

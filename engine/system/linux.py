@@ -46,7 +46,7 @@ def keep_freed_memory() -> None:
 
 
 def waited_for_core_s() -> float:
-    """Return how many seconds the calling thread was ready to run but had no core; 0 on other systems."""
+    """Return the seconds that the calling thread was ready to run but had no core, or 0 on other systems."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as stream:
             return int(stream.read().split()[1]) / 1e9

@@ -154,7 +154,7 @@ def open_private(path: str, flags: int) -> int:
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Write a private file atomically: `path` has either its old content or all of `data`. Raises OSError.
 
-    With `sync`, the content is flushed to the disk before the file is replaced.
+    If `sync` is True, the content is flushed to the disk before the file is replaced.
     """
     descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -85,7 +85,7 @@ def open_descriptor(path: str | os.PathLike[str], flags: int = _READ, *, may_gro
     """Open a regular file or a folder, and return its file descriptor. Raises UnusableFile, OSError.
 
     A file that reports size 0 reads as empty, since files in /proc and /sys may be endless or block (proc(5): kmsg,
-    pagemap). With `may_grow`, such files are opened, too. The caller must limit how much it reads.
+    pagemap). If `may_grow` is True, such files are opened, too. The caller must limit how much it reads.
     """
     LAST_OPENED.note(path)
     try:

@@ -34,9 +34,9 @@ Passes beyond the minimum only run within `ENOUGH_S`.
 """
 ENOUGH_S = 0.25
 CLEAR = 3.0
-"""A candidate that takes more than this many times as long as the other is rejected without further passes."""
+"""Ratio of a candidate's time to the other's above which the candidate is rejected with no more passes."""
 FASTER = 0.05
-"""A candidate must save at least this fraction of the time, because measurements vary that much."""
+"""Minimum fraction of the time that a candidate must save, because measurements vary that much."""
 COMPILING_S = 60.0
 """Estimated seconds for compiling and measuring: 20 to 35 s on a CPU; more on GPUs, where two modes are measured."""
 COMPILING_SAVES = 0.3

@@ -112,7 +112,7 @@ class Reporter:
     def set_activity(self, activity: Activity) -> None:
         """Set the activity of the main thread, with which the supervisor tells hanging ranks from waiting ones.
 
-        Every call counts as progress, and is cheap. In a training, set "data" before loading a batch, "step" before
+        Every call counts as progress, and is cheap. In a training run, set "data" before loading a batch, "step" before
         `Strategy.step`, and "agree" before collectives and before reading results from the device. In a validation, set
         "evaluate" after every `stop()` and "agree" before it. Set "save" before gathering and writing a checkpoint.
         `set_phase` sets the initial activity of its phase.

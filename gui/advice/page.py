@@ -214,7 +214,7 @@ class AdviceOptions(QWidget):
         self.machines.valueChanged.connect(self._on_machines_changed)
 
     def order(self, job: Job, *, again: bool = False) -> AdviceOrder:
-        """Return the order for `job`. With `again`, saved measurements are ignored."""
+        """Return the order for `job`. If `again` is True, saved measurements are ignored."""
         machines = self.machines.value()
         network = Network(self.network.value() * GIGABIT) if machines > 1 else None
         return AdviceOrder(

@@ -25,7 +25,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Event:
-    """Event at `time` (seconds since the epoch)."""
+    """Event that causes an alert, at `time` in seconds since the epoch."""
 
     text: str
     time: float

@@ -22,10 +22,10 @@ from gui.widgets.layouts import vbox
 from gui.widgets.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0
-"""Rules with a default duration of at least this many seconds are edited in minutes."""
+"""Minimum default duration, in seconds, of rules whose duration is edited in minutes."""
 _EDITOR_WIDTH = 240
 _SUMMARY_BELOW = 480
-"""In rows narrower than this, in pixels at a text size of 100 %, the summary is below the name."""
+"""Width in pixels, at a text size of 100 %, below which a row shows the summary below the name."""
 
 
 class RuleRow(QWidget):

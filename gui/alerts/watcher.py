@@ -20,7 +20,7 @@ from gui.translation import tr
 CALM_S = 10.0
 """Seconds without a finding after which an alert ends. The delay prevents flickering."""
 GAP_S = 60.0
-"""If there are more seconds between two snapshots, as after suspension, the duration of a condition starts again."""
+"""Seconds between two snapshots, as after suspension, above which the duration of conditions restarts from 0."""
 _CONCERN_RUNS: set[KindId] = {"temperature", "memory_temperature", "throttled", "memory", "xid", "memory_errors"}
 """Kinds of alerts that become warnings for a job on the device. A lost GPU is reported as an error elsewhere."""
 CAPACITY = 200

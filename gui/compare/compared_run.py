@@ -22,7 +22,7 @@ from gui.titles import run_title
 Over = Literal["step", "epoch", "time"]
 
 GAP_S = 10.0
-"""If more seconds pass between two samples, the run was paused. Samples are usually one second apart."""
+"""Seconds between two samples above which the run was paused. Samples are usually one second apart."""
 
 _JOULES_PER_WH = 3600.0
 

@@ -72,7 +72,7 @@ class CompareCurves(QWidget):
         self.show_runs(self._runs)
 
     def set_smoothing(self, weight: float) -> None:
-        """Set the weight of the moving average for training figures; 0 disables smoothing."""
+        """Set the weight of the moving average for training figures. A weight of 0 disables smoothing."""
         self._weight = weight
         for plot in self.plots.values():
             plot.set_smoothing(weight)

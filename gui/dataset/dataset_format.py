@@ -94,7 +94,7 @@ def question(report: DatasetReport) -> str:
 
 
 def evidence(reading: Reading) -> str:
-    """Return the evidence for and against a reading, with one sentence per line."""
+    """Return the evidence for and against an interpretation of the folder, with one sentence per line."""
     lines = [f"{title}: {'; '.join(facts)}." for title, facts in _sides(reading) if facts]
     return "\n".join(lines)
 
@@ -104,7 +104,7 @@ def _sides(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def choice_of(reading: Reading, report: DatasetReport) -> Choice:
-    """Return the choice that applies a reading, titled as in the report's problems."""
+    """Return the choice that applies an interpretation, titled as in the report's problems."""
     for problem in report.problems:
         for choice in problem.choices:
             if _chooses(choice, reading):

@@ -181,7 +181,7 @@ class DatasetPage(QWidget):
         self.version.setCurrentIndex(1 if augmented and self.version.count() > 1 else 0)
 
     def choose(self, index: int) -> None:
-        """Select the example at `index` in the report, or the first reading of an ambiguous folder."""
+        """Select the example at `index` in the report, or the first interpretation of an ambiguous folder."""
         if self.question.readings.buttons:
             self.question.readings.buttons[0].setFocus()
             return

@@ -16,10 +16,10 @@ NO_EXAMPLES = tr("No image can be shown for this.")
 
 
 class ReadingChoices(QWidget):
-    """List of the readings in a report; hidden if there are none.
+    """List of the possible interpretations of a folder in a report ("readings"); hidden if there are none.
 
     Signals:
-        chosen(Choice): the user has pressed the button of a reading.
+        chosen(Choice): the user has pressed the button of an interpretation.
         opened(): the user has clicked an image, or pressed Enter on it.
     """
 
@@ -39,7 +39,7 @@ class ReadingChoices(QWidget):
         self.hide()
 
     def show_report(self, report: DatasetReport | None) -> None:
-        """Show the readings of `report`."""
+        """Show the interpretations in `report`."""
         if report is self._report:
             return
         self._report = report
@@ -81,7 +81,7 @@ class ReadingChoices(QWidget):
 
 
 class FolderQuestion(QWidget):
-    """Problems of an ambiguous folder, and its possible readings.
+    """Problems of an ambiguous folder, and its possible interpretations.
 
     Signals:
         chosen(Choice): the user has chosen how to read the folder, or another remedy.
@@ -103,7 +103,7 @@ class FolderQuestion(QWidget):
         column.addStretch(1)
 
     def show_report(self, report: DatasetReport | None) -> None:
-        """Show the problems and readings of `report`."""
+        """Show the problems and interpretations in `report`."""
         problems = report.problems if report is not None else ()
         self.problems.show_problems(dataset_format.without_readings(problems, report))
         self.readings.show_report(report)

@@ -91,8 +91,8 @@ class CachedDisk(QObject):
     def start_pass(self, *, forget: bool = False) -> None:
         """Start a pass of queries.
 
-        Answers that the last pass didn't use are deleted. With `forget`, all are. Answers from the network remain until
-        newer ones arrive.
+        Answers that the last pass didn't use are deleted. If `forget` is True, all are. Answers from the network
+        remain until newer ones arrive.
         """
         if forget:
             for question in [question for question in self._queries if question[0] != _NETWORK]:

@@ -27,7 +27,7 @@ from gui.widgets.labels import IconLabel
 from gui.widgets.layouts import hbox, vbox
 
 _FIRST_FIELDS = dict(zip(STEPS, ("dataset", "recipe", "strategy"), strict=True))
-"""First field of each step to training."""
+"""First field of each step that the user takes before training."""
 
 
 class JobPanel(JobSignals):

@@ -42,7 +42,7 @@ class JobSignals(QWidget):
     finder_requested = Signal(str)
 
     def relay(self, form: JobSignals) -> None:
-        """Emit the signals of `form`, too."""
+        """Also emit all signals that `form` emits."""
         for name, signal in vars(JobSignals).items():
             if isinstance(signal, Signal):
                 getattr(form, name).connect(getattr(self, name))
@@ -93,7 +93,7 @@ _REMEMBERED = 500
 
 
 class LabelCheck:
-    """Check that delays the first training on a folder whose reading is uncertain, once per format.
+    """Check that delays the first training run on a folder whose annotations are not certain, once per format.
 
     If there are settings, they store the datasets whose labels the user has seen.
     """

@@ -90,7 +90,7 @@ class Annotations(QGraphicsItem):
         self._invalidate()
 
     def show_cursor(self, x: float | None) -> None:
-        """Show the crosshair at position `x`; None hides it."""
+        """Show the crosshair at position `x`, or hide it if `x` is None."""
         if x != self._cursor:
             self._cursor = x
             self.update()

@@ -260,7 +260,7 @@ class LeftAxis(Axis):
         box.y_range_changed.connect(self.update)
 
     def keep_within(self, low: float | None, high: float | None) -> None:
-        """Hide labels outside of `low` to `high`, such as 105 %; None means no limit."""
+        """Hide labels outside of `low` to `high`, such as 105 %. A limit of None hides no labels."""
         self._edges = (-math.inf if low is None else low, math.inf if high is None else high)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:

@@ -117,7 +117,7 @@ class PlotGroup(QObject):
             self.marks_changed.emit()
 
     def set_span(self, span: float | None) -> None:
-        """Follow the newest data, and show the last `span` of it; None shows all data."""
+        """Follow the newest data, and show the last `span` of it, or all data if `span` is None."""
         self._span = span
         self.follow()
 

@@ -159,7 +159,7 @@ class LinePlot(QWidget):
         self._span = None
 
     def set_smoothing(self, weight: float) -> None:
-        """Set the weight of the moving average; 0 disables smoothing."""
+        """Set the weight of the moving average. A weight of 0 disables smoothing."""
         for line in self._lines.values():
             line.set_smoothing(weight)
         self.touch()

@@ -97,7 +97,7 @@ _Mapping = tuple[float, float, float, float, float, float]
 class Curve:
     """Curve in axis units.
 
-    `x` must be in ascending order. NaN in `y` interrupts the line. With `dots`, each point is drawn as a dot.
+    `x` must be in ascending order. NaN in `y` interrupts the line. If `dots` is True, each point is drawn as a dot.
     """
 
     pen: QPen = field(default_factory=QPen)

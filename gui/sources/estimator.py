@@ -107,7 +107,7 @@ class Estimator(QObject):
             self._timer.start()
 
     def set_request(self, request: EstimateRequest | None) -> None:
-        """Estimate another job; None removes the estimate."""
+        """Estimate another job, or remove the estimate if there is no job."""
         if request == self._newest_request:
             return
         self._newest_request = request

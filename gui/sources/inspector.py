@@ -138,7 +138,7 @@ class Thumbnails(QObject):
         self._images.clear()
 
     def close(self) -> None:
-        """Wait for the current batch when the window closes."""
+        """Wait for the thumbnails that are being read when the window closes."""
         self._requested.clear()
         self._flight.finish()
 

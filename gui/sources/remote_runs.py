@@ -90,7 +90,7 @@ class FollowedRun(QObject):
     def close(self, *, wait: bool = True) -> None:
         """Stop mirroring. The run itself continues.
 
-        With `wait`, wait a few seconds until the process has exited. This is necessary when the program exits.
+        If `wait` is True, wait a few seconds until the process has exited. This is necessary when the program exits.
         """
         process, self._process, self.run = self._process, None, None
         if process is None:

@@ -90,7 +90,7 @@ class RunList(QObject):
         self._timer.setInterval(round(1000 * seconds))
 
     def change_folder(self) -> None:
-        """Read the runs folder that has just been set."""
+        """Read the runs in the folder that has just been set, instead of the previous one."""
         self._reader.cancelled.set()
         self._reader = _Reader(self.found)
         self._flight.abandon()
@@ -186,7 +186,7 @@ class SlurmWatch(QObject):
             self._flight.request()
 
     def close(self) -> None:
-        """Stop polling, and wait for the current query."""
+        """Stop polling, and wait for the current read."""
         self._next_at = float("inf")
         self._flight.finish()
 

@@ -151,7 +151,7 @@ def goal_words(goal: Goal, value: float | None) -> str:
 
 
 def field_label(name: str) -> str:
-    """Return the label of a searched field."""
+    """Return the label of a field that a search varies."""
     if not name.startswith(OPTION):
         return FIELDS[name].label if name in FIELDS else name
     plain = name.removeprefix(OPTION)

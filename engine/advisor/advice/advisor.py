@@ -37,9 +37,9 @@ OPTIMISM = 0.8
 The prediction is based on a measured setup with the same strategy and devices.
 """
 VARY_WITHIN = 1.15
-"""Variants of a setup are tried if its step time is at most this multiple of the fastest setup's."""
+"""Maximum step time of a setup, as a multiple of the fastest setup's, for trying its variants."""
 SUPERLINEAR = 1.1
-"""If the speedup per device is above this, the measurement on one device is considered wrong and repeated."""
+"""Speedup per device above which the measurement on one device is considered wrong and repeated."""
 TOO_LARGE = "By the estimate they need more memory than a device has."
 
 _Send = Callable[[AdviceProgress], object]
@@ -68,7 +68,7 @@ def advise(order: AdviceOrder, send: _Send) -> Advice:
 
 
 class _Advisor:
-    """Advisor that works on a single order."""
+    """Advisor that works on a single request."""
 
     def __init__(self, order: AdviceOrder, send: _Send) -> None:
         self._order, self._send = order, send

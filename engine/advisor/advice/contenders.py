@@ -19,7 +19,7 @@ CONFIDENCE = 0.95
 MIN_HALF_WIDTH = 0.01
 """Smallest half-width of an interval relative to the median. Restarting the same process causes as much variation."""
 DROP_FACTOR = 1.3
-"""A contender is dropped if its step time is more than this multiple of the fastest one's."""
+"""Step time, as a multiple of the fastest contender's, above which a contender is dropped."""
 
 
 class Speed(NamedTuple):

@@ -18,10 +18,10 @@ OPTIMIZER_STATES = {
 }  # fmt: skip
 """Number of values that an optimizer stores for each parameter, excluding optional momentum."""
 ESTIMATE_MARGIN = 1.25
-"""A setup is excluded if its estimate is above this multiple of a device's memory. Estimates may be 20 % off."""
+"""Estimate, as a multiple of a device's memory, above which a setup is excluded. Estimates may be 20 % off."""
 MIN_SCALE, MAX_SCALE = 0.5, 2.5
 MIN_ACTIVATIONS = 0.1
-"""Activations are used for calibration if they take at least this fraction of a worker's memory."""
+"""Minimum fraction of a worker's memory that activations must take to be used for calibration."""
 STAGE_IMBALANCE = 1.15
 """Load of the fullest pipeline stage relative to a perfectly even split."""
 REPLICATED_ACTIVATIONS = 0.35

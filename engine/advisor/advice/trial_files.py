@@ -58,7 +58,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     step_s: tuple[float, ...]
     """Duration of each step on the slowest rank, in seconds."""
     memory: dict[str, tuple[int, int]]
-    """Peak use and limit in bytes, by the name of the memory."""
+    """Peak use and limit in bytes of each kind of memory, by its name."""
     worked_s: float
     """Duration of the trial after preparation."""
     gave_up: bool = False

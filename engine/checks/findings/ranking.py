@@ -14,7 +14,7 @@ from engine.system.format import percent, size
 MAX_RIVALS = 3
 """Maximum number of strategies to compare with the fastest one."""
 LONG_WAIT = 0.1
-"""Waiting for data is reported if it takes at least this fraction of a step."""
+"""Minimum fraction of a step spent waiting for data for the waiting to be reported."""
 TIE = 0.04
 """Relative difference of speeds below which candidates count as equally fast."""
 NOTHING_FITS = (

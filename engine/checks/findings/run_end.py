@@ -23,23 +23,23 @@ NOISE_DEVIATIONS = 3.0
 STEADY_EPOCHS = 5
 """Number of consecutive validations with a falling loss for a real decrease. The chance of luck is 1 in 120."""
 WORTHWHILE_GAIN = 0.01
-"""Another epoch is worthwhile if it reduces the validation loss by at least this fraction."""
+"""Minimum relative decrease of the validation loss that makes another epoch worthwhile."""
 DEFAULT_GAIN_RATIO = 0.8
 """Assumed ratio of successive epochs' gains if there are too few to fit it (a time constant of 4.5 epochs)."""
 OVERFIT_CHANGE = 0.05
 """Minimum relative increase of the validation loss, and decrease of the training loss, in an overfitted run."""
 LEARNING_DECREASE = 0.05
-"""A run learns if its training loss decreases by at least this fraction."""
+"""Minimum relative decrease of the training loss in a run that learns."""
 NOTHING_LEARNED = 0.05
 """Value of a metric (0 to 1, without a chance level) below which nothing was learned."""
 SUSPECT_RATE_FACTOR = 10.0
 """Minimum ratio between a learning rate and the usual one for suspecting the rate first if nothing was learned."""
 LEARNED_ABOVE_CHANCE = 0.25
-"""A model has learned its training images if its training accuracy is this far above chance."""
+"""Minimum training accuracy above chance of a model that has learned its training images."""
 MAX_CHANCE_MARGIN = 0.15
 """Maximum of two standard errors for a meaningful comparison with chance."""
 WEAK_FRACTION = 0.5
-"""A class is weak if its recall, and rare if its count, is below this fraction of the classes' median."""
+"""Fraction of the classes' median. A class is weak if its recall is below it, and rare if its count is below it."""
 MIN_MEDIAN_RECALL = 0.3
 """From this median recall of all classes, a model works in general, and single classes can be called weak."""
 USUAL_RATES = {"sgd": 0.01, "lamb": 0.005, "adagrad": 0.01}

@@ -19,7 +19,7 @@ HOSTS = {ADDRESS, "localhost"}
 """Accepted host names. Requests with another name are refused, since it may resolve to this address (DNS rebinding)."""
 PATH = "/metrics"
 MAX_AGE_INTERVALS = 3
-"""Snapshots are served until they are older than this many intervals."""
+"""Maximum age of snapshots that are served, in intervals."""
 FIRST_TIMEOUT_S = 5.0
 """Seconds that a scrape waits for the first snapshot."""
 CLIENT_TIMEOUT_S = 10.0

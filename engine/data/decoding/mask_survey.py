@@ -35,9 +35,9 @@ ENOUGH_PHOTOS = 16
 MANY = 50
 """Number of distinct values in most masks that suggests photos or depth images rather than masks."""
 _ODD_PALETTES = 0.1
-"""If more than this fraction of masks has a different palette, colors are used instead of palette indices."""
+"""Fraction of masks with a different palette above which colors are used instead of palette indices."""
 _SMOOTH = 0.85
-"""An image counts as a mask if at least this fraction of neighboring pixels is equal."""
+"""Minimum fraction of equal neighboring pixels for an image to count as a mask."""
 
 
 class MaskSample(NamedTuple):

@@ -14,9 +14,9 @@ from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning
 from engine.data.splits import MaskCode
 
 _STRAY_MASKS = 0.5
-"""A table is considered wrong if it lacks values of more than this fraction of masks."""
+"""Fraction of masks with values that a table lacks above which the table is considered wrong."""
 _FEW = 8
-"""Up to this many values that are missing from a table are considered stray values."""
+"""Maximum number of values missing from a table that are considered stray values."""
 
 
 def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:

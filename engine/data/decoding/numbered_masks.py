@@ -13,7 +13,7 @@ from engine.data.splits import spread_evenly
 SAMPLED_MASKS = 20
 """Number of evenly spaced masks that are opened."""
 MANY = 8
-"""Masks with at least this many values may show numbered objects. With fewer, a scan with classes looks the same."""
+"""Minimum number of values in masks of numbered objects. With fewer, a scan with classes looks the same."""
 MAX_PIXELS = 1 << 25
 """Number of pixels in the largest mask that is inspected.
 

@@ -269,7 +269,7 @@ def is_opacity(values: Values) -> bool:
 def _by_values(read: Sequence[Values], is_8_bit: bool) -> Bands:
     """Compute the range of each band from pixels [bands, n] of several files.
 
-    With `is_8_bit`, bands keep their full range.
+    If `is_8_bit` is True, bands keep their full range.
     """
     values = np.concatenate([each.astype(np.float64) for each in read], 1)
     if not values.shape[1]:

@@ -11,7 +11,7 @@ from PIL import Image
 from engine.data.decoding.idx import Bytes
 
 NEARLY_WHITE = 230
-"""The background is black if the average level of the visible pixels is at least this high, else white."""
+"""Minimum average level of the visible pixels for a black background. Darker images get a white one."""
 WHITE, BLACK = 255, 0
 
 

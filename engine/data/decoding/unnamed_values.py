@@ -13,15 +13,15 @@ from engine.data.splits import MaskCode, dataset_warning
 
 MAX_CLASSES = NO_CLASS
 _FILLED = 5
-"""Values are interpreted as class numbers if at least one in this many numbers, from 0 to the largest, occurs."""
+"""Maximum ratio of possible values (0 to the largest) to values that occur, if they are class numbers."""
 _FEW = 12
-"""If no value is larger than this, values are interpreted as class numbers, however few of them occur."""
+"""Maximum value for interpreting values as class numbers even if only few of them occur."""
 _SMALL = 33
 """Largest class number in Cityscapes. If no value is larger, 255 means "no class", even if most numbers don't occur."""
 _NEAR = 32
-"""Levels this close to black or white count as black or white in masks that were smoothed or saved as JPEG."""
+"""Maximum distance from black or white of levels that count as such in masks that were smoothed or saved as JPEG."""
 _MIDDLE = 5
-"""Masks with at least this many levels between black and white were probably smoothed."""
+"""Minimum number of levels between black and white in masks that were probably smoothed."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ The darkest and the brightest 1 % of the pixels are not counted.
 CUT_PERCENT = 1.0
 FEWEST_BLANK = 3
 BLANK = 0.1
-"""Single-color images are reported if they are at least this fraction of a sample, but less than half."""
+"""Minimum fraction of single-color images in a sample for reporting them. If most images are such, they are not reported."""
 
 
 @dataclass

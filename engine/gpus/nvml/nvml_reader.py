@@ -48,7 +48,7 @@ class NvmlReader:
     """
 
     def __init__(self, *, basics: bool = False) -> None:
-        """Initialize NVML and find the GPUs. With `basics`, only a few cheap quantities are read."""
+        """Initialize NVML and find the GPUs. If `basics` is True, only a few cheap quantities are read."""
         self._nvml = load_pynvml()
         self._basics = basics
         self._request: SnapshotRequest | None = None

@@ -205,7 +205,7 @@ def _license(model: TrainedModel) -> str:
 
 CURVES = "curves.png"
 MIN_POINTS = 3
-"""Curves are plotted if there are at least this many validations."""
+"""Minimum number of validations for plotting curves."""
 _WIDTH, _HEIGHT, _MARGIN = 640, 320, 48
 _COLORS = ("#1f77b4", "#d62728")
 

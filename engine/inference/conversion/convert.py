@@ -47,7 +47,7 @@ from engine.system.plugins import installed_versions
 
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
 REPORTED_LOSS = 0.01
-"""If int8 quantization decreases a metric by more than this, the decrease is reported as a problem."""
+"""Decrease of a metric by int8 quantization above which it is reported as a problem."""
 
 
 def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:

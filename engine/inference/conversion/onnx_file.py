@@ -20,7 +20,7 @@ from engine.inference.trained_model import TrainedModel
 from engine.system.plugins import footplate_version
 
 ONE_FILE_BYTES = 1_900_000_000
-"""Weights larger than this are stored in a separate file, since protobuf messages are limited to 2 GiB."""
+"""Size of the weights above which they are stored in a separate file, since protobuf is limited to 2 GiB."""
 _ERRORS = 3
 """Log level at which onnxruntime reports only errors."""
 EXAMPLES = 2

@@ -38,7 +38,7 @@ ENOUGH_S = 2.0
 A segment is repeated after its warm-up only within its share, and another pass starts only within the budget.
 """
 LONG_S = 0.5
-"""Runs on a CPU that take longer than this many seconds are not repeated, since their warm-up hardly matters."""
+"""Seconds above which a run on a CPU is not repeated, since its warm-up hardly matters."""
 USABLE = 0.9
 """Fraction of the free memory for stages. Workspaces, communication buffers and fragmentation need the rest."""
 TRAVELLING_BYTES = 4 << 20

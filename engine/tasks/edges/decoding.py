@@ -31,7 +31,7 @@ It is also the threshold for binarizing an image of edges, which counts as the d
 MAX_ANNOTATORS = 8
 """Number of annotators per image that are measured separately, one bit each. The fraction includes all annotators."""
 _MAX_EDGE_FRACTION = 0.5
-"""Images with more than this fraction of edge pixels are assumed to show black edges on white."""
+"""Fraction of edge pixels above which an image is assumed to show black edges on white."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ _SAMPLE = 8
 _THIN_WIDTH = 5
 """Largest width of thin lines in pixels."""
 _MAX_THICK_SHARE = 0.2
-"""Edges are thin lines if at most this fraction of their pixels remains after erosion by `_THIN_WIDTH // 2` pixels."""
+"""Maximum fraction of pixels of thin lines that remain after erosion by `_THIN_WIDTH // 2` pixels."""
 
 
 @dataclass(frozen=True, eq=False)

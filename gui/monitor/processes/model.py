@@ -61,7 +61,7 @@ def _running(seconds: int | None) -> str:
 
 
 def _number(title: str, attribute: str, text: Callable[[Any], str], widest: str, help_text: str = "") -> Column:
-    """Create a column for the numeric `attribute` of a row; None means unknown."""
+    """Create a column for the numeric `attribute` of a row, which is None if it is unknown."""
     read = attrgetter(attribute)
     return Column(title, lambda row: text(read(row)), read, number=True, widest=widest, help=help_text)
 

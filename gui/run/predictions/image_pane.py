@@ -100,7 +100,7 @@ class Zoom(QObject):
         return self.factor > 1 or self.direction != Direction()
 
     def set_direction(self, direction: Direction) -> None:
-        """Show point clouds in another direction."""
+        """Show point clouds from another direction."""
         self.direction = direction
         self.changed.emit()
 

@@ -12,7 +12,7 @@ from engine.data.splits import dataset_error, dataset_warning
 
 _ROUNDING = 0.01
 _MAX_BEYOND = 0.25
-"""Other units are considered if more than this fraction of boxes extends beyond the images."""
+"""Fraction of boxes that extend beyond the images above which other units are considered."""
 _FEWEST = 4
 """Number of boxes needed to infer the meaning of their numbers."""
 

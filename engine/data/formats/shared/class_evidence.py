@@ -53,7 +53,7 @@ _MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l
 _COMPARED = 1000
 """Number of images per class whose names are compared. The first ones are enough, since equal names sort equally."""
 _MIN_FOR_SINGLE = 8
-"""At least this many folders with a single image each are probably folders for images, not for classes."""
+"""Minimum number of folders with a single image each for assuming that they are not classes."""
 _INNER_FOLDERS = 60
 """Number of folders inside a class folder whose names are compared with those in other class folders."""
 _INNER_DEPTH = 3
@@ -63,7 +63,7 @@ _MIN_VIEWS = 3
 _THUMBNAIL = 16
 _MIN_ALIKE = 0.5
 _MIN_MARGIN = 0.25
-"""Images with the same name must correlate by at least this much more, on average, than other images."""
+"""Minimum difference by which images with the same name correlate more, on average, than other images."""
 
 
 def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:

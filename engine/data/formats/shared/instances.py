@@ -31,7 +31,7 @@ For small images, this number of pixels is used as the limit if it is larger. Ea
 """
 
 MAX_NUMBERS = 0xFFFF
-"""Masks are searched directly for values up to this one. Masks with larger values are renumbered first."""
+"""Largest value for which masks are searched directly. Masks with larger values are renumbered first."""
 
 
 class Instance(NamedTuple):

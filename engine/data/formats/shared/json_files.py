@@ -34,7 +34,7 @@ MAX_FILES_SAMPLED = 500
 """Number of annotation files that are opened to find a file with at least one object."""
 _MAX_SAMPLE_BYTES = 64 << 20
 _PATIENCE = 4
-"""The search stops after this many chunks that contain none of the keys."""
+"""Number of chunks without any of the keys after which the search stops."""
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -50,7 +50,7 @@ _ITEM = re.compile(r"[\s,]*(?=\S)")
 _DECODER = json.JSONDecoder()
 _EMPTY = re.compile(r"\s*\]")
 _MAX_BUFFERED = 64 << 20
-"""The search for the end of an entry stops after this many characters."""
+"""Number of characters after which the search for the end of an entry stops."""
 _LONGEST_KEY = 64
 _MAX_UNDECODED = 1 << 16
 """Number of characters that are returned for an entry that can't be decoded."""

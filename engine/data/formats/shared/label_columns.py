@@ -58,7 +58,7 @@ CONFIDENCE = "confidence"
 """Name of a column in Open Images tables. The value 0 means that the label of the row is absent from the image."""
 _LABEL_WORDS = frozenset({"label", "labels", "class", "classes", "category", "tag", "tags", "id", "ids"})
 _FEW_NUMBERS = 10
-"""Up to this many distinct integers in an unknown column are considered labels. More may be measured values."""
+"""Maximum number of distinct integers in an unknown column of labels. More may be measured values."""
 _SAMPLED_LISTS = 200
 """Number of cells with lists that are examined."""
 _FEW_ROWS = 20

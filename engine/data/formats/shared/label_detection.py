@@ -40,9 +40,9 @@ LABELLED = "label"
 """Word in the file names of preferred tables."""
 _SPLIT_WORDS = frozenset({"partition", "partitions", "split", "splits", "fold", "folds"})
 _UNNAMED_PER_NAMED = 3
-"""A table may be incomplete if the folder contains more than this many times as many images as the table."""
+"""Ratio of images in the folder to images in a table above which the table may be incomplete."""
 _SEVERAL_LABELS = 0.2
-"""If more than this fraction of images has rows with different labels, each row adds a label to its image."""
+"""Fraction of images that have rows with different labels above which each row adds a label to its image."""
 
 
 @dataclass(frozen=True)

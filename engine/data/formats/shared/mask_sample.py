@@ -19,9 +19,9 @@ _FEW_VALUES = 64
 """Largest number of distinct values or colors in a label image."""
 _FREQUENT_VALUES = 16
 _MIN_SHARE = 0.75
-"""In masks, at least this fraction of pixels has a frequent value or the value of the left neighbor."""
+"""Minimum fraction of pixels in a mask that have a frequent value or the value of the left neighbor."""
 _MIN_FLAT = 0.7
-"""In label images, at least this fraction of pixels equals the left neighbor."""
+"""Minimum fraction of pixels in a label image that equal the left neighbor."""
 _MAX_PIXELS = 1 << 21
 """Number of pixels in a mask that are inspected."""
 

@@ -138,7 +138,7 @@ def is_metadata(tree: Tree, folder: str, name: str) -> bool:
 def open_table(path: str, *, head: bool = False) -> Table | None:
     """Open the table in a file. Returns None if the file does not contain a table.
 
-    With `head`, None is also returned for a file that can't be read.
+    If `head` is True, None is also returned for a file that can't be read.
 
     Args:
         path: Full path.

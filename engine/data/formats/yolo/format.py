@@ -46,7 +46,7 @@ NOT_ANNOTATIONS = frozenset(
 )
 """Names of text files that contain lists or notes instead of annotations."""
 ROUNDING = 0.01
-"""Outlines may extend beyond the image by this fraction of its size without a warning."""
+"""Fraction of the image size by which outlines may extend beyond the image before a warning is shown."""
 
 
 class Source(NamedTuple):

@@ -26,7 +26,7 @@ MIN_OUTLINE = 6
 MARGIN = 0.1
 """Largest accepted distance of annotations beyond the image, as a fraction of the image size."""
 CLEAR, UNCLEAR = 0.95, 0.8
-"""At least the first fraction of lines must fit the chosen meaning, and less than the second another one."""
+"""Minimum fraction of lines that fit the chosen meaning, and limit for those that fit another one."""
 MIN_LINES = 5
 """Number of lines that must fit a single meaning for it to be chosen."""
 
