@@ -133,7 +133,7 @@ def _set_job(page: Any, job: JobInForm) -> None:
 
 
 def _show_dataset(page: Any, job: JobInForm, example: int | None) -> None:
-    """Show large examples, starting at index `example`. None shows the labels before the first training."""
+    """Show large examples, starting at index `example`, or the labels before the first training run if it is None."""
     page.show_report(job.report)
     if example is not None:
         page.show_augmented(job.edited is not None and job.edited.value("augmentation") != "none")

@@ -228,7 +228,7 @@ def parse_fold(text: str) -> tuple[int, int] | None:
 EPOCHS = 3
 """Number of epochs to preview."""
 MAX_SIDE = 384
-"""Longest side of a preview image in pixels."""
+"""Maximum side length of a preview image in pixels."""
 
 
 class PreviewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -56,7 +56,7 @@ of the greatest scatter first, as little-endian int16 from -32767 to 32767, and 
 points are drawn in gray.
 """
 CLOUD_TILT_DEG = 40.0
-"""Tilt of the axis of the least scatter in images of point clouds, from the direction of view."""
+"""Angle in degrees between the direction of view and the axis along which the points of a cloud vary least."""
 CLOUD_GRAY = (245, 200, 70)
 """Gray levels in images of point clouds: background, farthest and nearest points that have no color."""
 
@@ -65,7 +65,7 @@ STEP = 32
 
 
 def side_of_epoch(job: Job, size: int, epoch: int) -> int:
-    """Return the side of training images in `epoch`, counted from 1.
+    """Return the side length of training images in `epoch`, counted from 1.
 
     It grows linearly from `progressive_from` to `size` over the first two thirds of the epochs (after Howard 2018,
     Training ImageNet in 3 hours for 25 minutes).

@@ -103,9 +103,9 @@ class RecipeFacts(msgspec.Struct, frozen=True, kw_only=True):
         weights: True if pretrained weights for the model are on this machine, or on a server that is not known to be
             unreachable.
         images: Number of images in the training split.
-        source_size: Longer side in pixels of the median image in the dataset.
-        model_size: Default side in pixels of the model's images.
-        min_size: Smallest side in pixels of the model's images.
+        source_size: Length in pixels of the longer side of the median image in the dataset.
+        model_size: Default side length in pixels of the model's images.
+        min_size: Minimum side length in pixels of the model's images.
         of_weights: Values that the authors of the weights chose, by field.
         chosen: Values that the user has set and that no recipe changes, by field.
         idle: Fields that have no effect with this task, model or strategy.

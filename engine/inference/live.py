@@ -36,7 +36,7 @@ _QUALITY = 85
 
 
 def live(order: LiveOrder, on_progress: OnProgress) -> Path:
-    """Predict for the source of an order until it ends, and return the path of the last `LiveFrame`.
+    """Run the model on the source of an order until it ends, and return the path of the last `LiveFrame`.
 
     Raises CannotLoad.
     """

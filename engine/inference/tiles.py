@@ -1,4 +1,4 @@
-"""Predict for large images by overlapping tiles. Maps are blended, and duplicate objects are merged."""
+"""Run models on large images in overlapping tiles. Maps are blended, and duplicate objects are merged."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Learned:
 class TrainedModel:
     """Model of a run in evaluation mode on `device`, with the weights of a checkpoint.
 
-    `classes` and `channels` are those of the training data. `size` is the side of the square inputs in pixels, or 0 if
+    `classes` and `channels` are those of the training data. `size` is the side length of the square inputs, or 0 if
     samples are not images. `sha256` identifies the checkpoint.
     """
 
@@ -95,7 +95,7 @@ class TrainedModel:
 
     @property
     def resized(self) -> int:
-        """Side of the squares that images are resized to, before the center with side `size` is cropped."""
+        """Side length of the squares that images are resized to, before a center of `size` pixels is cropped."""
         return validation_side(self.job, self.task.entry, self.size)
 
     def predict(
@@ -150,7 +150,7 @@ class TrainedModel:
                     yield next(resized)
 
     def in_tiles(self, picture: Picture, tiling: Tiling, threshold: float = 0.5) -> Prediction:
-        """Predict for a large image in tiles. Raises ValueError if the task predicts neither pixels nor objects."""
+        """Run the model on a large image in tiles. Raises ValueError unless the task predicts pixels or objects."""
         predicts = self.task.entry.predicts
         if predicts not in TILED:
             raise ValueError(f"{self.task.entry.title} does not look at images in tiles; leave out `tile`.")

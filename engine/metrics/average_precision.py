@@ -20,7 +20,7 @@ THRESHOLDS = np.linspace(0.5, 0.95, 10)
 """IoU thresholds above which a detection counts as a match."""
 RECALLS = np.linspace(0.0, 1.0, 101)
 MAX_DETECTIONS = 100
-"""Number of detections per class and image that are counted, those with the highest scores."""
+"""Maximum number of counted detections per class and image. Those with the highest scores are counted."""
 _CHUNK_PIXELS = 1 << 16
 """Number of mask pixels that are compared together. This limits memory, since floats take four times as much."""
 RIGHT, WRONG, LEFT_OUT = 1, 0, -1

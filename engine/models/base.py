@@ -56,8 +56,8 @@ class Model(NamedTuple):
 
     Attributes:
         family: Heading in lists of models.
-        image_size: Default side of images in pixels.
-        min_image_size: Minimum side of images in pixels.
+        image_size: Default side length of images in pixels.
+        min_image_size: Minimum side length of images in pixels.
         statistics: Mean and standard deviation of each channel of the images that `weights` were trained with, or None
             for the task's defaults.
         weights: Pretrained weights.

@@ -28,7 +28,7 @@ def names() -> tuple[str, ...]:
 
 
 def default_image_size(model: str) -> int:
-    """Return the default side of images in pixels."""
+    """Return the default side length of images in pixels."""
     if model == MNIST_CNN:
         return 28
     if timm_models.is_timm(model):
@@ -41,7 +41,7 @@ def default_image_size(model: str) -> int:
 
 
 def min_image_size(model: str) -> int:
-    """Return the smallest side of images that the model accepts, in pixels."""
+    """Return the minimum side length of images that the model accepts, in pixels."""
     if timm_models.is_timm(model):
         return timm_models.min_image_size(model)
     return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)

@@ -16,7 +16,7 @@ from engine.models.base import TaskError
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 MIN_IMAGE_SIZE = 2 * STRIDE
-"""Smallest image side in pixels for the models in the catalogue."""
+"""Minimum image size in pixels for the models in the catalogue."""
 
 
 def names() -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def _has_meta(attributes: Mapping[str, Any]) -> bool:
 
 
 def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
-    """Return the largest side of square images for which some BatchNorm gets only a single value per channel.
+    """Return the largest size of square images for which some BatchNorm gets only a single value per channel.
 
     Returns ANY_SIZE if this is also the case for larger images, as after global pooling, and 0 if it is not the case
     for any size from `smallest` up. The model is on the meta device, and accepts images with the `usual` size.

@@ -71,7 +71,7 @@ def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True)
 
 
 def image_size(job: Job, usual: int) -> int:
-    """Return the side of a job's images in pixels. `usual` is the default for the task's models."""
+    """Return the side length of a job's images in pixels. `usual` is the default for the task's models."""
     if job.data.image_size is not None:
         return job.data.image_size
     return MODELS[job.model.name].image_size if job.model.name in MODELS else usual

@@ -18,9 +18,9 @@ from engine.models.model_surgery import set_heads
 BOX = 6
 """Number of values per detection: x1, y1, x2, y2 in pixels, score and class."""
 MASK_SIDE = 28
-"""Side of the masks of detections in pixels. A mask covers the box of its detection (He et al. 2017, figure 4)."""
+"""Side length of detection masks in pixels. A mask covers the box of its detection (He et al. 2017, figure 4)."""
 FINE_MASK_SIDE = 56
-"""Side of the masks of models that predict them at a quarter of the image's size."""
+"""Side length of the masks in pixels of models that predict them at a quarter of the image's size."""
 NONE = -1
 """Class of padding among true boxes, and score of padding among detections."""
 

@@ -112,12 +112,12 @@ def title_and_family(model: str) -> tuple[str, str]:
 
 
 def image_size(model: str) -> int:
-    """Return the side in pixels that the model is made for, or timm's default for an unknown name."""
+    """Return the image size that the model is made for, or timm's default for an unknown name."""
     return int(max(_config(model).get("input_size", (3, 224, 224))[1:]))
 
 
 def min_image_size(model: str) -> int:
-    """Return the smallest side in pixels. It is one patch for a model that is built for one size."""
+    """Return the minimum image size. It is one patch for a model that is built for one size."""
     patch = re.search(r"patch(\d+)", model)
     return int(patch[1]) if patch else MIN_SIZE
 

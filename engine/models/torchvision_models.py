@@ -82,13 +82,13 @@ def weights(name: str) -> tuple[WeightsEnum, ...]:
 
 
 def image_size(name: str) -> int:
-    """Return the side in pixels with which the default weights were evaluated, or 224 for a model without weights."""
+    """Return the image size with which the default weights were evaluated, or 224 for a model without weights."""
     known = weights(name)
     return int(known[0].transforms.keywords["crop_size"]) if known else 224
 
 
 def min_image_size(name: str) -> int:
-    """Return the smallest side in pixels: one patch for a vision transformer, else the minimum of its weights.
+    """Return the minimum image size: one patch for a vision transformer, else the minimum of its weights.
 
     The weights of Swin state their training size, but the model pads smaller images.
     """

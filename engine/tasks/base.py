@@ -127,7 +127,7 @@ class Objective(ABC):
     def scores(self, output: Tensor, size: int) -> Scores:
         """Convert the model's output for one sample, on the CPU, to scores.
 
-        `size` is the side of the image that the model received, or 0 for other samples.
+        `size` is the side length of the image that the model received, or 0 for other samples.
         """
         return RawScores(output)
 
@@ -229,7 +229,7 @@ class Task(ABC):
 
     @abstractmethod
     def image_size(self, job: Job) -> int:
-        """Return the side of the square images that the model receives, in pixels."""
+        """Return the side length of the square images that the model receives, in pixels."""
 
     def statistics(self, job: Job) -> Statistics:
         """Return the mean and standard deviation of colors that the model's pretrained weights expect.
@@ -281,7 +281,7 @@ class ModelModule(Protocol):
     """Interface of a module that contains the models of an image task.
 
     Attributes:
-        IMAGE_SIZE: Default side of images in pixels.
+        IMAGE_SIZE: Default side length of the square images in pixels.
         ON_ENCODER: Ids of the models that are built on the job's encoder.
     """
 

@@ -53,8 +53,8 @@ TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -> int:
     """Train as specified by `spec`, report to the supervisor through `channel`, and return the exit code.
 
-    The exit code is 0 if the run was completed or stopped, and 1 if it failed, after a `Failed` event with the cause. If
-    `every_step` is True, the metrics of every step are reported, for benchmarks.
+    The exit code is 0 if the run was completed or stopped, and 1 if it failed, after a `Failed` event with the cause.
+    If `every_step` is True, the metrics of every step are reported, for benchmarks.
     """
     return reported(spec, channel, partial(_train, spec, every_step=every_step))
 

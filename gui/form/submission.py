@@ -1,4 +1,4 @@
-"""Submission of the visible job: signals, the wait for validation, and the label check before the first training."""
+"""Submission of the visible job: signals, the wait for validation, and the check of labels before the first run."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class AdviceState:
                 self.queued.append(each)
 
     def left_out_by_reason(self) -> tuple[LeftOut, ...]:
-        """Group the setups that were not tried by reason. For those still in the queue, the reason is the time."""
+        """Group the setups that were not tried by reason. The remaining ones in the queue were left out for lack of time."""
         left_out = [*self.left_out, *(("time", each.setup.name, "The time was up.") for each in self.queued)]
         reasons = dict.fromkeys((kind, reason) for kind, _, reason in left_out)
         return tuple(

@@ -206,7 +206,7 @@ class TrialHandle:
             self.trial = trial
 
     def resume(self, devices: tuple[str, ...], start: Callable[[RunFolder], None]) -> None:
-        """Resume its run from the last checkpoint on `devices`.
+        """Resume the trial's run from the last checkpoint on `devices`.
 
         Gives up if the run was interrupted too often. Raises OSError.
         """

@@ -29,7 +29,7 @@ from engine.data.splits import printable, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_IMAGE_BYTES = 2 << 30
-"""Largest image file in bytes. It is enough for the largest image that is decoded, with six bands of 16 bits."""
+"""Maximum size of image files in bytes. The largest image that is decoded fits, with six bands of 16 bits."""
 MAX_TEXT_BYTES = 16 << 20
 """Largest text file, in bytes, that describes one image or lists class names."""
 MAX_TABLE_BYTES = 512 << 20

@@ -20,7 +20,7 @@ from engine.data.splits import Labels, RecognizedDataset, Split, spread_evenly
 
 EXAMPLES = 12
 EXAMPLE_SIDE = 384
-"""Longest side of an example image, in pixels."""
+"""Maximum side length of an example image, in pixels."""
 
 Progress = Callable[[int, int], None]
 """Callback that receives the number of inspected images and the total number of images."""

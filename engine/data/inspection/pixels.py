@@ -27,7 +27,7 @@ SAMPLED = 24
 """Number of evenly spaced images that are decoded in the same way as for the model."""
 PIXELS_OF_EACH = 4096
 SIDE = 512
-"""Smallest side in pixels after JPEGs are reduced during decoding."""
+"""Minimum side length in pixels of JPEGs that are reduced during decoding."""
 CONSTANT = 3
 """Largest difference between the pixels of a nearly constant image, in levels of 0..255.
 
@@ -36,7 +36,7 @@ The darkest and the brightest 1 % of the pixels are not counted.
 CUT_PERCENT = 1.0
 FEWEST_BLANK = 3
 BLANK = 0.1
-"""Minimum fraction of single-color images in a sample for reporting them. If most images are such, they are not reported."""
+"""Minimum fraction of single-color images in a sample for reporting them. They are not reported if most are such."""
 
 
 @dataclass

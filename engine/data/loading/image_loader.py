@@ -57,7 +57,7 @@ class BatchLoader(Loader[Slot]):
         mirror: True to allow mirrored images, or None to use the default of the images.
         epochs: Number of epochs in the run.
         resized: Side to which images are resized before the center crop, or None for `size`.
-        side: Function that returns the side of the images in an epoch, counted from 1. None for `size`.
+        side: Function that returns the side length of the images in an epoch, counted from 1. None for `size`.
         mean: Mean of each channel, for images scaled to 0..1.
         std: Standard deviation of each channel, for images scaled to 0..1.
         threads: Number of decoding threads.

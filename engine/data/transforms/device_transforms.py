@@ -71,7 +71,7 @@ class Placement(Protocol):
 
     @property
     def size(self) -> int:
-        """Side of the model's image, in pixels."""
+        """Side length of the model's image, in pixels."""
 
     @property
     def tiles(self) -> int:

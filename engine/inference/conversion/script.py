@@ -21,7 +21,7 @@ from engine.inference.trained_model import TrainedModel
 SCRIPT = "predict.py"
 EXAMPLE = "example"
 EXAMPLE_SIDE = 1024
-"""Maximum side of the example image in pixels."""
+"""Maximum side length of the example image in pixels."""
 _SCRIPTS: dict[PredictionKind, str] = {
     "class": "classification",
     "labels": "classification",

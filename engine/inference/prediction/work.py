@@ -89,7 +89,7 @@ class Predictor:
         silence_pillow()
 
     def images(self) -> None:
-        """Predict for images and videos.
+        """Run the model on images and videos.
 
         Workers share resized images batch by batch, but tiled images and videos file by file.
         """
@@ -109,7 +109,7 @@ class Predictor:
         self._one_by_one(self._todo[self._share.partition.rank :: self._share.partition.world], self._cloud)
 
     def folder(self) -> None:
-        """Predict for the samples that a user-defined task reads from a folder."""
+        """Run the model on the samples that a user-defined task reads from a folder."""
         samples = open_folder_samples(self._model.task, self._model.job, self._sources.files[0])
         chosen = RecordedSamples(samples, self._todo)
         with Writers(self._journal, self._share.advance) as writers:
@@ -123,7 +123,7 @@ class Predictor:
         return Sample(number, f"{number:06}", printable(samples.path(number)), "", (0, 0), _no_image)
 
     def _resized(self, numbers: Labels, *, shared: bool) -> None:
-        """Predict for images resized to squares as in training."""
+        """Run the model on images resized to squares as in training."""
         if not len(numbers):
             return
         files = [self._sources.files[number] for number in numbers.tolist()]
@@ -202,7 +202,7 @@ class Predictor:
         self._journal.add(self._results.of_prediction(self._sample(number, (0, 0)), found))
 
     def _video(self, number: int) -> None:
-        """Predict for the frames of a video or a camera in batches.
+        """Run the model on the frames of a video or a camera in batches.
 
         One frame is read ahead to recognize the last one.
         """
@@ -233,7 +233,7 @@ class Predictor:
         return draw
 
     def _frames(self, results: Results, number: int, images: Sequence[Bytes], first: int, *, ended: bool) -> None:
-        """Predict for consecutive frames of a video, starting with the frame number `first`.
+        """Run the model on consecutive frames of a video, starting with the frame number `first`.
 
         `ended` is True if the last of them is the last frame of the video.
         """

@@ -103,7 +103,7 @@ def sum_by_kind(losses: dict[str, Tensor], kinds: tuple[str, ...]) -> dict[str, 
 
 
 def image_seeds(inputs: Tensor) -> list[int]:
-    """Return a number for each image that depends on nothing but its pixels."""
+    """Return a seed for each image that depends only on its pixels."""
     bits = inputs.detach().float().contiguous().view(torch.int32)
     seeds: list[int] = bits.flatten(1).sum(1).tolist()
     return seeds

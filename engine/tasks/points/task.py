@@ -37,7 +37,7 @@ WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
 CLASSES, CHANNELS = 8, 6
 """Numbers of classes and channels in the catalogue's models: those of Semantic3D with colored points."""
 DRAWING_SIDE = 256
-"""Side of drawings in pixels."""
+"""Side length of drawings in pixels."""
 
 
 class PointSegmentation(Task):

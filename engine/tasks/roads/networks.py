@@ -22,9 +22,9 @@ STRIDE = 32
 
 
 def unpack(outputs: Tensor, size: int) -> list[Tensor]:
-    """Return the maps [n, scores, s, s] for images with side `size`, largest first.
+    """Return the maps [n, scores, s, s] for square images of `size` pixels, largest first.
 
-    There is one map with the full side, possibly followed by one with half of it and any number with a quarter of it.
+    There is one map of the full size, possibly followed by one of half the size and any number of a quarter of it.
     Maps that are already unpacked, [n, scores, size, size], are also accepted.
     """
     pixels = outputs.flatten(2)
@@ -37,7 +37,7 @@ def unpack(outputs: Tensor, size: int) -> list[Tensor]:
 
 
 class DecoderBlock(nn.Module):
-    """Block that doubles the side with 1 x 1, transposed 3 x 3 and 1 x 1 convolutions.
+    """Block that doubles the height and width with 1 x 1, transposed 3 x 3 and 1 x 1 convolutions.
 
     Source: LinkNet (Chaurasia and Culurciello 2017, figure 3).
     """
@@ -86,7 +86,7 @@ class LinkNetDecoder(nn.Module):
 class LinkNetMTL(nn.Module):
     """LinkNet with one decoder per branch on an encoder from segmentation_models_pytorch.
 
-    The paper uses a ResNet. The output is one map with the full side.
+    The paper uses a ResNet. The output is one map of the full size.
     """
 
     def __init__(self, encoder: str, classes: int, directions: int, channels: int) -> None:
@@ -150,7 +150,7 @@ class HourglassModuleMTL(nn.Module):
 
 
 class StackHourglassNetMTL(nn.Module):
-    """Sequence of hourglasses at a quarter of the side, followed by a decoder to half and the full side.
+    """Sequence of hourglasses at a quarter of the image size, followed by a decoder to half and the full size.
 
     Each hourglass outputs scores, which the next one receives. All maps are learned (the paper's multi-scale loss).
     """

@@ -57,7 +57,7 @@ class LinesAndDirections(Objective):
     """Objective for lines and their directions after Batra et al. 2019.
 
     The loss of an image is the sum of a soft IoU loss for the lines and a cross entropy for the directions, over the
-    model's maps at the full, half and quarter side. This follows the authors' code (train_mtl.py), but means are
+    model's maps at the full, half and quarter size. This follows the authors' code (train_mtl.py), but means are
     computed differently. Pixels with `NO_CLASS` are left out.
 
     Targets are int64 [n, 2, h, w], classes and directions (see `directions`). Smaller maps learn from every second or

@@ -37,7 +37,7 @@ _ZOOM_STEP = 1.25
 _SHARP_FROM = 2.0
 """Minimum zoom level for drawing images without smoothing, in screen pixels per image pixel."""
 _MIN_CLOUD_SIDE = 64
-"""Minimum side in pixels of the drawing of a point cloud."""
+"""Minimum side length in pixels of the drawing of a point cloud."""
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
 

@@ -24,7 +24,7 @@ The targets of every image take as much memory as those of the image with the mo
 TOLERANCE = 1.0
 """Number of pixels that a box may extend beyond its image without a warning, since some tools count edges from 1."""
 MIN_SIDE = 1e-3
-"""Minimum side of a box in pixels. In single precision, opposite edges of a smaller box could be equal."""
+"""Minimum side length of a box in pixels. In single precision, opposite edges of a smaller box could be equal."""
 THREADS = 4
 ANY_CLASS = -1
 """Class of ignored regions. Predictions in them count neither as correct nor as wrong."""

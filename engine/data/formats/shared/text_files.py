@@ -82,7 +82,7 @@ class TextFiles:
         return self._pairs[folder]
 
     def _in(self, folder: str) -> dict[str, str]:
-        """Return the text files in `folder` by their names without extensions, or {} if the folder doesn't exist."""
+        """Return the text files in `folder` by file name without the extension, or {} if the folder doesn't exist."""
         if folder not in self._names:
             files = self._tree.files(folder, ".txt") if folder == "" or self._tree.exists(folder) else []
             self._names[folder] = {unicode_key(os.path.splitext(name)[0]): name for name in files}
