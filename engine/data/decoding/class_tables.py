@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -269,12 +270,13 @@ def _table(path: str, rows: Sequence[Row], *, colors: bool = False) -> ClassTabl
 def _unique(names: Sequence[str]) -> tuple[str, ...]:
     """Append numbers to repeated names, so that all names are different."""
     counts = Counter(names)
-    numbers: Counter[str] = Counter()
-    found = []
-    for name in names:
-        numbers[name] += 1
-        found.append(name if counts[name] == 1 else f"{name} ({numbers[name]})")
-    return tuple(found)
+    numbered = {name: _numbered(name, counts) for name in counts}
+    return tuple(name if counts[name] == 1 else next(numbered[name]) for name in names)
+
+
+def _numbered(name: str, taken: Container[str]) -> Iterator[str]:
+    """Yield the name followed by 1, 2 and so on, unless that is a name in `taken`."""
+    return (numbered for number in itertools.count(1) if (numbered := f"{name} ({number})") not in taken)
 
 
 def _is_small(path: str) -> bool:

@@ -77,10 +77,14 @@ def test_find_tables_passes_over_other_files(tmp_path: Path, name: str, text: st
     assert find_tables(str(tmp_path)) == []
 
 
-def test_find_tables_numbers_equal_names(tmp_path: Path) -> None:
-    (tmp_path / "classes.txt").write_text("static\nroad\nstatic\n")
+@pytest.mark.parametrize(
+    ("third", "numbered"),
+    [("road", ("static (1)", "static (2)", "road")), ("static (1)", ("static (2)", "static (3)", "static (1)"))],
+)
+def test_find_tables_numbers_equal_names(tmp_path: Path, third: str, numbered: tuple[str, ...]) -> None:
+    (tmp_path / "classes.txt").write_text(f"static\nstatic\n{third}\n")
     (table,) = find_tables(str(tmp_path))
-    assert table.names == ("static (1)", "road", "static (2)")
+    assert table.names == numbered
 
 
 def test_names_by_value_takes_lists_and_values(tmp_path: Path) -> None:
