@@ -12,6 +12,7 @@ from PIL import Image
 
 from engine.contract.catalogue import PredictionKind
 from engine.data.datasets.images import ImageSet
+from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.reading import read_image
 from engine.inference.conversion.comparison import Samples
@@ -89,18 +90,30 @@ def write_example(folder: Path, model: TrainedModel, samples: Samples, export: E
     """
     if samples.val is None:
         return None
-    if isinstance(samples.val, ImageSet) and samples.val.files and samples.val.bands is None:
-        with suppress(Exception):  # otherwise, the preprocessed sample is used
-            pixels = decode_pixels(read_image(samples.val.files[0]), model.channels)
-            upright = Image.fromarray(pixels[:, :, 0] if model.channels == 1 else pixels)
-            upright.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
-            return _write_png(folder, np.asarray(upright))
+    original = _first_image(samples.val, model.channels)
+    if original is not None:
+        return _write_png(folder, original)
     sample = export.to_input(samples.inputs[:1])[0].numpy()
     if export.input_name == "images" and sample.shape[2] in (1, 3):
         return _write_png(folder, sample[..., 0] if sample.shape[2] == 1 else sample)
     path = folder / f"{EXAMPLE}.npy"
     np.save(path, sample)
     return path
+
+
+def _first_image(val: ImageSet | SampleSet, channels: int) -> np.ndarray | None:
+    """Return the first validation image, reduced to `EXAMPLE_SIDE`, or None if it can't be converted to a PNG image.
+
+    This includes images with bands, whose values don't fit into a PNG image.
+    """
+    if not isinstance(val, ImageSet) or not val.files or val.bands is not None:
+        return None
+    with suppress(Exception):  # such as a damaged file, or a number of channels that Pillow doesn't know
+        pixels = decode_pixels(read_image(val.files[0]), channels)
+        image = Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels)
+        image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+        return np.asarray(image)
+    return None
 
 
 def _write_png(folder: Path, pixels: np.ndarray) -> Path:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -26,7 +27,10 @@ from PIL import Image
 
 from engine.contract.inference.conversion import CONVERTED_FILE, Converted, ConvertOrder, read_converted
 from engine.contract.messages import Progress
+from engine.data.datasets.images import ImageSet
+from engine.inference.conversion.comparison import Samples
 from engine.inference.conversion.convert import convert
+from engine.inference.conversion.script import write_example
 from engine.inference.trained_model import CannotLoad, load
 from engine.runs.folder import RunFolder
 from tests.support.consent import agreed
@@ -196,6 +200,16 @@ def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
     result = converted(of, tmp_path / "out", "onnx", "safetensors")
     assert any("bessel_j0" in each.message for each in result.problems)
     assert {each.name for each in result.files} == {"model.safetensors", "config.json", "README.md"}
+
+
+def test_write_example_raises_if_image_is_unwritable(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "photo.png")
+    (tmp_path / "example.png").mkdir()
+    val = Mock(spec=ImageSet, files=[str(tmp_path / "photo.png")], bands=None)
+    export = Mock(input_name="values", to_input=lambda inputs: inputs)
+    samples = Samples("validation", torch.zeros(1, 2), val)
+    with pytest.raises(OSError, match=r"example\.png"):
+        write_example(tmp_path, Mock(channels=3), samples, export)
 
 
 @pytest.mark.long
