@@ -46,7 +46,7 @@ _NARROW = 450
 _SIZES = [400, 210]
 ALL = tr("All classes")
 RENDERED_BY = (
-    "dataset", "task", "model", "model_file_sha256", "encoder", "image_size", "progressive_from", "augmentation",
+    "dataset", "format", "fold", "task", "model", "model_file_sha256", "encoder", "image_size", "progressive_from", "augmentation",
     "transforms", "mirror", "seed", "epochs", "val_fraction", "ignore_value",
 )  # fmt: skip
 """Job fields that affect how training images are rendered."""
@@ -168,9 +168,13 @@ class DatasetPage(QWidget):
         self.renderer.close()
 
     def set_job(self, job: Job | None) -> None:
-        """Set the job for which images are rendered, or None if it is invalid."""
-        if _rendered_by(job) != _rendered_by(self._job):
-            self._job = job
+        """Set the job for which images are rendered, or None if it is invalid.
+
+        Rendered images are dropped only if a field that affects them has changed.
+        """
+        has_changed = _values_for_rendering(job) != _values_for_rendering(self._job)
+        self._job = job
+        if has_changed:
             self._drop_rendered()
             if self._report is not None:
                 self._update_choices()
@@ -358,7 +362,7 @@ def _size_slider() -> QSlider:
     return slider
 
 
-def _rendered_by(job: Job | None) -> tuple[object, ...] | None:
+def _values_for_rendering(job: Job | None) -> tuple[object, ...] | None:
     return None if job is None else tuple(job.value(name) for name in RENDERED_BY)
 
 

@@ -140,6 +140,15 @@ def test_dataset_page_drops_images_of_other_jobs(page: DatasetPage) -> None:
     page.set_job(None)
 
 
+@pytest.mark.parametrize("change", [{"format": "imagefolder"}, {"fold": "1/5"}])
+def test_dataset_page_renders_other_images_of_folder(page: DatasetPage, change: dict[str, str]) -> None:
+    page.set_job(Job.from_fields(epochs=2))
+    page.show_augmented(True)
+    page.renderer.progress.emit(rendered(0, 1, "green"))
+    page.set_job(Job.from_fields(epochs=2, **change))
+    assert page.examples.awaits(0)
+
+
 @pytest.mark.parametrize("augmentation", ["light", pytest.param("strong", marks=pytest.mark.long)])
 def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, qtbot: QtBot, augmentation: str) -> None:
     job = Job.from_fields(
