@@ -20,7 +20,6 @@ from engine.contract.catalogue import (
     StrategyEntry,
     TaskEntry,
     did_you_mean,
-    load_catalogue,
     missing_extra,
 )
 from engine.contract.dataset import DatasetReport, parse_fold
@@ -84,7 +83,7 @@ def problems(
         found.append(Problem("model", message, "Choose that file as the model; resources/examples has an example."))
     else:
         model = catalogue.model(job.model.name)
-        found += _named_model(job, model, catalogue, disk)
+        found += _named_model(job, model, catalogue)
     found += weights_problems(job, catalogue, disk, chosen=chosen)
     if job.checkpoints.resume_from and (message := _no_file(job.checkpoints.resume_from, disk)):
         remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
@@ -213,10 +212,10 @@ def _model_file(job: Job, disk: Disk) -> list[Problem]:
     return []
 
 
-def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk: Disk) -> list[Problem]:
+def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue) -> list[Problem]:
     """Return the problems with the job's model. `model` is None if the catalogue doesn't list it."""
     if model is not None:
-        return [*_model(job, model, disk), *(_encoder(job, model, catalogue) if model.encoder else [])]
+        return [*_model(job, model, catalogue), *(_encoder(job, model, catalogue) if model.encoder else [])]
     if not job.model.name.startswith(TIMM):
         known = [listed.id for listed in catalogue.models]
         return [Problem("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))]
@@ -228,9 +227,10 @@ def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk:
     return []
 
 
-def _model(job: Job, model: ModelEntry, disk: Disk) -> Iterator[Problem]:
+def _model(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Problem]:
     """Yield problems with a model from the catalogue: task, missing package, image size, dropout and frozen layers."""
-    task = load_catalogue().task(job.task)
+    task = catalogue.task(job.task)
+    # A task may use the models of another task.
     if model.task != ((task.models or task.id) if task is not None else job.task):
         instead = f"Choose a model for this task, such as {task.model}." if task is not None else "Choose another."
         yield Problem("model", f"{model.title} is not a model for this task.", instead)

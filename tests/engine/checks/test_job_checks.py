@@ -48,6 +48,15 @@ def test_valid_job_has_no_problems(good: Job) -> None:
         assert found(good.with_fields(strategy=strategy, devices=(A, B))) == []
 
 
+def test_valid_job_may_use_models_of_another_task(good: Job) -> None:
+    catalogue = load_catalogue()
+    task = catalogue.task("classification")
+    assert task is not None
+    added = msgspec.structs.replace(task, id="grading", models="classification")
+    catalogue = msgspec.structs.replace(catalogue, tasks=(*catalogue.tasks, added))
+    assert problems(good.with_fields(task="grading"), catalogue, TWO) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
