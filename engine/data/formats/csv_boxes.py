@@ -367,7 +367,7 @@ def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequ
     titles = {name: name for name in names}
     if names and all(name.isascii() and name.isdigit() for name in names):
         order = sorted(names, key=int)
-        found, _ = find_names(tree, folders, [int(name) for name in names])
+        found = find_names(tree, folders, [int(name) for name in names])
         titles = {name: found.get(int(name), name) for name in names}
     else:
         known = _listed_names(tree, folders, names)

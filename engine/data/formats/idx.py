@@ -52,7 +52,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     if errors(problems) or train is None or files.train_images is None:
         return Content((), {}, problems)
     known = np.unique(train if val is None else np.concatenate([train, val]))
-    names, _ = find_names(tree, ("",), known.tolist())
+    names = find_names(tree, ("",), known.tolist())
     classes = tuple(printable(names.get(label, str(label))) for label in known.tolist())
     found = IdxSplit(files.train_images, np.searchsorted(known, train).astype(np.int64))
     if val is None or files.val_images is None:

@@ -233,7 +233,7 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
     rows = {name: number for number, name in enumerate(order)}
     make = _file_split if kind == "classes" else _label_split
     splits = {split: make(images, rows) for split, images in reading.labelled.items()}
-    return Content(tuple(map(printable, _named(order, tree, folders, problems))), splits, problems)
+    return Content(tuple(map(printable, _named(order, tree, folders))), splits, problems)
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
@@ -242,11 +242,11 @@ def _sorted(names: Iterable[str]) -> list[str]:
     return sorted(names, key=int) if all(re.fullmatch(r"[+-]?\d+", name) for name in names) else sorted(names)
 
 
-def _named(order: Sequence[str], tree: Tree, folders: Sequence[str], problems: list[Problem]) -> Sequence[str]:
+def _named(order: Sequence[str], tree: Tree, folders: Sequence[str]) -> Sequence[str]:
     """Replace class numbers with names if a file lists names for all of them."""
     if not all(name.isascii() and name.isdigit() for name in order):
         return order
-    names, _ = find_names(tree, folders, [int(name) for name in order])
+    names = find_names(tree, folders, [int(name) for name in order])
     if not names:
         return order
     return [names[int(name)] for name in order]

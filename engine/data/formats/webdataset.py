@@ -168,7 +168,7 @@ def _name_numbers(tree: Tree, splits: dict[str, list[ShapedImage]]) -> list[str]
     tags = {tag for images in splits.values() for image in images for tag in image.tags}
     if not tags or not all(tag.isascii() and tag.isdigit() for tag in tags):
         return None
-    names, _ = find_names(tree, [""], [int(tag) for tag in tags])
+    names = find_names(tree, [""], [int(tag) for tag in tags])
     title = {tag: names.get(int(tag), tag) for tag in tags}
     for images in splits.values():
         for image in images:

@@ -30,19 +30,19 @@ _HINTS = re.compile(r"class|label|name|categor|map|sign", re.IGNORECASE)
 MAX_NAMES_BYTES = 4 << 20
 
 
-def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -> tuple[dict[int, str], str]:
-    """Return the name for each number and the file with these names, or ({}, "") if no file names all of them.
+def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -> dict[int, str]:
+    """Return the names in the first file that names all the `numbers`, by number, or {} if no file does.
 
     Args:
         tree: Listing of the dataset.
         folders: Folders to search, relative to the dataset folder.
         numbers: Numbers that the annotations use.
     """
-    for path, names in _candidates(tree, folders):
+    for names in _candidates(tree, folders):
         lined_up = _from_zero_or_one(names, numbers) if isinstance(names, list) else names
         if lined_up and all(number in lined_up for number in numbers):
-            return lined_up, path
-    return {}, ""
+            return lined_up
+    return {}
 
 
 def _from_zero_or_one(names: list[str], numbers: Collection[int]) -> dict[int, str]:
@@ -55,7 +55,7 @@ def _from_zero_or_one(names: list[str], numbers: Collection[int]) -> dict[int, s
     return {}
 
 
-def _candidates(tree: Tree, folders: Collection[str]) -> Iterator[tuple[str, list[str] | dict[int, str]]]:
+def _candidates(tree: Tree, folders: Collection[str]) -> Iterator[list[str] | dict[int, str]]:
     for folder in folders:
         listed = {name.lower(): name for name in tree.files(folder, (".txt", ".names", ".csv", ".json"))}
         order = [*(name for name in _LISTS if name in listed), *(name for name in listed if name.endswith(".names"))]
@@ -64,7 +64,7 @@ def _candidates(tree: Tree, folders: Collection[str]) -> Iterator[tuple[str, lis
             path = tree.path(folder, listed[name])
             with suppress(OSError, UnusableFile, ValueError):
                 if os.stat(path).st_size <= MAX_NAMES_BYTES and (names := _read(path)):
-                    yield path, names
+                    yield names
 
 
 def _read(path: str) -> list[str] | dict[int, str]:
