@@ -86,7 +86,7 @@ class _Reader:
         self._survey = survey
         self._tables = [table for table in tables if table.listed or len(table.names) <= MAX_CLASSES]
         self._masks = masks
-        self._dropped = () if ignored is None else (ignored,)
+        self._ignored = () if ignored is None else (ignored,)
 
     def meaning(self) -> Meaning:
         oversized = next((table for table in self._tables if len(table.names) > MAX_CLASSES), None)
@@ -118,35 +118,40 @@ class _Reader:
 
     def _in_levels(self, palette: dict[int, int]) -> Meaning:
         """Read gray levels or palette indices, with names from a class table if one fits."""
-        levels = self._survey.levels().without(*self._dropped)
-        missing = tuple(level for level in levels.values.tolist() if level < 0) + self._survey.no_data()
+        levels = self._survey.levels().without(*self._ignored)
+        missing, notes = self._missing_data(levels)
         present = levels.without(*missing)
-        notes: list[Problem] = []
-        if len(present.values) < 2 and 0 in missing and 0 in levels.values:  # a background declared as missing data
-            missing = tuple(level for level in missing if level != 0)
-            present = levels.without(*missing)
-            notes.append(
-                dataset_warning("The masks declare the value 0 as missing data; it's taken for the background.")
-            )
-        elif declared := [level for level in missing if level > NOT_A_NUMBER and level in levels.values]:
-            names = ", ".join(map(str, declared))
-            notes.append(
-                dataset_warning(f"The value {names} means missing data in the masks, so its pixels are of no class.")
-            )
         if not len(present.values):
             return Meaning(failure="The masks hold no value that could be a class.")
         unnamed = by_level(present, self._survey)
-        if unnamed.code is not None and unnamed.code.nearest:
+        if unnamed.code is not None and unnamed.code.nearest:  # JPEG or smoothing has changed two values
             return _with(with_two_names(unnamed, self._tables), missing, notes)
+        # A table can't name values that JPEG has changed, nor the values of photos.
         if unnamed.code is not None or not (self._survey.lossy or self._survey.has_smooth_values()):
             for table in self._tables:
                 named = by_numbers(table, present, palette)
                 if named is not None:
                     return _with(named, missing, notes, palette)
         found = self._voc(present, palette) or unnamed
-        for value in missing:
+        for value in missing:  # these classes may include numbers that do not occur in the masks
             found = _without(found, value)
         return _with(found, (), [*notes, *self._notes_on_tables()], palette)
+
+    def _missing_data(self, levels: Levels) -> tuple[tuple[int, ...], list[Problem]]:
+        """Return the levels that mean missing data, with a warning about those that the masks declare.
+
+        Negative levels, such as `NOT_A_NUMBER`, always mean missing data.
+        """
+        missing = tuple(level for level in levels.values.tolist() if level < 0) + self._survey.no_data()
+        if len(levels.without(*missing).values) < 2 and 0 in missing and 0 in levels.values:
+            message = "The masks declare the value 0 as missing data; it's taken for the background."
+            return tuple(level for level in missing if level != 0), [dataset_warning(message)]
+        declared = [level for level in missing if level > NOT_A_NUMBER and level in levels.values]
+        if not declared:
+            return missing, []
+        names = ", ".join(map(str, declared))
+        message = f"The value {names} means missing data in the masks, so its pixels are of no class."
+        return missing, [dataset_warning(message)]
 
     def _voc(self, present: Levels, palette: dict[int, int]) -> Meaning | None:
         """Return the classes of PASCAL VOC if the masks seem to come from it, otherwise None.
@@ -163,7 +168,7 @@ class _Reader:
 
     def _in_colors(self, notes: Sequence[Problem]) -> Meaning:
         survey = self._survey
-        colors = survey.as_colors().without(*self._dropped)
+        colors = survey.as_colors().without(*self._ignored)
         if failure := self._check_gray(colors):
             return Meaning(failure=failure)
         for table in self._tables:

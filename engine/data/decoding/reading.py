@@ -93,13 +93,13 @@ def read_xml(path: str) -> ElementTree.Element:
     an unknown encoding.
     """
     with refuse_unusable(path):
-        allow_for_text(path)
+        allow_for_text(path)  # raises the memory limit
         content = read_regular(path, MAX_TEXT_BYTES)
         try:
             root = ElementTree.fromstring(_in_encoding_of_expat(content))
         except (ElementTree.ParseError, ValueError, LookupError) as error:
             raise Unfit(f"it is not valid XML ({printable(str(error))[:200]})") from None
-        if b"xmlns" in content.replace(b"\0", b""):
+        if b"xmlns" in content.replace(b"\0", b""):  # without zeros, UTF-16 is found, too
             for element in root.iter():
                 element.tag = element.tag.rpartition("}")[2]
         return root

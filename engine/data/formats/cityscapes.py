@@ -65,16 +65,17 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
-    pairs, outlined = (Pairs.joined(each.values()).both for each in (files.masks, files.instances))
-    sample = sample_masks(pairs or outlined)
-    if not (pairs or outlined) or not sample.readable:
+    """Return a detection, or none if no image has a mask or no mask is readable."""
+    mask_pairs, instance_pairs = (Pairs.joined(each.values()).both for each in (files.masks, files.instances))
+    sample = sample_masks(mask_pairs or instance_pairs)
+    if not (mask_pairs or instance_pairs) or not sample.readable:
         return []
     strange = sample.values - {*files.code.values, *files.code.ignored}
     against = sample.doubts
-    if pairs and strange:
+    if mask_pairs and strange:
         against = (f"values of no label of Cityscapes in the masks, such as {min(strange)}", *against)
-    kinds = (*(["masks"] if pairs else []), *(["instances"] if outlined else []))
-    evidence = (f"{len(pairs or outlined):,} images with masks of Cityscapes' labels",)
+    kinds = (*(["masks"] if mask_pairs else []), *(["instances"] if instance_pairs else []))
+    evidence = (f"{len(mask_pairs or instance_pairs):,} images with masks of Cityscapes' labels",)
     return [Detection(kinds, certain_unless(against), evidence, against, variant, source=files)]
 
 

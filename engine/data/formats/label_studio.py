@@ -168,18 +168,21 @@ def _is_small_task(item: Any) -> bool:
 
 
 def _tasks(items: list[Any]) -> Iterator[_Task]:
-    """Yield the images in an export. JSON-MIN has a separate item for each annotation of an image."""
-    small: dict[str, _Task] = {}
+    """Yield the images in an export.
+
+    JSON-MIN has a separate item for each annotation of an image. Only the first annotation is used.
+    """
+    minimal: dict[str, _Task] = {}
     for item in items:
         if _is_task(item):
             yield _task(item)
         elif _is_small_task(item):
             image = _image_of(item)
-            if image in small:
-                small[image].further += 1
+            if image in minimal:
+                minimal[image].further += 1
             else:
-                small[image] = _Task(image, results=list(_small_results(item)))
-    yield from small.values()
+                minimal[image] = _Task(image, results=list(_small_results(item)))
+    yield from minimal.values()
 
 
 def _task(item: dict[str, Any]) -> _Task:

@@ -275,16 +275,25 @@ def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, lis
 def _check_leader(
     tree: Tree, named: Sequence[Reading], fitting: Sequence[Reading], leaders: Sequence[Reading], kinds: Sequence[str]
 ) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the best of the `fitting` interpretations with warnings, or a dataset that asks the user about it."""
+    """Return the first of the `leaders` with warnings, or a dataset that asks the user about it.
+
+    Args:
+        tree: Listing of the dataset.
+        named: All interpretations of the folder, strongest first.
+        fitting: Those that support one of `kinds`.
+        leaders: Those of `fitting` with the highest confidence. Those with evidence against them come last.
+        kinds: Kinds of annotations that the task accepts.
+    """
     best = leaders[0].detection.confidence
     stronger = [each for each in named if each.detection.confidence > best and not each.detection.against]
     if stronger and leaders[0].kind == "classes":  # any tree of images may look like folders of classes
         return _other_kind_found(tree, [*stronger, *fitting], kinds)
-    if leaders[0].detection.against:
+    if leaders[0].detection.against:  # then all leaders have evidence against them
         return _ask_about_doubt(tree, leaders[0], fitting, kinds)
-    others = [each for each in leaders[1:] if each.kind != "files"]
+    others = [each for each in leaders[1:] if each.kind != "files"]  # any folder can be read as files
     if not others:
         return leaders[0], []
+    # Two sources of classes, such as folders and a table, may contradict each other.
     rivals = [each for each in others if each.kind == leaders[0].kind == "classes" and each.detection.obvious]
     if rivals:
         return _ask_which(tree, [leaders[0], *rivals], kinds)

@@ -94,10 +94,10 @@ def _read_list(path: str, faults: list[str]) -> Iterator[tuple[str, list[Shape]]
                 except Unfit as error:
                     faults.append(str(error))
                     continue
-                if any((left, top, width, height)):
+                if any((left, top, width, height)):  # an image without faces has a box of zeros
                     ignored = len(tokens) > INVALID and tokens[INVALID] == "1"
                     shapes.append(box_shape(CLASS, left, top, left + width, top + height, ignored=ignored))
-            elif tokens and not line.strip().isdecimal():
+            elif tokens and not line.strip().isdecimal():  # the number of faces is not needed
                 faults.append(f"line {number} is neither an image, a number of faces nor a box")
         if name:
             yield name, shapes

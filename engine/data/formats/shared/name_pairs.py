@@ -129,14 +129,15 @@ def pair_folders(
 def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: str, suffixes: Sequence[str]) -> Pairs:
     """Pair the images in a folder with annotation files in the same folder that have the suffix `chosen`.
 
-    Files with one of the other `suffixes` are ignored.
+    Files with one of the other `suffixes` are ignored. A suffix may be followed by a number: NAME_mask_1 has the suffix
+    "_mask". `endings` are the possible extensions of images and annotation files.
     """
-    behind = tuple(each.lower() for each in suffixes)
+    lower_suffixes = tuple(each.lower() for each in suffixes)
     names = [name for name in tree.files(folder) if suffix(name) in endings]
-    about = {stem(name): name for name in names if _without_number(stem(name)).lower().endswith(chosen.lower())}
-    others = [name for name in names if not _without_number(stem(name)).lower().endswith(behind)]
+    annotations = {stem(name): name for name in names if _without_number(stem(name)).lower().endswith(chosen.lower())}
+    others = [name for name in names if not _without_number(stem(name)).lower().endswith(lower_suffixes)]
     paths = [os.path.join(folder, name) for name in others if is_image(name)]
-    files = dict(zip(_keys(list(about)), about.values(), strict=True))
+    files = dict(zip(_keys(list(annotations)), annotations.values(), strict=True))
     return _pair(tree, paths, folder, files, (chosen,))
 
 

@@ -242,26 +242,33 @@ class _Search:
 
 
 def _siblings(
-    images: Sequence[_Place], others: Sequence[_Place], strange: Sequence[str]
+    images: Sequence[_Place], others: Sequence[_Place], excluded_words: Sequence[str]
 ) -> Iterator[tuple[_Place, _Place]]:
-    """Yield each folder of `others` together with an image folder if their paths differ in a single name."""
+    """Yield each folder of `others` together with an image folder if their paths differ in a single name.
+
+    That name must mean "images" in the path of the image folder, and no split in the other path. Folders with one of
+    the `excluded_words` in their path are left out.
+    """
     patterns: dict[tuple[Key, Key], _Place] = {}
     for place in images:
-        for before, after in _contexts(place):
+        for before, after in _without_one_name(place):
             patterns.setdefault((before, after), place)
     for place in others:
-        if any(word in place.folder.lower() for word in strange):
+        if any(word in place.folder.lower() for word in excluded_words):
             continue
-        for before, after in _contexts(place):
+        for before, after in _without_one_name(place):
             partner = patterns.get((before, after))
-            part = place.parts[len(before)] if len(before) < len(place.parts) else None
-            is_image_part = partner is not None and partner.parts[len(before)].role == "images"
-            if partner is not None and part is not None and is_image_part and not split_named(part.name):
+            if (
+                partner is not None
+                and partner.parts[len(before)].role == "images"
+                and not split_named(place.parts[len(before)].name)
+            ):
                 yield place, partner
                 break
 
 
-def _contexts(place: _Place) -> Iterator[tuple[Key, Key]]:
+def _without_one_name(place: _Place) -> Iterator[tuple[Key, Key]]:
+    """Yield the names before and after each name on the path."""
     names = tuple(part.name for part in place.parts)
     return ((names[:position], names[position + 1 :]) for position in range(len(names)))
 
@@ -276,11 +283,13 @@ def _in_image_folders(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Ite
     """Yield candidates whose files are in the same folders as the images, grouped by suffix."""
     if not roles.image_folder_suffixes:
         return
-    behind = tuple(each.lower() for each in roles.image_folder_suffixes)
+    lower_suffixes = tuple(each.lower() for each in roles.image_folder_suffixes)
     found: dict[str, Candidate] = {}
     for place in places:
-        names = tree.listing(place.folder).names.lower()  # searched at once: there may be a million
-        for chosen in (each for each in behind if os.fsencode(f"{each}.") in names):
+        # All names are in one bytes object, since there may be a million. A suffix that always has a number behind it,
+        # as in NAME_mask_1.png, is not found here.
+        names = tree.listing(place.folder).names.lower()
+        for chosen in (each for each in lower_suffixes if os.fsencode(f"{each}.") in names):
             pairs = pair_in_one_folder(tree, place.folder, roles.endings, chosen, roles.image_folder_suffixes)
             if pairs.both:
                 candidate = found.setdefault(chosen, Candidate(chosen))
