@@ -61,8 +61,8 @@ class Driver:
         self._worked_before_s, self._started = before.worked_s, time.monotonic()
         self._confirming_before_s, self._confirming_since = before.confirming_s, self._started
         self._job_settings = self._study.job_settings()
-        self._candidates: tuple[int, ...] | None = None
-        """Trials that are repeated, or None until all base trials have ended."""
+        self._to_confirm: tuple[int, ...] | None = None
+        """Best trials, which are repeated, or None until all base trials have ended."""
         self._confirmed: dict[int, tuple[float, ...]] = {}
         self._retained_checkpoints: set[int] = set()
         """Trials whose checkpoints are not deleted."""
@@ -72,7 +72,8 @@ class Driver:
         self._changed, self._saved_at = True, 0.0
         self._end_requests = 0
         self._exhausted = False
-        self._cause = ""
+        self._end_cause = ""
+        """Reason for the end of the search, or "". If it is set, no other settings are tried."""
         # Continuing a search also resumes its paused and interrupted trials.
         self._to_resume = {
             number for number, handle in self._handles.items() if handle.row.state in ("paused", "interrupted")
@@ -93,7 +94,9 @@ class Driver:
             while not self._poll_once():
                 time.sleep(TICK_S)
         except Exception as error:
-            self._cause = f"Footplate itself failed: {type(error).__name__}: {error}. The traceback is in {DRIVER_LOG}."
+            self._end_cause = (
+                f"Footplate itself failed: {type(error).__name__}: {error}. The traceback is in {DRIVER_LOG}."
+            )
             self._save("failed")
             raise
         finally:
@@ -119,7 +122,7 @@ class Driver:
             try:
                 self._start_trials()
             except OSError as error:
-                self._cause = f"No trial can be started: {error}. Free up space or get write permission there."
+                self._end_cause = f"No trial can be started: {error}. Free up space or get write permission there."
         self._rank()
         is_idle = self._delete_checkpoints() and not any(handle.is_active for handle in self._handles.values())
         if is_idle and not self._end_requests and self._finish_if_done():
@@ -131,15 +134,15 @@ class Driver:
 
     def _finish_if_done(self) -> bool:
         """Save the final state and return True if there is nothing left to do."""
-        if not self._cause and (self._to_resume or self._may_start() or self._missing_repeats()):
+        if not self._end_cause and (self._to_resume or self._may_start() or self._missing_repeats()):
             return False
-        if self._cause:
+        if self._end_cause:
             self._save("failed")
             return True
         paused = [handle.row.title for handle in self._handles.values() if handle.row.state == "paused"]
         if paused:
             which = f"Trial {paused[0]} is" if len(paused) == 1 else f"Trials {listed(paused)} are"
-            self._cause = f"{which} paused. Continue the search to resume."
+            self._end_cause = f"{which} paused. Continue the search to resume."
         self._save("stopped" if paused else "completed")
         return True
 
@@ -178,10 +181,10 @@ class Driver:
             if not handle.ended and not handle.is_active:
                 handle.resume(free.pop(0), self._start)
                 self._changed = True
-        while free and not self._cause and self._may_start():
+        while free and not self._end_cause and self._may_start():
             self._start_next(free.pop(0))
-        if self._candidates is None and self._is_base_done():
-            self._candidates = self._best_trials() if self._search.confirm else ()
+        if self._to_confirm is None and self._is_base_done():
+            self._to_confirm = self._best_trials() if self._search.confirm else ()
             self._confirming_since = time.monotonic()
         while free and (left := self._missing_repeats()):
             self._repeat(*left[0], free.pop(0))
@@ -201,7 +204,7 @@ class Driver:
         rows, allowed = self._base_rows, self._search.budget
         failed = [row for row in rows if row.state == "failed"]
         if len(failed) == len(rows) >= min(MAX_FAILED, allowed.trials or MAX_FAILED):
-            self._cause = f"All trials have failed: {failed[-1].cause}"
+            self._end_cause = f"All trials have failed: {failed[-1].cause}"
             return False
         return not self._exhausted and not budget.is_used_up(allowed, rows, self._worked_s() - self._confirming_s())
 
@@ -210,7 +213,7 @@ class Driver:
         number = max(self._handles, default=-1) + 1
         found = self._choose_settings(number, devices)
         if isinstance(found, Problem):
-            self._cause = f"No possible settings were found in {MAX_ATTEMPTS} tries. {found}"
+            self._end_cause = f"No possible settings were found in {MAX_ATTEMPTS} tries. {found}"
         elif found is None:
             self._exhausted = True  # all settings of the space have been tried
         else:
@@ -218,12 +221,12 @@ class Driver:
 
     def _is_base_done(self) -> bool:
         """Return True if all base trials have ended and no more will start, so that the best can be repeated."""
-        return all(handle.ended for handle in self._base) and not self._may_start() and not self._cause
+        return all(handle.ended for handle in self._base) and not self._may_start() and not self._end_cause
 
     def _missing_repeats(self) -> list[tuple[int, int]]:
         """Return the repeats that have not started, as (trial number, seed) pairs."""
         search, repeats = self._search, [handle.row for handle in self._repeats]
-        return confirming.missing(self._candidates or (), repeats, search.confirm, search.job.training.seed)
+        return confirming.missing(self._to_confirm or (), repeats, search.confirm, search.job.training.seed)
 
     def _repeat(self, again: int, seed: int, devices: tuple[str, ...]) -> None:
         """Repeat trial `again` with another seed. Raises OSError."""
@@ -294,7 +297,7 @@ class Driver:
 
     def _rank(self) -> None:
         """Update the best trials after a trial has ended."""
-        if (now := (sum(handle.ended for handle in self._handles.values()), self._candidates)) != self._ranked:
+        if (now := (sum(handle.ended for handle in self._handles.values()), self._to_confirm)) != self._ranked:
             self._ranked = now
             known = [handle.known for handle in self._base]
             self._front, self._importance = self._study.front(known), self._study.importance(known)
@@ -323,8 +326,8 @@ class Driver:
         goal, repeats = self._search.goals[0], [handle.row for handle in self._repeats]
         known = confirming.confirmed(repeats)
         self._confirmed = {number: values for number, values in known.items() if number in self._handles}
-        is_over = self._candidates is not None and not self._missing_repeats() and all(row.ended for row in repeats)
-        best = confirming.winner(self._confirmed, goal) if is_over and self._candidates else None
+        is_over = self._to_confirm is not None and not self._missing_repeats() and all(row.ended for row in repeats)
+        best = confirming.winner(self._confirmed, goal) if is_over and self._to_confirm else None
         self._front = (best,) if best is not None else self._front
         self._retained_checkpoints = set(self._front)
         if self._search.confirm and not is_over:
@@ -355,7 +358,7 @@ class Driver:
         return self._worked_before_s + time.monotonic() - self._started
 
     def _confirming_s(self) -> float:
-        since = time.monotonic() - self._confirming_since if self._candidates else 0.0
+        since = time.monotonic() - self._confirming_since if self._to_confirm else 0.0
         return self._confirming_before_s + since
 
     def _save(self, ended: str = "") -> None:
@@ -375,8 +378,8 @@ class Driver:
             worked_s=round(self._worked_s(), 1),
             seconds_left=None if ended else self._seconds_left(repeats),
             total=total + repeats if total is not None else None,
-            cause=self._cause,
-            candidates=self._candidates or (),
+            cause=self._end_cause,
+            candidates=self._to_confirm or (),
             baseline=self._baseline,
             repeats=repeats,
             confirming_s=round(self._confirming_s(), 1),
@@ -395,17 +398,17 @@ class Driver:
             [handle.row for handle in self._repeats],
             worked_s=self._worked_s() - self._confirming_s(),
             repeat_count=repeats,
-            is_done=self._candidates is not None,
+            is_done=self._to_confirm is not None,
         )
 
     def _total(self) -> int | None:
         """Return the total number of base trials if it is known."""
-        known = self._candidates is not None or self._exhausted
+        known = self._to_confirm is not None or self._exhausted
         return len(self._base) if known else self._search.budget.trials
 
     def _total_repeats(self) -> int:
         """Return the number of repeats, or its maximum while the candidates are unknown."""
-        if self._candidates is not None:
+        if self._to_confirm is not None:
             return len(self._repeats) + len(self._missing_repeats())
         maximum = CONFIRMED + (self._job_settings is not None)
         return len(self._repeats) + self._search.confirm * min(maximum, self._search.budget.trials or maximum)
