@@ -35,7 +35,8 @@ class Poll:
 
     Attributes:
         events: Events that were added to the log.
-        more: True if the end of the log hasn't been reached. The fields below are then unset.
+        more: True if the end of the log hasn't been reached. The fields below are then unset, unless only the state was
+            read.
         state: State of the run, or None if it wasn't read.
         job: Job of the run, which is read with the first state, or None if it can't be read.
         stamp: Value that changes when the run is resumed or writes something, or None if the folder was removed.
@@ -66,6 +67,7 @@ class RunReader:
         self._log = LogReader(run.events_file)
         self._names: dict[str, str] = {}
         self._stalled_at = -1
+        """Number of the last event that was read when the last event of the ended run was missing, or -1."""
 
     def read(self, seconds: float, connect_after: int) -> Poll:
         """Read the log for up to `seconds`. At its end, read the state, and connect to the supervisor of an active run.
@@ -75,6 +77,7 @@ class RunReader:
         """
         if not seconds:
             slurm, elsewhere = self._read_slurm()
+            # The log was not read, so it may contain more.
             return Poll(more=True, state=self._run.state(), job=self._run.job(), slurm=slurm, elsewhere=elsewhere)
         events: list[AnyEvent] = []
         deadline = time.perf_counter() + seconds
@@ -85,15 +88,10 @@ class RunReader:
             events += chunk
         else:
             return Poll(events, more=True)
-        stamp = self._stamp()
+        stamp = self._stamp()  # read before the state, so that a change in between is noticed at the next poll
         state = self._run.state()
-        if state in ENDED:
-            last = self._run.last_event()
-            if last is not None and last.n > self._log.last_n and self._stalled_at != self._log.last_n:
-                self._stalled_at = self._log.last_n  # otherwise a damaged last line would be awaited forever
-                return Poll(events, more=True)
-        else:
-            self._stalled_at = -1
+        if self._awaits_last_event(state):
+            return Poll(events, more=True)
         slurm, elsewhere = self._read_slurm()
         return Poll(
             events=events,
@@ -106,6 +104,20 @@ class RunReader:
             if state not in (*ENDED, "starting")
             else None,
         )
+
+    def _awaits_last_event(self, state: State) -> bool:
+        """Return True if the run ended after the log was read, so that its last event is still missing.
+
+        Returns False if that was already reported at the same position, since a line before that event is damaged.
+        """
+        if state not in ENDED:
+            self._stalled_at = -1
+            return False
+        last = self._run.last_event()
+        if last is None or last.n <= self._log.last_n or self._stalled_at == self._log.last_n:
+            return False
+        self._stalled_at = self._log.last_n
+        return True
 
     def glance(self) -> Poll:
         """Read only the stamp, which shows whether anything has changed."""
