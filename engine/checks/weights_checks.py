@@ -32,19 +32,19 @@ def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu:
     A server that has not answered yet counts as unreachable, and servers of later defaults are not contacted. The model
     is "" if the task has no defaults.
     """
-    why = "the task's default"
+    why_last = "the task's default"
     for default in task.defaults:
         weights = weights_of(_job(task, default), catalogue)
-        if default is task.defaults[-1]:
-            return _choice(default, weights, why, catalogue)
+        if default is task.defaults[-1]:  # chosen without a check, and the previous default's problem is the reason
+            return _choice(default, weights, why_last, catalogue)
         if default.gpu and not uses_gpu:
-            why = "because training runs on the CPU"
+            why_last = "because training runs on the CPU"
         elif weights is None or (available := is_available(weights, disk)):
             return _choice(default, weights, _origin(weights, disk), catalogue)
         elif available is None:
-            why = f"because {urlparse(weights.host).netloc} hasn't answered yet"
+            why_last = f"because {urlparse(weights.host).netloc} hasn't answered yet"
         else:
-            why = f"because {why_unavailable(weights)}"
+            why_last = f"because {why_unavailable(weights)}"
     return ModelChoice("", "", "")
 
 

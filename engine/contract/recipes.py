@@ -277,16 +277,20 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return not self.tasks or task in self.tasks
 
     def values(self, facts: RecipeFacts) -> dict[str, Any]:
-        """Return the values by field that the recipe sets under these facts. All other fields keep their defaults."""
+        """Return the values by field that the recipe sets under these facts. All other fields keep their defaults.
+
+        Fields that would have no effect are left out.
+        """
         found, scales = dict(self.set), dict(self.scale)
         for rule in self.when:
             if rule.holds(facts, found):
                 found |= rule.set | {
                     name: facts.of_weights[name] for name in rule.of_weights if name in facts.of_weights
                 }
+                # A value that a rule sets is not scaled, unless the rule says so.
                 scales = {name: scale for name, scale in scales.items() if name not in rule.set} | rule.scale
         batch = facts.chosen.get("batch_size", found.get("batch_size", FIELDS["batch_size"].default))
-        for name, scale in scales.items():
+        for name, scale in scales.items():  # from the batch size in the recipe to that of the job
             if name in found:  # rounded for readability
                 found[name] = float(f"{found[name] * batch / scale.batch:.4g}")
         size = found.get("image_size")

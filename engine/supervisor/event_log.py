@@ -168,7 +168,7 @@ class EventLog:
     def offset_of(self, n: int) -> int:
         """Return the offset of the line with number `n`, or the end if there is none yet.
 
-        If that line is damaged, return the offset of the last line with a lower number.
+        If that line is damaged, return the offset after the last line with a lower number.
         """
         if n >= self.next_n:
             return self.end
@@ -181,6 +181,7 @@ class EventLog:
                 if number == n:
                     return offset
                 offset += len(line)
+                # Lines from `stop` on have higher numbers, unless they are damaged.
                 if number is not None and number < n and offset <= stop:
                     found = offset
         return found

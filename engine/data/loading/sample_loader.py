@@ -26,7 +26,8 @@ class SampleLoader(Loader["_SampleSlot"]):
     `Batch.inputs` are the stacked inputs of the samples. An unreadable sample is reported once. An unreadable file that
     several samples share is also reported once. In training (`sampler.shuffle`) an unreadable sample is replaced with
     the next readable sample of the split. In validation it is left out. `mark(stage)` is called in the consumer's
-    thread after the stages "data" and "transfer" of a batch, and after "augment" if there is a `finish` function.
+    thread after the stages "data" and "transfer" of a batch, and after "augment" if there is a `finish` function. The
+    loader assigns the sampler's random streams to the `samples`.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         super().__init__(sampler, threads)
         self._finish_batch = finish
         self.samples = samples
-        samples.streams = sampler.streams
+        samples.streams = sampler.streams  # augmentation by the set then uses the run's seed
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._mark = mark
         self._on_unreadable = on_unreadable

@@ -70,31 +70,32 @@ class DeviceSlot(Slot):
         self._pixels = torch.empty_like(self._host_pixels, device=stream.device, pin_memory=False)
         self._numbers = torch.empty_like(self._host_numbers, device=stream.device, pin_memory=False)
         self._drawn = torch.empty_like(self._host_drawn, device=stream.device, pin_memory=False)
-        self._copied = torch.cuda.Event(blocking=True)  # a blocking wait occupies no core
-        self._read = torch.cuda.Event()
+        self._copied_event = torch.cuda.Event(blocking=True)  # a blocking wait occupies no core
+        self._consumed_event = torch.cuda.Event()
         # The buffers come from the current stream's pool, whose earlier kernels may still use that memory.
         stream.wait_stream(torch.cuda.current_stream(stream.device))
 
     def wait_until_reusable(self) -> None:
         with torch.cuda.device(self._stream.device):
-            self._copied.synchronize()
+            self._copied_event.synchronize()
 
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
+        """Queue copies of the batch on the stream. They start when the previous batch has been consumed."""
         # Set the device, too: leaving the stream would otherwise create a context on the first GPU.
         with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
-            self._stream.wait_event(self._read)
+            self._stream.wait_event(self._consumed_event)
             self._pixels[:pixels].copy_(self._host_pixels[:pixels], non_blocking=True)
             self._numbers[:numbers].copy_(self._host_numbers[:numbers], non_blocking=True)
             self._drawn[:numbers].copy_(self._host_drawn[:numbers], non_blocking=True)
             # Torch reuses the pinned memory only after the copy has finished.
             self._targets = targets.pin_memory().to(self._stream.device, non_blocking=True)
-            self._copied.record(self._stream)
+            self._copied_event.record(self._stream)
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         current = torch.cuda.current_stream(self._stream.device)
-        current.wait_event(self._copied)
+        current.wait_event(self._copied_event)
         self._targets.record_stream(current)
         return self._pixels[:pixels], self._numbers[:numbers], self._drawn[:numbers], self._targets
 
     def record_consumed(self) -> None:
-        self._read.record(torch.cuda.current_stream(self._stream.device))
+        self._consumed_event.record(torch.cuda.current_stream(self._stream.device))

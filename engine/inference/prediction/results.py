@@ -74,9 +74,9 @@ class Results:
         self._order = order
         self._model = model
         self._out = Path(order.out)
-        self._lines = model.task.entry.predicts == "lines"
+        self._predicts_lines = model.task.entry.predicts == "lines"
         self._draw = draw or self._write_overlay
-        self._colours = None if self._lines else palette(len(model.classes))
+        self._colours = None if self._predicts_lines else palette(len(model.classes))
 
     def of_output(self, sample: Sample, output: Tensor, given: Tensor) -> Entry:
         """Write the results for a sample from the model's output for the input `given`, on the CPU. Raises OSError."""
@@ -127,8 +127,9 @@ class Results:
         files: dict[str, str] = {}
         overlay = self._order.overlays and self._can_draw(sample)
         with ExitStack() as stack:
-            blank = self._blank(sample, place, stack)
-            rows = self._planes(parts, counts, blank)
+            no_data = self._no_data_reader(sample, place, stack)
+            rows = self._planes(parts, counts, no_data)  # fills `counts` while it is iterated
+            # Only a GeoTIFF can be written row by row. All other results need the whole plane.
             if formats != ("geotiff",) or overlay:
                 plane = np.concatenate(list(rows))
                 rows = iter([plane])
@@ -140,34 +141,40 @@ class Results:
                 write_png(self._out / files["png"], plane, self._colours)
             if overlay:
                 files["overlays"] = self._draw(sample, self._overlay(sample.image(), plane))
-        if self._lines:
+        if self._predicts_lines:
             share = float(counts[1] / max(1, counts.sum()))
-            return self._entry(sample, on_lines(share), (0,) if share else (), (share,) if share else (), files)
-        found = shares(counts)
-        return self._entry(sample, in_shares(self._model.classes, *found), *found, files)
+            return self._entry(
+                sample,
+                on_lines(share),
+                classes=(0,) if share else (),
+                scores=(share,) if share else (),
+                files=files,
+            )
+        classes, fractions = shares(counts)
+        return self._entry(sample, in_shares(self._model.classes, classes, fractions), classes, fractions, files)
 
-    def _planes(self, maps: Iterable[Tensor], counts: np.ndarray, blank: TiffRows | None) -> Iterator[Bytes]:
+    def _planes(self, maps: Iterable[Tensor], counts: np.ndarray, no_data: TiffRows | None) -> Iterator[Bytes]:
         """Yield rows of the output plane, uint8 [n, w], and count the pixels of each class, or those on lines."""
         first = 0
         for band in maps:
-            if self._lines:
+            if self._predicts_lines:
                 on = band[0] >= self._order.threshold
                 counts[:2] += np.array([int((~on).sum()), int(on.sum())])
                 plane: Bytes = (band[0] * _LEVELS).round().byte().numpy()
             else:
                 plane, _ = of_band(band)
-                if blank is not None:
-                    plane[blank.blank(first, first + len(plane))] = NO_CLASS
+                if no_data is not None:
+                    plane[no_data.blank(first, first + len(plane))] = NO_CLASS
                 counts += np.bincount(plane.ravel(), minlength=len(counts))
             first += len(plane)
             yield plane
 
-    def _blank(self, sample: Sample, place: Georeference | None, stack: ExitStack) -> TiffRows | None:
+    def _no_data_reader(self, sample: Sample, place: Georeference | None, stack: ExitStack) -> TiffRows | None:
         """Return a reader for the mask of pixels without data.
 
         Returns None if the image has none, if they can't be determined, or if the model finds lines.
         """
-        if place is None or place.no_data is None or self._lines:
+        if place is None or place.no_data is None or self._predicts_lines:
             return None
         try:
             return stack.enter_context(open_rows(sample.file, self._model.channels, self._model.bands))
@@ -175,7 +182,7 @@ class Results:
             return None
 
     def _overlay(self, image: Bytes, plane: Bytes) -> Bytes:
-        if not self._lines:
+        if not self._predicts_lines:
             return overlay_mask(image, plane)
         return overlay_mask(image, (plane >= self._order.threshold * _LEVELS).astype(np.uint8) * np.uint8(LINE_COLOUR))
 

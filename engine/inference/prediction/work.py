@@ -45,6 +45,7 @@ def work(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
+    """Predict this rank's share of the planned samples and record the results in a journal. Raises TaskError."""
     folder = PlanFolder(share.folder)
     plan = folder.plan()
     if share.rank == 0:
