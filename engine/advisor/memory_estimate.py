@@ -18,7 +18,10 @@ _NICENESS = 10
 
 
 def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstimate:
-    """Estimate the memory for `job` on one device or CPU worker. Raises OrderError."""
+    """Estimate the memory for `job` on one device or CPU worker. Raises OrderError.
+
+    It must run in a process of its own that has not imported torch, since it changes the environment and the niceness.
+    """
     os.nice(_NICENESS)
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch is imported
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(filter(is_gpu, dict.fromkeys(job.parallel.devices)))

@@ -242,8 +242,8 @@ class OptimizerStep:
     def state_dict(self, collect: Callable[[Tensor, Any], Tensor | None] | None = None) -> dict[str, Any]:
         """Return the optimizer state, the position in the schedule, the loss scale and the averages, by parameter name.
 
-        `collect` converts each tensor, given the tensor and its parameter. The default copies tensors to the CPU (see
-        `copy_to_host`).
+        `collect` converts each tensor, given the tensor and its parameter. It may return None on ranks that do not save
+        the state. The default copies tensors to the CPU (see `copy_to_host`).
         """
         if collect is None:
             return copy_to_host(self.state_dict(lambda tensor, _: tensor))

@@ -175,8 +175,10 @@ class Reporter:
         self._channel.close()
 
     def _send_queued(self) -> None:
+        """Send queued messages and heartbeats on a thread until the reporter closes or the connection is lost."""
         while True:
             with self._condition:
+                # If `_next_heartbeat` is 0, a heartbeat is sent now.
                 self._condition.wait_for(
                     lambda: self._queue or self._closing or not self._next_heartbeat,
                     max(0.0, self._next_heartbeat - time.monotonic()),

@@ -220,7 +220,10 @@ class Trainer:
     def _agree(
         self, *, checkpoint: bool = False, report: bool = False, record: bool = False, at_once: bool = False
     ) -> Requests:
-        """Exchange requests with the other ranks and return those that take effect now."""
+        """Exchange requests with the other ranks and return those that take effect now.
+
+        All ranks must call it at the same step. See `Agreement.exchange` for `at_once`.
+        """
         agreed = self.agreement.exchange(
             Requests(self.reporter.stop_requested, checkpoint, report, record), at_once=at_once
         )

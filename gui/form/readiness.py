@@ -55,7 +55,7 @@ class Readiness:
     def __init__(
         self,
         bar: SubmitBar,
-        action: str,
+        action_title: str,
         *,
         fields: JobFields,
         environment: JobEnvironment,
@@ -65,7 +65,7 @@ class Readiness:
     ) -> None:
         self._bar, self._fields, self._environment = bar, fields, environment
         self._choices, self._inspection, self._disk = choices, inspection, disk
-        self._action = action
+        self._action_title = action_title
 
     def disabled_reason(self, problems: Sequence[Problem]) -> str:
         """Return the reason why the job can't be started, or "" if it can."""
@@ -76,7 +76,7 @@ class Readiness:
         if blocking := errors(problems):
             labels = dict.fromkeys(map(self._fields.label_of, blocking))
             return tr("Correct these fields to enable {action}: {labels}.").format(
-                action=self._action, labels=", ".join(labels)
+                action=self._action_title, labels=", ".join(labels)
             )
         if self._disk.unanswered:
             return tr("Waiting for the disk: {unanswered}.").format(unanswered=self._disk.unanswered[0])
@@ -112,7 +112,9 @@ class Readiness:
         text = queue_message(environment.queued, environment.devices, environment.device_names(), at_once)
         is_queued = bool(text) and not at_once
         self._bar.show_queue(text, can_start_at_once=is_queued)
-        self._bar.show_action(tr("Add to queue") if is_queued and self._action == tr("Train") else self._action)
+        self._bar.show_action(
+            tr("Add to queue") if is_queued and self._action_title == tr("Train") else self._action_title
+        )
 
     def estimate_request(self, job: Job | None) -> EstimateRequest | None:
         """Return the facts that determine the estimate for `job`, or None while the job or its dataset is unknown."""

@@ -274,7 +274,7 @@ def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
     if run.state == "waiting":
         return []
     devices = frozenset(run.devices)
-    # Color the mark like the device that the run used.
+    # Color the mark like the device that the run used. Colors are functions, since they change with the theme.
     color = _device_color(run.devices[0]) if len(devices) == 1 else _accent
     marks = [Mark(run.start - origin, run.name, color, of=devices)]
     if run.end is not None:

@@ -160,6 +160,7 @@ class Line:
         return self._span
 
     def _draw(self, frame: Frame) -> tuple[float, float] | None:
+        """Draw the part of the line within `frame`. Returns the lowest and highest value, or None without values."""
         first = max(0, int(self.x.searchsorted(frame.low)) - 1)
         end = min(len(self.x), int(self.x.searchsorted(frame.high, side="right")) + 1)
         scale = frame.scale if self.style.scale is None else self.style.scale
@@ -168,8 +169,9 @@ class Line:
         if self._dots is not None:
             self._dots.set_data(x, y)
         if self._raw is not None:
-            behind = slice(first, end) if self._smoother.weight > 0 else slice(0)
-            spans.append(self._raw.set_data(*frame.thin(self.x[behind], self.y[behind], scale)))
+            # Without smoothing, the raw values would hide behind the line.
+            visible = slice(first, end) if self._smoother.weight > 0 else slice(0)
+            spans.append(self._raw.set_data(*frame.thin(self.x[visible], self.y[visible], scale)))
         self._curves.update()
         found = [span for span in spans if span is not None]
         return (min(low for low, _ in found), max(high for _, high in found)) if found else None

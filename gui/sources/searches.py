@@ -242,7 +242,7 @@ class Searches(QObject):
         super().__init__(parent)
         self._known: dict[str, _Known] = {}
         self._opened = ""
-        self._version: tuple[object, ...] = ()
+        self._version: tuple[object, ...] = ()  # of the opened search when it was last emitted
         self._closed = False
         self._flight = SingleFlight(self, lambda: partial(self._read, self._opened, self._version), self._on_read)
         self._timer = QTimer(self, interval=POLL_MS)

@@ -59,12 +59,15 @@ class Legend(QWidget):
         self.update()
 
     def visible_entries(self) -> tuple[list[int], int]:
-        """Return the indices of the entries that fit, and the number of present entries that don't."""
+        """Return the indices of the entries that fit, and the number of entries in the images that don't.
+
+        Entries that do not occur in the images are included only if all entries fit.
+        """
         every_index = list(range(len(self._entries)))
         if self._rows(every_index) <= LINES:
             return every_index, 0
         fitting = list(self._present)
-        while fitting and self._rows(fitting, len(self._present) - len(fitting)) > LINES:
+        while fitting and self._rows(fitting, more=len(self._present) - len(fitting)) > LINES:
             fitting.pop()
         return fitting, len(self._present) - len(fitting)
 

@@ -195,12 +195,13 @@ class _Advisor:
             if each.setup.base_name not in near:
                 reason = "They vary a setting of a setup that is slower than others, or was not tried."
                 state.leave_out("cost", each.setup, reason)
-        return [*varied, *running, *self._implausibly_slow()]
+        return [*varied, *running, *self._suspect_baseline()]
 
-    def _implausibly_slow(self) -> list[Contender]:
+    def _suspect_baseline(self) -> list[Contender]:
         """Return the one-device contender for another trial if several devices appear implausibly fast."""
         state, alone = self.state, self.state.alone
         best = rank(state.tried)[0]
+        # Measured contenders are tried again anyway.
         if alone is None or alone.trials > 1 or alone.state == "measured":
             return []
         return (
@@ -336,6 +337,7 @@ class _Advisor:
         return entry
 
     def _report(self, activity: str, left: int = 0, trying: Contender | None = None) -> None:
+        """Report the progress with the table of contenders, of which `left` wait for the current round."""
         state = self.state
         table = tuple(
             msgspec.structs.replace(state.row(each), **({"state": "trying"} if each is trying else {}))

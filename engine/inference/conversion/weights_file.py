@@ -95,11 +95,11 @@ def library_outputs(library: Library, folder: Path) -> Callable[[Tensor], Tensor
 
 
 def _library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
-    """Return the library that can build the model, and the config for it."""
+    """Return the library that can build the model, or None if only Footplate can, and the config for it."""
     job = model.job
     if job.model.name.startswith(TIMM):
         return Library(TIMM_LIBRARY, _timm_code(model), _load_timm), _timm_config(model)
-    if hasattr(model.module, "save_pretrained") and hasattr(model.module, "config"):
+    if hasattr(model.module, "save_pretrained") and hasattr(model.module, "config"):  # a model of SMP
         code = f'import {SMP} as smp\n\nmodel = smp.from_pretrained(".").eval()'
         smp: Any = model.module
         return Library(SMP, code, _load_smp), {**smp.config, "_model_class": type(model.module).__name__}

@@ -21,7 +21,7 @@ _NO_VALUE = -(1 << 62)
 """Value that never occurs in masks, for a class that does not exist in the folder."""
 _BY_VALUE = re.compile(r"(?:class|value) (\d+)")
 """Pattern for mask or point classes that are named after their values."""
-_OF_TWO_VALUES = ("background", "foreground")
+_TWO_VALUE_NAMES = ("background", "foreground")
 """Names of mask classes if the masks have only two values, 0 and another one."""
 
 
@@ -67,10 +67,11 @@ def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[Recog
 def _by_value(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
     """Return `names`. If all names of the folder and the model are based on values, return the model's names instead.
 
-    This is necessary because the names in a folder also depend on the values that do not occur in it.
+    This is necessary because the names in a folder also depend on the values that do not occur in it. The names for a
+    folder with only two values, background and foreground, are also based on values.
     """
     model_names = {int(match[1]): name for name in classes if (match := _BY_VALUE.fullmatch(name))}
-    if len(model_names) < len(classes) or not (names == _OF_TWO_VALUES or all(map(_BY_VALUE.fullmatch, names))):
+    if len(model_names) < len(classes) or not (names == _TWO_VALUE_NAMES or all(map(_BY_VALUE.fullmatch, names))):
         return names
     return tuple(model_names.get(value, f"class {value}") for value in code.values)
 

@@ -79,6 +79,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _construct(job: Job, channels: int, size: int) -> nn.Module:
+    """Build the model with new weights. Raises TaskError, for example if the images are too small for VGG16."""
     if is_foreign(job):
         return _foreign(job, channels, size)
     if job.model.name in ON_ENCODER:

@@ -19,7 +19,7 @@ from engine.tasks.predictions import PointClasses
 
 NEVER = 0
 """ASPRS class for points that were never classified."""
-MAX_LEGACY_POINTS = 31
+MAX_LEGACY_CLASS = 31
 """Largest class number that LAS point formats 0 to 5 can hold (LAS 1.4, table 8)."""
 EXTRA = "predicted"
 """Name of the additional dimension for classes that do not fit in the standard dimension of a LAS file."""
@@ -61,7 +61,7 @@ def _write_las(source: str, target: Path, labels: Labels) -> None:
 
     with open_regular(source) as stream:
         cloud = laspy.read(stream, closefd=False)
-    if cloud.header.point_format.id < 6 and labels.max(initial=0) > MAX_LEGACY_POINTS:
+    if cloud.header.point_format.id < 6 and labels.max(initial=0) > MAX_LEGACY_CLASS:
         cloud.add_extra_dim(laspy.ExtraBytesParams(EXTRA, np.uint8, "Predicted class"))
         cloud[EXTRA] = labels.astype(np.uint8)
     else:

@@ -237,5 +237,6 @@ def initialise(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
             fan = module.kernel_size[0] * module.kernel_size[1] * module.out_channels
+            # Layers with "_score_" in their names receive scores instead.
             gives_scores = "finalconv3" in name or ("score" in name and "_score_" not in name)
             nn.init.normal_(module.weight, 0.0, 0.01 if gives_scores else math.sqrt(2.0 / fan))
