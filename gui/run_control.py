@@ -210,5 +210,5 @@ class RunControl(QObject):
 
 
 def _is_same(job: Job, other: Job | None) -> bool:
-    """Return True if two jobs give the same training, even if only one of them waits for its devices."""
+    """Return True if two jobs are equal apart from whether they wait for their devices."""
     return other is not None and job.with_fields(start=other.faults.start) == other

@@ -25,7 +25,7 @@ The limit leaves some memory free, since the memory use of a run varies a little
 left.
 """
 NEAR = 0.97
-"""The search ends if the largest size that fits is above this fraction of the smallest size that does not fit.
+"""Ratio of the largest size that fits to the smallest one that does not fit, above which the search ends.
 
 Multiplied by `ROOM` it is 0.95. If a size fits although it was predicted not to, the result is that much below it.
 """

@@ -41,7 +41,7 @@ _OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file", "--option")
 
 
 _PATH_ENDINGS = {"dataset": "", "weights_file": "", "resume_from": "", "model": ".py", "recipe": ".toml"}
-"""Fields whose values may be paths. The value is a path if it has this extension; "" means any."""
+"""Fields whose values may be paths, and the extension of such paths, or "" if every value is a path."""
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ Trait = Literal["main", "resume", "recipe", "resolved", "report", "order", "spee
 
 - main: belongs to the group that is always visible.
 - resume: may change when a run resumes. Data, model, seed, optimizer and global batch size may not, since they would
-  make it a different training, for which a run can be forked.
+  make it a different training run, for which a run can be forked.
 - recipe: may be set by a recipe, because it describes how to train, not on which data or machine.
 - resolved: may be determined only after the dataset was opened.
 - report, order, speed, memory: affects the report on the dataset folder, the order of samples, the choice of the fastest
@@ -386,7 +386,7 @@ _KINDS = {
 
 
 def wrong_value(field: Field, name: str, value: Any) -> Problem:
-    """Return a problem saying that `field` does not accept a value. Its field is `name`."""
+    """Return a problem saying that `field` does not accept a value. The problem's field is `name`."""
     if field.choices:
         near = difflib.get_close_matches(str(value), field.choices, n=1)
         hint = f" Did you mean “{near[0]}”?" if near else ""

@@ -118,7 +118,7 @@ class Channel:
 
 
 class FileConnection(Channel):
-    """Connection to a command that serves files, whose standard error is written to `errors`. Raises OSError."""
+    """Connection to a command that serves files and writes its standard error to `errors`. Raises OSError."""
 
     def __init__(self, command: Sequence[str], errors: IO[bytes] | int) -> None:
         def limit_errors() -> None:

@@ -97,7 +97,7 @@ def roc(counts: Counts) -> Curve:
 
 
 def best_f1(curve: Curve) -> tuple[float, float]:
-    """Return a threshold and the F1 there, which is the highest on a precision-recall curve."""
+    """Return the threshold with the highest F1 on a precision-recall curve, and that F1."""
     both = 2 * curve.x * curve.y / np.maximum(curve.x + curve.y, 1e-12)
     best = int(np.argmax(both))
     return float(curve.thresholds[best]), float(both[best])

@@ -222,7 +222,7 @@ class OptimizerStep:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Replace the parameters by their averages, if any, inside the context. It must not contain a step."""
+        """Replace the parameters by their averages, if any, inside the context. No step may run inside it."""
         if self._averages is None:
             yield
             return

@@ -109,7 +109,7 @@ class Server:
         self._selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def refuse_clients(self, reason: str) -> None:
-        """Disconnect all clients and refuse new ones with this `reason`; "" accepts them again."""
+        """Disconnect all clients and refuse new ones with this `reason`. If it is "", accept clients again."""
         for client in list(self._clients) if reason else ():
             self._dismiss(client, reason)
         self._refusal = reason

@@ -49,7 +49,7 @@ def chosen_folders() -> dict[str, str]:
 
 
 def choose_folder(purpose: str, path: str) -> None:
-    """Set the folder for "runs" or "cache"; "" restores the default. Raises OSError."""
+    """Set the folder for "runs" or "cache", or restore the default if it is "". Raises OSError."""
     import tomli_w
 
     folders = {name: chosen for name, chosen in (chosen_folders() | {purpose: path}).items() if chosen}

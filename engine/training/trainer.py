@@ -114,7 +114,7 @@ class Trainer:
         return stopped
 
     def _train_epoch(self, epoch: int, done: int) -> tuple[int, bool]:
-        """Run the steps of an epoch from step `done` on. Return the number of done steps, and True after a stop."""
+        """Run the steps of an epoch from step `done` on. Return the number of completed steps, and True if stopped."""
         self.reporter.set_phase("training")
         batches = self.train.epoch(epoch, done)
         for callback in self.callbacks:

@@ -87,7 +87,7 @@ def _format_and_kind(report: DatasetReport) -> str:
 
 
 def question(report: DatasetReport) -> str:
-    """Return the heading for the possible readings of an unrecognized folder."""
+    """Return the heading for the possible interpretations of an unrecognized folder."""
     if len(report.readings) > 1:
         return tr("This folder can be read in {readings_count} ways.").format(readings_count=len(report.readings))
     return tr("Is this the right way to read the folder?")
@@ -117,7 +117,7 @@ def choice_of(reading: Reading, report: DatasetReport) -> Choice:
 
 
 def without_readings(problems: Iterable[Problem], report: DatasetReport | None) -> tuple[Problem, ...]:
-    """Return the problems without the choices for which the report has readings."""
+    """Return the problems, leaving out choices that the report lists as interpretations of the folder."""
     readings = report.readings if report is not None else ()
     return tuple(
         msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""Dataset page: large examples, class balance and problems, or the possible readings of an ambiguous folder."""
+"""Dataset page: large examples, class balance and problems, or possible interpretations of an ambiguous folder."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class DatasetPage(QWidget):
         self.show_report(None)
 
     def show_report(self, report: DatasetReport | None) -> None:
-        """Show the report on a folder, or the possible readings if it is ambiguous.
+        """Show the report on a folder, or its possible interpretations if it is ambiguous.
 
         The selected class remains selected if it still exists.
         """

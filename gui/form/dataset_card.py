@@ -1,4 +1,4 @@
-"""Card about the dataset folder: format, splits, classes, unreadable files and images, or possible readings."""
+"""Card about the dataset folder: format, splits, classes, unreadable files and images, or possible interpretations."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class DatasetCard(QFrame):
         self._detail.show()
 
     def show_report(self, report: DatasetReport) -> None:
-        """Show the report on a folder, or the possible readings if it wasn't recognized."""
+        """Show the report on a folder, or its possible interpretations if it wasn't recognized."""
         if not report.format:
             text = dataset_format.question(report) if report.readings else tr("No dataset recognized in this folder.")
             self._fill(text, "", None)

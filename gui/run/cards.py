@@ -36,7 +36,7 @@ class ResultCard(QFrame):
     """Card with the result of a run that has ended, and buttons for the next steps if it has a checkpoint.
 
     Signals:
-        trial_requested(): the user wants to predict an image.
+        trial_requested(): the user wants to run the model on an image.
         mistakes_requested(): the user wants to see samples for which the model is wrong.
         conversion_requested(): the user wants to convert the model.
         export_requested(): the user wants to export the run.
@@ -133,7 +133,7 @@ def worst_class(data: RunData) -> str:
 
 
 def _code(run: RunFolder, data: RunData) -> str:
-    """Return Python code that loads the best or last checkpoint; "" if there is none."""
+    """Return Python code that loads the best or last checkpoint, or "" if there is none."""
     saved = data.checkpoints.get("best") or data.checkpoints.get("last")
     if saved is None:
         return ""

@@ -244,14 +244,14 @@ class RunPage(QWidget):
         view.show_mistakes()
 
     def choose_image(self) -> None:
-        """Open a dialog to choose an image to predict."""
+        """Open a dialog to choose an image for a prediction."""
         choose_files(self, tr("Try an image"), self.try_images)
 
     def try_images(self, paths: Sequence[str]) -> None:
-        """Predict dropped images.
+        """Run the model on dropped images.
 
-        While the run is active, predict the first one with each new checkpoint. Otherwise, add all to the prediction
-        form.
+        While the run is active, use the first image with each new checkpoint. Otherwise, add all images to the form for
+        predictions.
         """
         run, images = self.store.run, [path for path in paths if _is_image(path)]
         if run is None or not images:

@@ -1,4 +1,4 @@
-"""Worker for the advisor that times a few steps of the job and, if requested, a short training as in a run."""
+"""Worker for the advisor that times a few steps of the job and, if requested, a short training phase as in a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
 WARM_UP, WARM_UP_GPU = 2, 4
-"""Numbers of untimed steps. They create the optimizer's state and let cuDNN try its algorithms."""
+"""Numbers of untimed steps on CPUs and on GPUs. They create optimizer states and let cuDNN try its algorithms."""
 MAX_STEPS = 400
 PATIENCE_S = 1.0
 """Seconds that must pass before a slow step may end the trial, since the step may have been delayed."""

@@ -190,7 +190,7 @@ class TrialHandle:
         return self.row != before
 
     def send(self, command: Command) -> None:
-        """Send a command to its run once. A second command would end the run without a last checkpoint."""
+        """Send a command to the trial's run once. A second command would end the run without a last checkpoint."""
         now = time.monotonic()
         if command == self._last_sent or now < self._send_at:
             return

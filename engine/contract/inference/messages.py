@@ -38,7 +38,7 @@ FRAME_FILE = "frame.msgpack"
 
 
 class LiveOrder(Order, tag="live", frozen=True, kw_only=True):
-    """Request to predict for each frame of `source`, a video file or a camera ("camera:0"), on the first device.
+    """Request to run the model on each frame of `source`, a video file or a camera ("camera:0"), on the first device.
 
     The latest `LiveFrame` is saved in the folder `out`, and its path is the answer. A video is played at its recorded
     speed at most. With a camera, predictions continue until the process is stopped.

@@ -54,7 +54,7 @@ def formats_of(task: str) -> tuple[Format, ...]:
 
 
 class PredictOrder(Order, tag="predict", frozen=True, kw_only=True):
-    """Request to predict for files, folders, videos and cameras ("camera:0"), and write the results to a folder.
+    """Request to run the model on files, folders, videos and cameras ("camera:0"), and write the results to a folder.
 
     Attributes:
         out: New or empty folder, or the unfinished results of an equal order, which are then continued. `devices` and

@@ -57,7 +57,7 @@ def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, ha
 
 
 def _splits(found: RecognizedDataset) -> list[Any]:
-    """Return the splits. One that serves two purposes is included once."""
+    """Return each split once, even if it serves two purposes."""
     test = None if found.test is found.val else found.test
     return [split for split in (found.train, found.val, test) if split is not None]
 

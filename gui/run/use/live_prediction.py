@@ -76,7 +76,7 @@ class LivePrediction(QFrame):
         self.hide()
 
     def show_image(self, run: RunFolder, path: str, data: RunData) -> None:
-        """Predict the image at `path` with the newest checkpoint of `run`, and again with each later one."""
+        """Run the newest checkpoint of `run` on the image at `path`, and do so again for each later checkpoint."""
         self.close_image()
         self._run, self._image = run, path
         self.show()
