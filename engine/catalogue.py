@@ -134,7 +134,7 @@ def _added_model(name: str) -> Sequence[ModelEntry]:
 
 
 def describe(task: Task, name: str) -> ModelEntry:
-    """Return the catalogue entry for a model. It is built without memory unless it comes from a library.
+    """Return the catalogue entry for a model. The model is built without memory unless it comes from a library.
 
     If an extra that it needs is not installed, the entry is copied from the file.
     """

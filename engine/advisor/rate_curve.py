@@ -36,7 +36,7 @@ MIN_POINTS = 5
 MIN_FALL = 0.02
 """Minimum decrease of the loss, as a fraction of the first losses. Smaller decreases are ignored."""
 MIN_DEVIATIONS = 4.0
-"""Decreases of the loss by less than this many standard errors are attributed to noise.
+"""Minimum decrease of the loss in standard errors. Smaller decreases are attributed to noise.
 
 The minimum of a hundred constant points is about 2.5 standard errors below their mean.
 """

@@ -408,13 +408,13 @@ def plugin_problem(plugin: plugins.LeftOut) -> Problem:
 
 
 def supplement_file() -> Path | None:
-    """Return the path of the supplement for the installed plug-ins, or None if there are no plug-ins."""
+    """Return the path of the catalogue's supplement for installed plug-ins, or None if there are no plug-ins."""
     name = plugins.fingerprint()
     return paths.cache_folder() / "plugins" / f"{name}.json" if name else None
 
 
 def load_supplement() -> Supplement | None:
-    """Return the additions from installed plug-ins, or None if there are none or the engine has not seen them."""
+    """Return the additions from installed plug-ins, or None if there are none or they have not been scanned."""
     file = supplement_file()
     try:
         return msgspec.json.decode(read_file(file), type=Supplement) if file is not None else None

@@ -27,7 +27,7 @@ def pairs_of(true: Tensor, found: Tensor, classes: int) -> Tensor:
 
 
 class ClassCounts:
-    """Counts of correct, true and predicted samples of each class. Up to `MAX_CONFUSED` classes, also a confusion matrix."""
+    """Counts of correct, true and predicted samples of each class, or a confusion matrix if there are few classes."""
 
     def __init__(self, classes: int) -> None:
         self.classes = classes

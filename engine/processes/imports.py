@@ -46,7 +46,10 @@ def import_all(names: Sequence[str]) -> None:
 
 
 class ImportThread:
-    """Thread that imports modules; at its end, `done` becomes readable, and `fault` is set if an import has failed."""
+    """Thread that imports modules.
+
+    At its end, `done` becomes readable. `fault` is then set if an import has failed.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.done, self._end = socket.socketpair()

@@ -271,7 +271,7 @@ def _forked(
 
 
 def _enter(network: PrivateNetwork) -> None:
-    """Enter the network. Choose cache folders before, because inside the network the owners of files are unknown."""
+    """Choose cache folders and enter the private network, where the owners of files are unknown."""
     os.environ["FOOTPLATE_CACHE"] = str(paths.cache_folder())
     with suppress(OSError):  # the worker meets the same problem and reports it
         compile_cache.use_private_folders()

@@ -190,7 +190,7 @@ def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
 
 
 def has_session_bus() -> bool:
-    """Return True if the desktop's D-Bus is available; without it, a library might try to start one."""
+    """Return True if the desktop's D-Bus is available. Without it, a library might try to start one."""
     if not sys.platform.startswith("linux"):
         return False
     runtime = os.environ.get("XDG_RUNTIME_DIR")

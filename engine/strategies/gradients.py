@@ -24,7 +24,7 @@ def lay_out(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def add_up(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """Sum each gradient over the ranks of `group`, in place. All its ranks pass them in the same order."""
+    """Sum each gradient over the ranks of `group`, in place. All ranks must pass the gradients in the same order."""
     _in_buckets(gradients, lambda flat: dist.all_reduce(flat, group=group, async_op=True))
 
 

@@ -376,7 +376,7 @@ def _is_image(path: str) -> bool:
 
 
 def _dropped_images(event: QDropEvent) -> list[str]:
-    """Return the paths of the dropped files if all of them are local images; otherwise, an empty list."""
+    """Return the paths of the dropped files, or an empty list unless all of them are local images."""
     paths = [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
     return paths if all(map(_is_image, paths)) else []
 

@@ -299,7 +299,7 @@ def _is_still_improving(run: _Run, since: int) -> bool:
 
 
 def _regularization(run: _Run, best_epoch: int) -> _Changes:
-    """Choose stronger augmentation; if that is at its maximum, other regularization; if that is, too, fewer epochs."""
+    """Choose stronger augmentation. If it is at its maximum, choose other regularization, or else fewer epochs."""
     job = run.job
     if run.uses("augmentation") and job.augmentation.name in _STRENGTHS[:-1]:
         return {"augmentation": _STRENGTHS[_STRENGTHS.index(job.augmentation.name) + 1]}

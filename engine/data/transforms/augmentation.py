@@ -33,7 +33,7 @@ FRAMING = ("resized_crop", "scale")
 Only the first of these in a list sees the original aspect ratio.
 """
 MAX_OVERSAMPLING = 2.0
-"""Largest ratio between the side of loaded images and the side of the model's images.
+"""Largest ratio between the side lengths of loaded images and of the model's images.
 
 At this factor, `grid_sample` averages two pixels. Beyond it, it would skip pixels.
 """

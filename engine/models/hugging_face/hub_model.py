@@ -62,7 +62,10 @@ class HubModel(LoadableDetector):
         return state
 
     def load_initial(self, initial: weights.Initial) -> None:
-        """Load weights by the names of any version of transformers; layers for the classes only if all of them fit."""
+        """Load weights with the names of any version of transformers.
+
+        Layers that depend on the classes are loaded only if all of them fit.
+        """
         config = copy.deepcopy(self.config)
         given = {name: tensor for name, tensor in initial.state.items() if tensor.is_floating_point() or tensor.dim()}
         first = find_first_conv(self)

@@ -67,7 +67,7 @@ def state_bytes(state: Any) -> int:
 
 
 def _put(name: str, content: Any, run: RunFolder, copy: RunFolder) -> dict[str, str]:
-    """Write or copy the checkpoint `name`; for a written best.pt, return its checksum as a field for last.pt."""
+    """Write or copy the checkpoint `name`. If best.pt was written, return its checksum as a field for last.pt."""
     if content is not None:
         return {"best_sha256": write_checkpoint(content, copy.checkpoints / name).sha256}
     with suppress(OSError):
