@@ -148,7 +148,7 @@ class JobPanel(JobSignals):
     def begin_prefill(self, prefill: Prefill) -> None:
         """Show the job of another run in a second form, which replaces an earlier prefilled form."""
         if self.form is self.job_form:
-            self._job_devices = self.environment.devices
+            self._job_devices = self.environment.devices  # restored with the user's form
         self._switch(self._add_form(prefill))
         self._show_banner(prefill.text)
         preset = prefill.preset.get("devices")

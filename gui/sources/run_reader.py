@@ -67,7 +67,7 @@ class RunReader:
         self._log = LogReader(run.events_file)
         self._names: dict[str, str] = {}
         self._stalled_at = -1
-        """Number of the last event that was read when the last event of the ended run was missing, or -1."""
+        """Number of the event at which the log seemed to end before the last event of an ended run, or -1."""
 
     def read(self, seconds: float, connect_after: int) -> Poll:
         """Read the log for up to `seconds`. At its end, read the state, and connect to the supervisor of an active run.

@@ -336,8 +336,8 @@ class _Advisor:
         assert entry is not None
         return entry
 
-    def _report(self, activity: str, left: int = 0, trying: Contender | None = None) -> None:
-        """Report the progress with the table of contenders, of which `left` wait for the current round."""
+    def _report(self, activity: str, contenders_left: int = 0, trying: Contender | None = None) -> None:
+        """Report the progress with the table of contenders, of which `contenders_left` wait for a trial."""
         state = self.state
         table = tuple(
             msgspec.structs.replace(state.row(each), **({"state": "trying"} if each is trying else {}))
@@ -349,7 +349,7 @@ class _Advisor:
             what=activity,
             seconds_left=remaining_s,
             considered=state.considered,
-            left=left,
+            left=contenders_left,
             table=table,
         )
         self._send(progress)

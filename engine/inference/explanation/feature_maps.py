@@ -131,7 +131,10 @@ def _deepest(layers: Sequence[_Recorded], scores: int, side: int) -> list[_Recor
 
 
 def _affecting(layers: Sequence[_Recorded], score: Tensor, side: int) -> list[_Recorded]:
-    """Return the layers whose map affects the score. Layers where only the class token does are left out."""
+    """Return the layers whose map affects the score. Layers where only the class token does are left out.
+
+    `side` is the side length of the image in pixels. The graph of `score` is freed.
+    """
     known = [each for each in layers if each.output.requires_grad]
     if not known or not score.requires_grad:
         return []
@@ -139,5 +142,5 @@ def _affecting(layers: Sequence[_Recorded], score: Tensor, side: int) -> list[_R
     return [
         each
         for each, gradient in zip(known, gradients, strict=True)
-        if gradient is not None and any(level.any() for level in maps_of(gradient, side))
+        if gradient is not None and any(gradient_map.any() for gradient_map in maps_of(gradient, side))
     ]

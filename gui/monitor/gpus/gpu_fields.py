@@ -95,10 +95,13 @@ def at_time(history: DeviceHistory, key: str, time: float) -> Read:
 
 
 def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[LabelledValue]:
-    """Return the values for a tile, the most important ones first."""
+    """Return the values for a tile, the most important ones first. Unknown values are left out.
+
+    Values with a line in the GPU's graph get the line's color, which depends on the GPU's key.
+    """
     gpu = each.gpu
     pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
-    drawn = each.key if read("utilization_percent") is None else ""
+    sm_key = each.key if read("utilization_percent") is None else ""  # the graph then shows SM activity instead
     figures = [
         _quantity(tr("Utilization"), "utilization_percent", read, key=each.key),
         _of_highest(tr("Memory"), "memory_used_bytes", gpu, read, key=each.key, more=_reserved(gpu)),
@@ -106,7 +109,7 @@ def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Labell
         _of_highest(tr("Power"), "power_w", gpu, read, key=each.key),
         _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c),
         _of_highest(tr("SM clock"), "sm_clock_mhz", gpu, read),
-        _quantity(tr("SMs active"), "sm_active_percent", read, key=drawn),
+        _quantity(tr("SMs active"), "sm_active_percent", read, key=sm_key),
         _quantity(tr("Tensor"), "tensor_active_percent", read),
         _quantity(tr("Fan"), "fan_percent", read),
         _both_ways(tr("PCIe {pcie}").format(pcie=pcie).strip(), "pcie", read)

@@ -44,10 +44,10 @@ class Timeline:
     """
 
     def __init__(self) -> None:
-        self._allowed = FIRST_ROOM
+        self._max_rows = FIRST_ROOM
         self._x: Floats = np.empty(FIRST_ROOM)
         self._columns: dict[Hashable, Values] = {}
-        self._start = 0
+        self._start = 0  # the rows from `_start` to `_end` are in use, the others are spare
         self._end = 0
         self._step_s = 1.0
         self.retention_s = RETENTION_S
@@ -102,11 +102,11 @@ class Timeline:
         ]
         places = np.repeat([at for at, _ in fills], _GAP_ROWS).astype(int)
         older = np.insert(x, places, np.concatenate([fill for _, fill in fills]) if fills else [])[:-1]
-        older = older[max(0, len(older) + len(self) - self._allowed) :]
+        older = older[max(0, len(older) + len(self) - self._max_rows) :]
         if not len(older):
             return
         rows = len(older) + len(self)
-        room = min(self._allowed, max(FIRST_ROOM, rows * 9 // 8))
+        room = min(self._max_rows, max(FIRST_ROOM, rows * 9 // 8))
         old = slice(self._start, self._end)
         merged: dict[Hashable, Values] = {}
         for key in dict.fromkeys((*self._columns, *columns)):
@@ -121,8 +121,8 @@ class Timeline:
 
     def allow(self, rows: int) -> None:
         """Limit the number of rows. If there are more, thin the older ones."""
-        self._allowed = max(MIN_ROWS, rows)
-        if len(self._x) > self._allowed:
+        self._max_rows = max(MIN_ROWS, rows)
+        if len(self._x) > self._max_rows:
             self._make_room()
 
     def _fill_gap(self, x: float) -> None:
@@ -162,9 +162,9 @@ class Timeline:
     def _make_room(self) -> None:
         """Copy the rows to larger arrays, and thin them if they exceed the limit."""
         rows, times = len(self), 0
-        while rows > self._allowed * 8 // 9:
+        while rows > self._max_rows * 8 // 9:
             rows, times = _length_thinned(rows), times + 1
-        room = min(self._allowed, max(FIRST_ROOM, rows * 9 // 8))
+        room = min(self._max_rows, max(FIRST_ROOM, rows * 9 // 8))
         old = slice(self._start, self._end)
         self._start, self._end = 0, rows
         self._columns = {
