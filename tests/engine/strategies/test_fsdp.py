@@ -111,7 +111,7 @@ RECEIVING = [
 @pytest.mark.parametrize("case", some(RECEIVING, everyday=RECEIVING[:2]), ids=str)
 def test_ranks_start_with_the_weights_of_rank_0(job: Make, start: Start, case: tuple[str, int, str]) -> None:
     strategy, cpus, model_name = case
-    fields = {"strategy": strategy, "cpus": cpus, "model": model_name, "epochs": 1, "batch_size": 12, "image_size": 32}
+    fields = {"strategy": strategy, "cpus": cpus, "model": model_name, "epochs": 1, "batch_size": 24, "image_size": 32}
     everywhere = start(
         job(**fields), every_step=True, prepare="tests.benchmarks.start_memory:build_everywhere"
     ).completed()
