@@ -34,7 +34,7 @@ AIM = (NEAR + ROOM) / 2
 STEP_BACK = 0.3
 """Smallest step back from a size that does not fit, as a fraction of the distance to the largest size that fits."""
 KNEE_GAIN = 0.05
-"""Maximum fraction by which sizes above the knee may increase the throughput at the knee."""
+"""Maximum relative gain in throughput of any size above the knee."""
 KNEE_GAP = 4
 """Largest ratio of the knee to the next smaller measured size, if trials are left."""
 

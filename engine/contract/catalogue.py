@@ -408,7 +408,7 @@ def plugin_problem(plugin: plugins.LeftOut) -> Problem:
 
 
 def supplement_file() -> Path | None:
-    """Return the path of the catalogue's supplement for installed plug-ins, or None if there are no plug-ins."""
+    """Return the path of the catalogue's supplement, which lists installed plug-ins. Return None without plug-ins."""
     name = plugins.fingerprint()
     return paths.cache_folder() / "plugins" / f"{name}.json" if name else None
 

@@ -35,7 +35,7 @@ def parse_cpus(text: str) -> frozenset[int]:
 
 
 def bound_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path = SYSFS) -> frozenset[int]:
-    """Return the CPUs to which to bind a rank on this machine, or an empty set if it should stay unbound.
+    """Return the CPUs for binding a rank on this machine. An empty set leaves it unbound.
 
     These are the `allowed` CPUs of its GPU's node, which it shares with the ranks of other GPUs there. A rank stays
     unbound if binding leaves it with clearly fewer CPUs than an equal share of all: reading images may gain more from

@@ -26,7 +26,7 @@ class SplitLoader:
 
     @property
     def threads(self) -> int | None:
-        """Number of threads that read samples, or None if there is no loader."""
+        """Number of threads that read samples. It is None without a loader."""
         return None if self.loader is None else self.loader.threads
 
     @property

@@ -64,7 +64,7 @@ class ComparedRun:
         )
 
     def best(self, measure: str) -> tuple[float, int] | None:
-        """Return the best value of a metric and its epoch, or None if there are no validations."""
+        """Return the best value of a metric and its epoch. Return None if the run has no finite value of it."""
         column = self.data.validations.measures.get(measure)
         if column is None or not np.isfinite(column.values).any():
             return None

@@ -337,7 +337,7 @@ class _Advisor:
         return entry
 
     def _report(self, activity: str, contenders_left: int = 0, trying: Contender | None = None) -> None:
-        """Report the progress with the table of contenders, of which `contenders_left` wait for a trial."""
+        """Report the progress and the table of contenders. `contenders_left` of them still wait for a trial."""
         state = self.state
         table = tuple(
             msgspec.structs.replace(state.row(each), **({"state": "trying"} if each is trying else {}))

@@ -25,7 +25,7 @@ LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
 Listing processes takes milliseconds; fans and error counters, which are in the "slow" lane, take 0.1 ms.
 """
 MAX_EARLY_S = 0.1
-"""Seconds by which a lane may be read early, so that it shares a reading with another lane."""
+"""Maximum seconds that a lane is read before it is due, in order to share a reading with another lane."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine

@@ -119,11 +119,11 @@ class InstanceSegmenter(HubSegmenter):
         outputs = self.call_library(inputs)
         probabilities = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
         best = probabilities.flatten(1).topk(min(self.max_detections, probabilities[0].numel()))
-        parts = (outputs.masks_queries_logits.float(), best.values, best.indices)
+        selected = (outputs.masks_queries_logits.float(), best.values, best.indices)
         if torch.compiler.is_exporting():
-            return self._rows(inputs, probabilities.shape[-1], *parts)
+            return self._rows(inputs, probabilities.shape[-1], *selected)
         # One image at a time, since masks of the images' size take much memory.
-        images = zip(*(part.split(1) for part in parts), strict=True)
+        images = zip(*(tensor.split(1) for tensor in selected), strict=True)
         return torch.cat([self._rows(inputs, probabilities.shape[-1], *image) for image in images])
 
     def _rows(self, inputs: Tensor, classes: int, logits: Tensor, best: Tensor, chosen: Tensor) -> Tensor:

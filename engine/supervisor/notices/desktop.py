@@ -40,7 +40,7 @@ Program = Literal["notify-send", "gdbus", "osascript", "powershell"]
 
 
 def find_program() -> Program | None:
-    """Return the program that shows notifications, or None if there is no desktop or no such program."""
+    """Return the program that shows notifications. Return None without a desktop or such a program."""
     if sys.platform == "darwin":
         return "osascript" if shutil.which("osascript") else None
     if sys.platform == "win32":

@@ -63,7 +63,7 @@ _MIN_VIEWS = 3
 _THUMBNAIL = 16
 _MIN_ALIKE = 0.5
 _MIN_MARGIN = 0.25
-"""Minimum difference by which images with the same name correlate more, on average, than other images."""
+"""Minimum difference between the mean correlation of images with the same name and that of other images."""
 
 
 def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:

@@ -254,7 +254,7 @@ def _siblings(
         for before, after in _without_one_name(place):
             patterns.setdefault((before, after), place)
     for place in others:
-        if any(word in place.folder.lower() for word in excluded_words):
+        if any(excluded in place.folder.lower() for excluded in excluded_words):
             continue
         for before, after in _without_one_name(place):
             partner = patterns.get((before, after))

@@ -46,7 +46,7 @@ NOT_ANNOTATIONS = frozenset(
 )
 """Names of text files that contain lists or notes instead of annotations."""
 ROUNDING = 0.01
-"""Fraction of the image size by which outlines may extend beyond the image before a warning is shown."""
+"""Maximum distance of an outline beyond the image's edge without a warning, as a fraction of the image size."""
 
 
 class Source(NamedTuple):
