@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from PySide6.QtCore import QObject, Signal
 
+from engine.contract.catalogue import Measure
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, RunSummary
 from gui.sources.background import CLOSE_S, describe_error, emit_safely, patience_s
@@ -63,14 +64,12 @@ class ComparedRun:
             values_of.step.values / plan.steps_per_epoch if plan is not None and plan.steps_per_epoch else np.empty(0)
         )
 
-    def best(self, measure: str) -> tuple[float, int] | None:
+    def best(self, measure: Measure) -> tuple[float, int] | None:
         """Return the best value of a metric and its epoch. Return None if the run has no finite value of it."""
-        column = self.data.validations.measures.get(measure)
+        column = self.data.validations.measures.get(measure.id)
         if column is None or not np.isfinite(column.values).any():
             return None
-        known = self.data.find_measure(measure)
-        is_higher_better = known is not None and known.higher_is_better
-        index = int(np.nanargmax(column.values) if is_higher_better else np.nanargmin(column.values))
+        index = int(np.nanargmax(column.values) if measure.higher_is_better else np.nanargmin(column.values))
         return float(column.values[index]), int(self.data.validations.epoch.values[index])
 
     @property

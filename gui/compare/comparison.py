@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.contract.catalogue import Measure
 from engine.contract.job import FIELDS, Job
 from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
@@ -60,7 +61,7 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
             tips=tuple(run.summary.cause for run in runs),
         ),
         Row(tr("Steps"), tuple(_steps(run) for run in runs), help=tr("Completed and planned steps")),
-        *(_metric_row(runs, name) for name in measures(runs)),
+        *(_metric_row(runs, measure) for name in measures(runs) if (measure := find_measure(runs, name)) is not None),
         _figure_row(
             tr("Images per second"),
             [run.images_per_second for run in runs],
@@ -125,8 +126,13 @@ def measures(runs: Sequence[ComparedRun]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.data.validations.measures))
 
 
+def find_measure(runs: Sequence[ComparedRun], name: str) -> Measure | None:
+    """Return the description of a metric from the first run that has one, or None."""
+    return next((measure for run in runs if (measure := run.data.find_measure(name)) is not None), None)
+
+
 def measure_title(runs: Sequence[ComparedRun], name: str) -> str:
-    known = next((m for run in runs if (m := run.data.find_measure(name)) is not None), None)
+    known = find_measure(runs, name)
     return known.title if known is not None else name
 
 
@@ -143,16 +149,14 @@ def format_field(run: ComparedRun, name: str) -> str:
     return special[name](run.job) if name in special else value_words(name, value)
 
 
-def _metric_row(runs: Sequence[ComparedRun], name: str) -> Row:
-    known = runs[0].data.find_measure(name)
-    is_percent, is_higher_better = (known.percent, known.higher_is_better) if known is not None else (False, False)
-    found = [run.best(name) for run in runs]
+def _metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
+    found = [run.best(measure) for run in runs]
     epochs = [best[1] if best is not None else 0 for best in found]
     row = _figure_row(
-        tr("Best {lower_first}").format(lower_first=_lower_first(measure_title(runs, name))),
+        tr("Best {lower_first}").format(lower_first=_lower_first(measure.title)),
         [best[0] if best is not None else None for best in found],
-        lambda value: f"{localised(100 * value, 2)} %" if is_percent else localised(value, 4),
-        is_higher_better=is_higher_better,
+        lambda value: f"{localised(100 * value, 2)} %" if measure.percent else localised(value, 4),
+        is_higher_better=measure.higher_is_better,
         help_text=tr("Best value over all validations, with its epoch"),
     )
     texts = tuple(f"{text}  (epoch {epoch})" if epoch else text for text, epoch in zip(row.texts, epochs, strict=True))

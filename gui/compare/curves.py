@@ -9,7 +9,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gui.compare.compared_run import ComparedRun, Over
-from gui.compare.comparison import measure_title, measures
+from gui.compare.comparison import find_measure, measure_title, measures
 from gui.format import localised, significant
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
@@ -141,7 +141,7 @@ class CompareCurves(QWidget):
             key = f"{_VALIDATION}{name}"
             if key in self.plots:
                 continue
-            known = next((m for run in runs if (m := run.data.find_measure(name))), None)
+            known = find_measure(runs, name)
             heading = _title(measure_title(runs, name))
             plot = _percent_plot(heading, self.group) if known and known.percent else LinePlot(heading, self.group)
             self.plots[key] = plot

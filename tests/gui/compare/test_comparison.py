@@ -9,6 +9,7 @@ from engine.contract.catalogue import Measure
 from engine.contract.devices import CPU, DeviceSample
 from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, Planned, Validation
 from gui import titles
+from gui.compare.compared_run import ComparedRun
 from gui.compare.comparison import Row, rows
 from tests.engine.contract.test_options import catalogue
 from tests.gui.compare.runs import Change, at_speed, drawing, load_run, run_of, validating
@@ -45,9 +46,9 @@ def test_energy_is_unknown_without_power() -> None:
 
 def test_best_metric_is_best_of_all_validations() -> None:
     run = load_run(run_of(40, "completed", validating(0.5, 0.9, 0.7, 0.6)))
-    assert run.best("top1") == (0.9, 2)
-    assert run.best("loss") == (pytest.approx(0.1), 2)
-    assert run.best("top5") is None
+    assert run.best(Measure("top1", "Top-1 accuracy", higher_is_better=True)) == (0.9, 2)
+    assert run.best(Measure("loss", "Validation loss", higher_is_better=False)) == (pytest.approx(0.1), 2)
+    assert run.best(Measure("top5", "Top-5 accuracy", higher_is_better=True)) is None
 
 
 def test_images_per_second_excludes_warm_up() -> None:
@@ -74,21 +75,37 @@ def test_rows_mark_best_values() -> None:
     assert row(table, "Images per second").best == frozenset()
 
 
-@pytest.mark.parametrize(("is_higher_better", "best"), [(True, {1}), (False, {0})])
-def test_rows_mark_best_by_direction_of_custom_metrics(is_higher_better: bool, best: set[int]) -> None:
-    def change(value: float) -> Change:
+def custom_runs(metrics_of_run: tuple[tuple[Measure, ...], ...]) -> list[ComparedRun]:
+    """Return runs of a custom task with the metric recall_5, whose plans describe different metrics."""
+
+    def change(value: float, metrics: tuple[Measure, ...]) -> Change:
         def apply(event: AnyEvent) -> None:
             if isinstance(event, Planned):
-                event.metrics = (Measure("recall_5", "Recall at 5", is_higher_better, percent=True),)
+                event.metrics = metrics
             elif isinstance(event, Validation):
                 event.measures = {"recall_5": value * event.epoch}
 
         return apply
 
-    runs = [load_run(run_of(task="custom", change=change(value)), index) for index, value in enumerate((0.1, 0.2))]
-    found = row(rows(runs), "Best recall at 5")
+    return [
+        load_run(run_of(task="custom", change=change((index + 1) / 10, metrics)), index)
+        for index, metrics in enumerate(metrics_of_run)
+    ]
+
+
+@pytest.mark.parametrize("is_described_by_first", [True, False])
+@pytest.mark.parametrize(("is_higher_better", "best"), [(True, {1}), (False, {0})])
+def test_rows_mark_best_by_direction_of_custom_metrics(
+    is_higher_better: bool, best: set[int], is_described_by_first: bool
+) -> None:
+    metrics = (Measure("recall_5", "Recall at 5", is_higher_better, percent=True),)
+    found = row(rows(custom_runs((metrics if is_described_by_first else (), metrics))), "Best recall at 5")
     assert found.best == best
     assert found.texts[0] == ("40.00 %  (epoch 4)" if is_higher_better else "10.00 %  (epoch 1)")
+
+
+def test_rows_omit_metrics_without_known_direction() -> None:
+    assert not any("recall_5" in each.title for each in rows(custom_runs(((), ()))))
 
 
 def test_rows_compare_duration_of_completed_runs_only() -> None:
