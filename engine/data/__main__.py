@@ -56,10 +56,10 @@ def main() -> int:
 
 
 def _inspect_in_child(arguments: argparse.Namespace) -> int:
-    """Inspect the folder in a child process and return its exit code.
+    """Inspect the folder in a child process and return the exit code.
 
-    If a signal kills the child, the folder is inspected again with a single thread. If that child is killed, too, the
-    last file that it opened is reported as the cause.
+    If a signal kills the child, such as a crash in a decoder, a second child inspects the folder with a single thread.
+    If a signal kills that child, too, a report is printed that names the last opened file as the cause.
     """
     parent = os.getpid()
     for threads in (None, 1):
@@ -79,7 +79,10 @@ def _inspect_in_child(arguments: argparse.Namespace) -> int:
 
 
 def _exit_code(pid: int) -> int:
-    """Wait for the child and return its exit code. Raises KeyboardInterrupt if the user interrupts the wait."""
+    """Wait for the child with the id `pid` and return its exit code, or minus the number of the signal that killed it.
+
+    Raises KeyboardInterrupt if the user interrupts the wait.
+    """
     while signal.sigwait(_WATCHED_SIGNALS) != signal.SIGINT:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:

@@ -13,13 +13,14 @@ from engine.data.datasets.images import ImageSet
 from engine.data.decoding.images import VERSION
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Upper limit for the cache of a worker in mode "auto". The cache never exceeds an eighth of the free memory either.
+"""Maximum size in bytes of a worker's cache in memory in mode "auto".
 
-In mode "memory", a worker may use half of the free memory.
+In this mode, the cache also takes at most an eighth of the free memory. In mode "memory", the only limit is half of the
+free memory.
 """
 
 OnChosen = Callable[[str, str], None]
-"""Callback that receives the chosen cache ("disk", "memory", "file" or "off") and a sentence with the reason."""
+"""Callback that receives the chosen cache ("disk", "memory", "file" or "off") and the reason for it, as a sentence."""
 
 
 def open_store(
@@ -27,13 +28,13 @@ def open_store(
 ) -> Store | None:
     """Open a cache for a split's images in the requested `mode`: "auto", "memory", "disk" or "off".
 
-    Returns None if nothing is cached. If `stretched` is True, the cache holds results of `ImageSet.load_stretched`,
+    Returns None if images are not cached. If `stretched` is True, the cache holds results of `ImageSet.load_stretched`,
     otherwise results of `ImageSet.load`.
 
     In mode "auto", images are cached on disk. Later runs and all workers share that cache, and after the first epoch
     reading from it is as fast as from memory. If the disk can't be used, images are cached in memory if they fit.
-    Images that only need resizing are never cached on disk. `on_chosen` is called immediately, and again if the disk
-    fails later.
+    Images in an idx file are never cached on disk. If they already have the requested size, they are read from that
+    file in every mode. `on_chosen` is called immediately, and again if the disk fails later.
     """
     mapped = None if stretched else images.mapped_file(size, channels)
     if mapped is not None:

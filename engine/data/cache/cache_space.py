@@ -31,7 +31,10 @@ class CacheRefused(Exception):  # noqa: N818 - not an error of the program
 
 
 class CacheInfo(msgspec.Struct, frozen=True):
-    """Description of a cached set: images from the folder `dataset`, each uint8 [channels, size, size]."""
+    """Contents of the file `about.json` in a cached set.
+
+    The set holds images from the folder `dataset`, each uint8 [channels, size, size].
+    """
 
     dataset: str
     size: int
@@ -78,13 +81,13 @@ def folder_lock() -> Iterator[Path]:
 
 
 def mark_in_use(index: int) -> None:
-    """Mark a set as in use until the file descriptor `index` of its index file is closed."""
+    """Mark a set as in use until `index`, the file descriptor of its index file, is closed."""
     fcntl.flock(index, fcntl.LOCK_SH)
 
 
 @contextmanager
 def range_lock(descriptor: int, start: int, length: int) -> Iterator[None]:
-    """Hold an exclusive lock on `length` bytes of an open file."""
+    """Hold an exclusive lock inside the context on `length` bytes of an open file, beginning at the offset `start`."""
     fcntl.lockf(descriptor, fcntl.LOCK_EX, length, start)
     try:
         yield
@@ -115,7 +118,10 @@ def remove(folder: Path) -> bool:
 
 
 def limit_bytes() -> int:
-    """Return the size limit for all sets together. Raises CacheRefused if LIMIT_VARIABLE is not a number."""
+    """Return the size limit in bytes for all sets together.
+
+    Raises CacheRefused if the environment variable that overrides it is not a number.
+    """
     try:
         return cache_limit.limit_bytes()
     except ValueError as error:
@@ -123,7 +129,7 @@ def limit_bytes() -> int:
 
 
 def set_limit(limit: int) -> None:
-    """Save a new size limit in bytes and evict unused sets until the cache is smaller than the limit."""
+    """Save a new size limit in bytes for all sets together, and evict unused sets until it is met."""
     with folder_lock():
         limit_file().write_text(f"{limit}\n")
         make_room(0)
@@ -169,7 +175,7 @@ def clear() -> tuple[int, int]:
 
 
 def _reserve_bytes(disk_bytes: int) -> int:
-    """Return the disk space that the cache must leave free: 2 GiB, or 5 % of a small disk."""
+    """Return the number of bytes to leave free on a disk of `disk_bytes`: 2 GiB, or 5 % of the disk if that is less."""
     return min(2 * GIB, disk_bytes // 20)
 
 

@@ -54,8 +54,8 @@ class CachedImages(Store):
     """Disk cache for the images `files`, all below `folder`. All methods except `close` are thread-safe.
 
     `companions` are additional files that the cached images depend on, such as masks. `kind` separates caches that use
-    the same files in different ways. If the cache can no longer write, it calls `on_failure(reason)` once. Images that
-    are cached already stay readable.
+    the same files in different ways. If writing fails, for example on a full disk, the cache calls `on_failure(reason)`
+    once and stores no more images. Images that are already cached stay readable.
 
     Raises CacheRefused if there is not enough space or no folder to write to.
     """
@@ -110,7 +110,7 @@ class CachedImages(Store):
             os.close(descriptor)
 
     def find(self, sample: int) -> bool:
-        """Return True if the cache holds the image of a sample and the image file has not changed since."""
+        """Return True if the image of a sample is cached and its file has not changed since it was decoded."""
         try:
             state = self._state_of(sample)
         except OSError:
@@ -148,15 +148,18 @@ class CachedImages(Store):
         return float(self._index[self._rows[sample]]["aspect"])
 
     def gather(self, samples: Labels, out: Bytes) -> None:
-        """Copy images to `out`, uint8 [n, C, s, s].
+        """Copy the images of `samples` [n] to `out`, uint8 [n, C, s, s].
 
-        Each of them must have been found with `find` or stored with `put`.
+        For each of them, `find` or `put` must have returned True before.
         """
         rows = self._rows[samples]
         np.take(self._pixels, rows, axis=0, out=out, mode="clip")
 
     def _state_of(self, sample: int) -> tuple[int, int]:
-        """Return the size and modification time of an image file, combined with those of its companion."""
+        """Return the size and modification time of a sample's image file.
+
+        If the image has a companion file, both values are combined with those of the companion.
+        """
         info = os.stat(self._files[sample])
         if not self._companions:
             return info.st_size, info.st_mtime_ns
@@ -174,7 +177,10 @@ class CachedImages(Store):
         return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._paths[sample], *state, float(aspect))))
 
     def _assign_another_row(self, sample: int) -> None:
-        """Replace the invalid row of a sample with a row that another process has added for it, or with a new row."""
+        """Assign another row to a sample whose row is invalid.
+
+        This is a row that another process has added for the sample in the meantime, or else a new row.
+        """
         with self._extending:
             try:
                 with folder_lock():
@@ -196,7 +202,7 @@ class CachedImages(Store):
                 self._rows[sample] = row
 
     def _extend(self, known: int, new: npt.NDArray[np.uint64]) -> None:
-        """Append rows for the hashed paths `new` after the first `known` rows.
+        """Append empty rows for `new`, the hashes of images' paths, to a set that has `known` rows.
 
         The caller holds the cache folder's lock.
         """
@@ -232,7 +238,10 @@ def _hashes(files: Sequence[str], folder: str) -> npt.NDArray[np.uint64]:
 
 
 def _records(index: Path) -> npt.NDArray[np.void]:
-    """Return all records of an index file, except an incomplete last record that a crash can leave."""
+    """Return all complete records of an index file. A crash can leave an incomplete one at the end.
+
+    Returns an empty array if the file does not exist.
+    """
     try:
         return np.fromfile(index, RECORD)
     except FileNotFoundError:
@@ -250,9 +259,10 @@ def _count_distinct(values: npt.NDArray[np.uint64]) -> int:
 
 
 def _assign(known: npt.NDArray[np.uint64], requested: npt.NDArray[np.uint64]) -> tuple[Labels, npt.NDArray[np.uint64]]:
-    """Return a row for each path in `requested`, and the paths that need a new row, in order.
+    """Assign a row to each path in `requested`. All paths are given as hashes.
 
-    A path that occurs in `known` gets its latest row.
+    `known` holds the path of each existing row. If a path has several rows, the last one is assigned. Returns the rows,
+    and the paths that were not found in `known`, which get new rows at the end in this order.
     """
     order = np.argsort(known, kind="stable")
     position = np.searchsorted(known[order], requested, side="right") - 1

@@ -11,27 +11,30 @@ from engine.data.splits import Labels
 
 
 class Store(ABC):
-    """Decoded images, each uint8 [C, s, s], addressed by their index in the split.
+    """Interface for stores of decoded images, each uint8 [C, s, s], which are addressed by their index in the split.
 
     All methods except `close` are thread-safe.
     """
 
     complete = False
-    """True if the store holds all images from the beginning."""
+    """True if the store contains all images from the start, so that none needs to be decoded."""
 
     @abstractmethod
     def find(self, sample: int) -> bool:
-        """Return True if the image is stored. Callers must call this before `put`."""
+        """Return True if the image with the index `sample` is stored. Callers must call this before `put`."""
 
     @abstractmethod
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
-        """Store an image after `find` returned False for it, together with its `aspect` (width divided by height).
+        """Store an image and its aspect ratio (width divided by height) after `find` returned False for it.
 
-        Returns False if storing failed.
+        Returns False if the image could not be stored.
         """
 
     def aspect(self, sample: int) -> float:
-        """Return the width divided by the height of an image for which `find` returned True."""
+        """Return the original width divided by the height of an image for which `find` returned True.
+
+        Stores for images that were not stretched may return 1.
+        """
         return 1.0
 
     @abstractmethod
@@ -43,9 +46,9 @@ class Store(ABC):
 
 
 class Mapped(Store):
-    """Store that reads images from one memory-mapped file, uint8 [rows, C, s, s].
+    """Store that reads images from one memory-mapped file, uint8 [count, C, s, s].
 
-    `rows` holds the row of each image. With None, image i is in row i.
+    `rows` holds the position of each image of the split in the file, or is None if image i is at position i.
     """
 
     complete = True

@@ -21,20 +21,20 @@ from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Placement
 
 PADDING = -1
-"""Class number in padding rows of a target, which describe no box."""
+"""Class number in the rows that pad targets to the same number of boxes for each image."""
 MIN_LEFT = 0.25
-"""Smallest fraction of a box's area that must remain visible after an augmentation. Boxes with less are dropped.
+"""Smallest fraction of a box's area that must remain visible after an augmentation. Other boxes are dropped.
 
-For comparison, Ultralytics (`box_candidates`) drops boxes below a tenth, after mosaics that cut most boxes.
+For comparison, Ultralytics (`box_candidates`) drops boxes only below a tenth, since its mosaics cut most boxes.
 """
 
 
 class BoxedImages(LetterboxedImages):
     """Split of images with boxes.
 
-    `targets_of` returns float32 [n, m, 6] for n images with at most m boxes. Each row holds x1, y1, x2 and y2 as
-    fractions of the square input, the class, and 1 if the box is ignored or 0 if it is not. Rows with the class PADDING
-    describe no box.
+    `targets_of` returns float32 [n, m, 6] for n images with at most m boxes each. The columns are x1, y1, x2 and y2 as
+    fractions of the square input, the class, and 1 if the box is ignored or 0 if it is not. Images with fewer boxes are
+    padded with rows that have the class PADDING.
     """
 
     kind = "whole"
@@ -61,9 +61,10 @@ class BoxedImages(LetterboxedImages):
         return self._rows, self._bounds, self._sizes
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """Return the boxes after the augmentation, in pixels of a square of `size`, as float32 [n, tiles * M, 6].
+        """Return the boxes after the augmentation, in pixels of the square input with side `size`.
 
-        Boxes are clipped to the image. A box becomes padding if too little of its area remains.
+        The result is float32 [n, tiles * m, 6] with the columns of `rows` (see the class). Boxes are clipped to the
+        input. A box becomes padding if too little of its area remains (MIN_LEFT).
         """
         if placement is None:
             rows[..., :4] *= size
@@ -113,7 +114,7 @@ class InstanceImages(LetterboxedImages):
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
         """Remove objects that have too few pixels left after an augmentation.
 
-        The limit is the same as for boxes (MIN_LEFT).
+        As for boxes, at least the fraction MIN_LEFT of an object must remain.
         """
         grown = torch.linalg.det(placement.maps()[0]).abs() / before[0, 0].numel()
         counts = [_pixels_of_each(numbers) for numbers in (before[:, 0], planes[:, 0])]
@@ -137,7 +138,7 @@ class InstanceImages(LetterboxedImages):
 
 
 def _areas(edges: Tensor) -> Tensor:
-    """Return the areas of boxes given as [..., 4]."""
+    """Return the areas of boxes, float [..., 4] with left, top, right and bottom edges."""
     return (edges[..., 2] - edges[..., 0]) * (edges[..., 3] - edges[..., 1])
 
 

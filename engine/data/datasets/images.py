@@ -58,10 +58,11 @@ class DatasetError(Exception):
 
 
 class ImageSet(ABC):
-    """Split of images.
+    """Split of images with their targets.
 
     Attributes:
-        targets: [N, ...], one row for each image, such as its class, int64 [N]; not set if rows have different lengths.
+        targets: Target of each image, such as its class, int64 [N]. It is not set by subclasses that override
+            `targets_of` because images have different numbers of targets.
         mirror: True if a mirrored image has the same meaning.
     """
 
@@ -70,22 +71,22 @@ class ImageSet(ABC):
     folder = ""
     """Folder of the dataset if the images are files in it, else ""."""
     files: Sequence[str] = ()
-    """Path of each image if it is a file."""
+    """Path of each image, or () if the images are not separate files."""
     companions: Sequence[str] = ()
-    """Path of a second file for each image, such as its mask. It is empty if images have none."""
+    """Path of a second file for each image, such as its mask, or () if images have no second files."""
     kind = ""
-    """Fingerprint of all settings that affect the decoded images."""
+    """Text that identifies all settings that affect the loaded images, to keep their caches apart."""
     framing: Framing = "crop"
-    """Way to make an image square."""
+    """Way to make images square (see `Framing`)."""
     bands: Bands | None = None
-    """Conversion from the bands of the images to channels, or None if the images have no bands."""
+    """Conversion of multi-band images (see `engine.data.decoding.tiff`) to channels, or None for ordinary images."""
     planes = 0
-    """Number of planes with per-pixel targets that follow the channels.
+    """Number of planes after the image's channels. A plane is an additional channel that holds a target for each pixel.
 
-    Augmentations transform them together with the image.
+    Augmentations move the planes together with the image.
     """
     outside: tuple[int, ...] = ()
-    """Value of each plane outside the image."""
+    """Value of each plane in the area around the image."""
     extends_edges = False
     """True to fill the area around an image with its outermost pixels instead of black."""
     can_stretch = False
@@ -100,13 +101,13 @@ class ImageSet(ABC):
 
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
-        """Return an image as uint8 [channels + planes, size, size].
+        """Return an image and its planes as uint8 [channels + planes, size, size].
 
         Raises UnreadableImage, or DatasetError if the dataset folder has disappeared.
         """
 
     def load_stretched(self, index: int, size: int, channels: int) -> tuple[Tensor, float]:
-        """Load an image and stretch it to uint8 [channels, size, size]. Also returns its original width over height.
+        """Return an image stretched to uint8 [channels, size, size], and its original width divided by its height.
 
         Raises UnreadableImage, or DatasetError if the dataset folder has disappeared.
         """
@@ -114,7 +115,7 @@ class ImageSet(ABC):
 
     @contextmanager
     def _errors_of(self, index: int) -> Iterator[None]:
-        """Convert exceptions from reading or decoding an image to UnreadableImage.
+        """Convert exceptions in the block, which reads or decodes an image, to UnreadableImage.
 
         Raises DatasetError instead if the dataset folder has disappeared.
         """
@@ -126,7 +127,7 @@ class ImageSet(ABC):
             raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
     def targets_of(self, samples: Labels) -> Tensor:
-        """Return the rows of `targets` for the images `samples` [n], copied to CPU memory before the transfer."""
+        """Return the targets of the images `samples` [n] in a new tensor on the CPU."""
         return torch.from_numpy(self.targets.numpy()[samples])  # doesn't use torch's thread pool
 
     def identity(self) -> Iterator[bytes | memoryview]:
@@ -142,7 +143,7 @@ class ImageSet(ABC):
             yield np.ascontiguousarray(numbers).data
 
     def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Return all arrays that define the targets, to identify the split."""
+        """Return all arrays that the targets are made from. `identity` hashes them."""
         return (self.targets.numpy(),)
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
@@ -162,28 +163,29 @@ class ImageSet(ABC):
         return planes[:, 0].long() if self.planes == 1 else planes.long()
 
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """Remove objects from `planes`, uint8 [n, planes, size, size], if an augmentation left too little of them.
+        """Return `planes` without the objects that an augmentation has mostly moved out of the image.
 
-        `before` holds the planes before the augmentation.
+        `planes` and `before` are the planes after and before the augmentation, uint8 [n, planes, size, size]. By
+        default, they contain no objects and are returned unchanged.
         """
         return planes
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the number of samples, objects or pixels in each class."""
+        """Return the number of samples, objects or pixels in each of the first `classes` classes."""
         return torch.bincount(self.targets, minlength=classes).tolist()
 
     def load_many(self, indices: Labels, size: int, channels: int) -> Bytes | None:
         """Return several images at once as uint8 [n, channels, size, size], or None if the dataset can't do that.
 
-        Datasets that may contain unreadable images don't support it.
+        Only datasets without unreadable images support it.
         """
         return None
 
     def mapped_file(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
         """Return a memory-mapped file with all images in the requested size, or None if there is no such file.
 
-        The file is uint8 [rows, channels, size, size]. It is returned with the row of each image, or with None if image
-        i is in row i.
+        The file is uint8 [rows, channels, size, size]. It is returned together with the row of each image, or with None
+        if image i is in row i.
         """
         return None
 
@@ -212,7 +214,7 @@ class FileImages(ImageSet):
 class LabeledImages(FileImages):
     """Split of images that may have several labels each.
 
-    `targets` are float32 [N, C], with 1 for each label of an image.
+    `targets` are float32 [N, C]: 1 if the image has the label, otherwise 0.
     """
 
     def __init__(self, split: LabelSplit, folder: str) -> None:
@@ -239,9 +241,9 @@ class LetterboxedImages(ImageSet):
 
     @abstractmethod
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
-        """Return `image`, uint8 [C, size, size], followed by its planes.
+        """Return a letterboxed image, uint8 [C, size, size], followed by its planes.
 
-        `sides` are the height and width of the image in the file.
+        `sides` are the height and width of the image before it was letterboxed.
         """
 
 
@@ -259,13 +261,16 @@ class MaskedImages(LetterboxedImages):
         self._code = code
 
     def with_code(self, code: MaskCode) -> Self:
-        """Return the same images and masks with another mapping from mask values to classes."""
+        """Return a copy that has another mapping from mask values to classes."""
         other = copy.copy(self)
         other.kind, other._code = repr(code), code
         return other
 
     def class_plane(self, index: int) -> Bytes:
-        """Return the class of each pixel in a mask, [h, w]. Raises Unfit, and any exception of the decoder."""
+        """Return the class of each pixel in the mask of an image, [h, w].
+
+        Raises Unfit, and any exception of the decoder.
+        """
         return class_plane(read_values(read_image(self.companions[index])), self._code)
 
     def class_counts(self, classes: int) -> Sequence[float]:
@@ -287,7 +292,7 @@ class MaskedImages(LetterboxedImages):
 
 
 def is_missing(folder: str) -> bool:
-    """Return True if a folder does not exist or is empty, as when its disk was removed."""
+    """Return True if a folder doesn't exist or is empty, which happens if its disk was removed."""
     try:
         with os.scandir(folder) as entries:
             return next(entries, None) is None
@@ -296,7 +301,7 @@ def is_missing(folder: str) -> bool:
 
 
 def folder_lost(folder: str) -> DatasetError:
-    """Return the error to raise if the folder of a dataset has disappeared."""
+    """Return the error to raise if the folder of a dataset has disappeared during a run."""
     message = (
         f"The dataset's folder {printable(folder)} no longer exists: it was renamed or deleted, or its disk is gone."
     )
@@ -304,7 +309,7 @@ def folder_lost(folder: str) -> DatasetError:
 
 
 class IdxImages(ImageSet):
-    """Split of images in one idx file. They are never mirrored, since a mirrored digit is a different character."""
+    """Split of images in one idx file. They are never mirrored during training, since mirrored digits are no digits."""
 
     mirror = False
 

@@ -33,9 +33,10 @@ from engine.system.regular_files import UnusableFile
 class Splits:
     """Dataset that is open for training.
 
-    `channels` is 1 for gray and 3 for color images. `statistics` are the mean and standard deviation of images with
-    another number of channels, for which no pretrained model exists. `test` is None if there is no test split. It is
-    the same object as `val` if the dataset uses one split for both purposes.
+    `channels` is the number of channels of images, such as 1 for gray and 3 for color. `statistics` are the mean and
+    standard deviation of the channels if the images have another number of channels than 1 or 3, for which there are no
+    pretrained models with statistics of their own. `test` is None if there is no test split. It is the same object as
+    `val` if the dataset uses one split for both purposes.
     """
 
     classes: tuple[str, ...]
@@ -47,7 +48,10 @@ class Splits:
     test: ImageSet | SampleSet | None = None
 
     def with_each(self, change: Callable[[Any], ImageSet | SampleSet], **changes: Any) -> Splits:
-        """Return a copy with `change` applied to each split, and with the attributes in `changes` replaced."""
+        """Return a copy with `change` applied to each split. Keyword arguments replace other attributes.
+
+        A split that serves for both validation and testing stays a single object.
+        """
         val = change(self.val)
         test = val if self.test is self.val else None if self.test is None else change(self.test)
         return replace(self, train=change(self.train), val=val, test=test, **changes)
@@ -62,9 +66,11 @@ def open_splits(
     format: str = "",
     fold: str = "",
 ) -> Splits:
-    """Open the dataset in `folder`, which must have annotations of one of `kinds`.
+    """Open the dataset in `folder`, which must have one of the `kinds` of annotations (see `registry.KINDS`).
 
-    `format` and `fold` have the meaning of the job's fields. Raises DatasetError with all problems that were found.
+    `val_fraction` is the fraction of the training samples to hold out, drawn with `seed`, if there is no validation
+    split. `format` and `fold` have the same meaning as the fields of the job. Raises DatasetError with all problems
+    that were found.
     """
     folder = os.path.expanduser(folder)
     found = recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format)
@@ -74,7 +80,7 @@ def open_splits(
 
 
 def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
-    """Open a recognized dataset. Raises DatasetError with all problems that were found."""
+    """Open a dataset that was recognized in `folder`. Raises DatasetError with all problems that were found."""
     problems = errors(found.problems)
     if problems or found.train is None or found.val is None:
         raise DatasetError(problems)
@@ -86,7 +92,7 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _of_bands(splits: Splits, folder: str) -> Splits:
-    """Convert the bands of the images to channels. Returns the splits unchanged if no image has bands."""
+    """Make multi-band images load as 8-bit channels. Returns the splits unchanged if no image has multiple bands."""
     if not isinstance(splits.train, ImageSet):
         return splits
     files = splits.train.files or getattr(splits.test or splits.val, "files", ())
@@ -105,7 +111,7 @@ def _of_bands(splits: Splits, folder: str) -> Splits:
 
 
 def open_images(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Splits:
-    """Open a dataset of image files. `make` creates the image set of each split."""
+    """Open a dataset of image files. `make` converts each recognized split to an image set."""
     train: Any = found.train
     val: Any = found.val
     test: Any = found.test
@@ -145,15 +151,15 @@ OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {
     LabelSplit: lambda found, folder: open_images(found, lambda split: LabeledImages(split, folder)),
     IdxSplit: _open_idx,
 }
-"""Functions that open a recognized dataset, by the type of its splits. They may raise DatasetError."""
+"""Functions that open a recognized dataset, keyed by the type of its splits. They may raise DatasetError."""
 
 
 def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> RecognizedDataset:
     """Return a copy of a dataset that uses one fold of its training images for validation.
 
-    The `fold` "2/5" is the second of five folds. Each image is in exactly one fold, and each class is spread evenly
-    over the folds. A validation split that was drawn from the training images is merged with them first. A validation
-    split that exists in the folder is not used.
+    The `fold` "2/5" is the second of five folds. Each image is in exactly one fold, and the images of each class are
+    spread evenly over the folds. If the validation split was drawn from the training images, its images are divided
+    into folds, too. A validation split that exists in the folder is not used.
     """
     fold_number = parse_fold(fold)
     train: Any = found.train

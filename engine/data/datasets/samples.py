@@ -1,4 +1,4 @@
-"""Samples other than images of one size, such as point clouds or samples of a user-defined class."""
+"""Interface for splits whose samples aren't images, such as point clouds or samples of a user-defined class."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.data.transforms.device_transforms import Statistics
 
 Sample = tuple[Tensor, Tensor]
-"""Model input and target of one sample."""
+"""Sample: model input and target."""
 
 
 class SampleSet(ABC):
@@ -34,9 +34,9 @@ class SampleSet(ABC):
     streams = RandomStreams(0)
     """Random streams for the run, assigned by the loader."""
     features: tuple[str, ...] = ()
-    """Names of optional inputs that the samples have in addition to the inputs that are always present."""
+    """Names of the optional inputs that each sample contains, such as the color of points."""
     label_values: tuple[int, ...] = ()
-    """Label in the files for each class, or an empty tuple if the files have no labels."""
+    """Value that labels each class in the dataset's files, or () if the files have no labels."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -48,13 +48,16 @@ class SampleSet(ABC):
 
     @abstractmethod
     def load(self, index: int, epoch: int) -> Sample:
-        """Return a sample for the given epoch, on the CPU. Several threads call this concurrently.
+        """Return a sample for the given epoch, on the CPU. Several threads may call this at the same time.
 
         Raises UnreadableImage for an unusable sample, and DatasetError if all samples have disappeared.
         """
 
     def with_features(self, features: tuple[str, ...]) -> SampleSet:
-        """Return the same samples with only these optional inputs, which must be available."""
+        """Return the same samples with `features` as their only optional inputs.
+
+        The files must contain these inputs.
+        """
         return self
 
     def for_evaluation(self, statistics: Statistics) -> SampleSet:
@@ -62,7 +65,7 @@ class SampleSet(ABC):
         return self
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """Yield bytes that identify this split by the names and order of its samples. Ranks compare them."""
+        """Yield bytes that identify this split by the names and order of its samples. Ranks compare a hash of them."""
         yield "\0".join(self.path(index) for index in range(len(self))).encode(errors="backslashreplace")
 
     def class_counts(self, classes: int) -> Sequence[float]:

@@ -18,7 +18,7 @@ from engine.data.splits import printable
 
 
 class UnlabeledImages(ImageSet):
-    """Images for prediction, cropped or letterboxed to squares like the training images. Their targets are zeros.
+    """Images for prediction, which are made square in the same way as the training images. Their targets are zeros.
 
     `sides`, int32 [n, 2], holds the height and width of each image. They are 0 until the image is loaded, and always 0
     if `framing` is "crop".
@@ -49,7 +49,7 @@ class UnlabeledImages(ImageSet):
 
 
 def bands_of(preprocessing: Preprocessing) -> Bands | None:
-    """Return the conversion from the bands of TIFFs to channels, or None for ordinary images."""
+    """Return a model's conversion of multi-band images to channels, or None if the model expects ordinary images."""
     if not preprocessing.low:
         return None
     return Bands(preprocessing.low, preprocessing.high, preprocessing.mean, preprocessing.std)
