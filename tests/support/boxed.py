@@ -1,4 +1,4 @@
-"""Images of filled rectangles, and writers of their boxes in several formats."""
+"""Images of filled rectangles, and functions that write the rectangles' boxes in several formats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Rectangle(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Size of an image, and the rectangles to draw on it. Later rectangles cover earlier ones."""
+    """Image to draw: its size in pixels and its rectangles. Later rectangles cover earlier ones."""
 
     height: int
     width: int
@@ -210,7 +210,7 @@ def arcgis_kitti(root: Path, images: Mapping[str, Drawn]) -> Path:
 
 
 def numbered(path: Path, drawn: Drawn) -> Path:
-    """Write a mask whose pixels hold the number of the rectangle that covers them. Numbers start at 1."""
+    """Write a mask in which the pixels of the first rectangle are 1, those of the second are 2, and so on."""
     values = np.zeros((drawn.height, drawn.width), np.uint8 if len(drawn.rectangles) < 256 else np.uint16)
     for number, (left, top, right, bottom, _) in enumerate(drawn.rectangles, 1):
         values[top:bottom, left:right] = number

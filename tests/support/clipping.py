@@ -1,4 +1,4 @@
-"""Search for texts that a page doesn't show in full, and for unnecessary scroll bars."""
+"""Search for texts that a page doesn't show in full, and for unwanted horizontal scroll bars."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gui.plots.view import PlotView
 from gui.widgets.labels import ElidedLabel
 
 SLACK = 2
-"""Pixels that a text may be larger than the space for it."""
+"""Number of pixels by which a text may be larger than the space for it."""
 
 _MAY_SCROLL = QPlainTextEdit | QTextEdit | QTableView | QTreeView | ExampleList
 """Types of widgets that may scroll horizontally: tables, trees, and text without line wrapping."""
@@ -90,7 +90,7 @@ def _popup(box: QComboBox) -> Iterator[str]:
 
 
 def _ends_between_rows(view: QAbstractItemView) -> bool:
-    """Return True if no row is cut at the bottom edge, as in a long list that scrolls."""
+    """Return True if the last visible row of a list isn't cut off at the bottom edge."""
     last = view.indexAt(view.viewport().rect().bottomLeft())
     return not last.isValid() or view.visualRect(last).bottom() <= view.viewport().height() + SLACK
 
@@ -150,7 +150,7 @@ def _sections(header: QHeaderView) -> Iterator[str]:
 
 
 def _shown_part(widget: QWidget) -> QRect:
-    """Return the rectangle of a widget that its parents don't clip, in window coordinates."""
+    """Return the part of a widget that its parents don't clip, in window coordinates."""
     rect, holder = widget.rect(), widget
     while not holder.isWindow() and (parent := holder.parentWidget()) is not None:
         rect = rect.translated(holder.pos()) & parent.rect()

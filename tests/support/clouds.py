@@ -131,7 +131,11 @@ def lzf(content: bytes) -> bytes:
 
 
 def write_table(path: Path, *columns: np.ndarray, header: str = "", delimiter: str = " ") -> None:
-    """Write a text table with one point per line, preceded by `header` if given. Integers have no decimal point."""
+    """Write a text table of points, one per line.
+
+    Each column is an array [n] or [n, k] with one row per point. `header` is the first line, unless it is empty.
+    Integers have no decimal point.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     values = [value for group in (np.atleast_2d(each.T) for each in columns) for value in group]
     lines = [delimiter.join(f"{value.item():.9g}" for value in row) for row in zip(*values, strict=True)]

@@ -17,9 +17,10 @@ Image = dict[str, Any]
 
 
 def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
-    """Return random objects and detections. Most detections are close to an object.
+    """Return `count` random images with objects and detections. Most detections are close to an object.
 
-    A tenth of the objects is ignored. The last class has no objects.
+    An image has fewer than `crowded` objects. A tenth of the objects are marked as ignored. The last class has no
+    objects.
     """
     generator = np.random.default_rng(seed)
     results = []
@@ -51,7 +52,7 @@ def boxes(generator: np.random.Generator, count: int) -> np.ndarray[Any, np.dtyp
 
 
 def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return masks of the ellipses that fit into the boxes."""
+    """Return a mask for each box, bool [n, h, w]: the ellipse that touches the four edges of the box."""
     y, x = np.mgrid[:SIDE, :SIDE] + 0.5
     results = np.zeros((len(given), SIDE, SIDE), bool)
     for mask, (left, top, right, bottom) in zip(results, given.tolist(), strict=True):
@@ -63,9 +64,10 @@ def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dt
 def precisions(
     given: list[Image], kind: str, *, size: str = "all", scale: float = 1.0
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Compute the average precision with pycocotools, [classes, 10]. That of classes without objects is -1.
+    """Compute the average precision with pycocotools, [classes, 10], at the IoU thresholds 0.5, 0.55, ..., 0.95.
 
-    Only objects of `size` count. Box coordinates are multiplied by `scale` first.
+    It is -1 for classes without objects. `kind` is "bbox" or "segm". Only objects of `size` (COCO's "all", "small",
+    ...) are counted. Box coordinates are multiplied by `scale` first.
     """
     truth, found = COCO(), []
     annotations = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtGui import QColor
 
 MIN_RATIO = 4.5
-"""Minimum contrast of texts for level AA."""
+"""Minimum contrast ratio of text for level AA of WCAG."""
 
 
 def luminance(color: str | QColor) -> float:

@@ -27,7 +27,7 @@ def prepare(spec: WorkerSpec) -> None:
 
 
 def copied_bytes(folder: Path, rank: int) -> int:
-    """Return the number of bytes that a rank copied for the latest checkpoint, or 0 if it had no state."""
+    """Return the number of bytes that a rank copied for the latest checkpoint, or 0 if it copied none."""
     file = _file(folder, rank)
     return int(file.read_text()) if file.exists() else 0
 

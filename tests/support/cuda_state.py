@@ -51,7 +51,12 @@ class CudaState:
         exact: bool = False,
         exclusive: bool = False,
     ) -> None:
-        """Write the state of a machine with unused GPUs. `uuids` are in CUDA's order."""
+        """Write the state of a machine whose GPUs, `uuids` in CUDA's order, are unused.
+
+        `memory_mib` is the memory of each GPU, of which a process's CUDA context takes `context_mib`. Each copy takes
+        `copy_ms` and each kernel `kernel_ms`. Unless `exact`, floats that aren't finite are read as 0, because kernels
+        leave their output unwritten. If `exclusive`, only one process can use a GPU.
+        """
         rows = [
             _GPU.pack(
                 bytes.fromhex(uuid.removeprefix("GPU-").replace("-", "")),

@@ -57,7 +57,10 @@ class CudaStub:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment that loads the stub. `CudaMachine.environment` adds a machine."""
+        """Return the environment variables that load the stub into a process.
+
+        `CudaMachine.environment` adds simulated GPUs.
+        """
         return {
             "LD_PRELOAD": str(self.folder / "libcudart-stub.so"),
             "LD_LIBRARY_PATH": str(self.folder),
@@ -114,7 +117,7 @@ def _note(line: str) -> Note:
 
 @functools.cache
 def _headers() -> Path | None:
-    """Return the folder of cuda_runtime_api.h, which Triton includes."""
+    """Return the folder of cuda_runtime_api.h, which Triton includes, or None if Triton isn't installed."""
     for folder in map(Path, sys.path):
         found = folder / "triton/backends/nvidia/include"
         if (found / "cuda_runtime_api.h").exists():

@@ -1,4 +1,4 @@
-"""Facts about a synthetic dataset, as objectives need them."""
+"""Builder of the dataset description that training objectives require."""
 
 from engine.contract.job import Job
 from engine.tasks.base import DatasetInfo, Objective
@@ -6,7 +6,7 @@ from engine.tasks.registry import TASKS
 
 
 def dataset_info(classes: int) -> DatasetInfo:
-    """Return the facts of a dataset with equally frequent classes."""
+    """Return the description of a dataset in which all `classes` classes are equally frequent."""
     return DatasetInfo(tuple(f"class {number}" for number in range(classes)), class_counts=lambda: [1.0] * classes)
 
 

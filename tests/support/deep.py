@@ -1,4 +1,4 @@
-"""Model file with large activations (20 times the input; 5 MB for an image of 256 px) and few operations."""
+"""Model file whose activations are large (20 times its input, 5 MB for an image of 256 px) but need few operations."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def drop_files(widget: QWidget, *paths: Path) -> None:
 
 
 def drag_files(widget: QWidget, *paths: Path) -> QMimeData:
-    """Drag the files at `paths` onto the widget and check that it accepts them."""
+    """Drag the files at `paths` onto the widget, check that it accepts them, and return the dragged data."""
     data = _data_of(*paths)
     # From 6.12 on, Qt uses floats for the position of a drag, and deprecates integers.
     place: Any = _PLACE if PySide6.__version_info__ >= (6, 12) else QPoint(5, 5)

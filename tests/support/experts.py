@@ -1,10 +1,11 @@
-"""Training recipes of experts, with which `tests/benchmarks/outcome.py` compares Footplate.
+"""Training recipes that experts use. `tests/benchmarks/outcome.py` compares Footplate with them.
 
     PYTHON tests/support/experts.py RECIPE SETTING
 
-trains with one of them and prints a JSON object as its last line: the metrics on the validation images after each epoch,
-and the versions of the packages. SETTING is a `Setting` as JSON. It imports nothing from Footplate, so that it runs in a
-separate environment with fastai, torch and timm. Every recipe trains on the first GPU, or on the CPU if there is none.
+trains with one of the recipes. The last line of output is a JSON object with the metrics on the validation images after
+each epoch and the versions of the packages. SETTING is a `Setting` as JSON. This file imports nothing from Footplate,
+so that it runs in a separate environment with fastai, torch and timm. Every recipe trains on the first GPU, or on the
+CPU if there is none.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ class Setting:
     """Configuration of one comparison.
 
     Attributes:
-        data: Folder with `train` and `val`: a folder per class, or masks in `images` and `masks`; or MNIST's layout, or
-            that of Pascal VOC.
-        weights: File of timm's weights for `model`; "" to train a torchvision model from scratch, or `MNIST_CNN`.
+        data: Dataset folder: class folders or `images` and `masks` below `train` and `val`, the MNIST files, or a folder
+            in the format of Pascal VOC.
+        weights: File of timm's pretrained weights for `model`. "" trains a torchvision model, or the model `MNIST_CNN`,
+            from random weights.
         size: Side of the images in pixels.
-        ignored: Mask value without a class.
+        ignored: Mask value of pixels without a class, or None if there is no such value.
     """
 
     data: str
@@ -56,7 +58,8 @@ class Setting:
 def fastai(setting: Setting) -> list[float]:
     """Train with fastai's defaults: `vision_learner` and `fine_tune`, with the presizing of its book (chapter 5).
 
-    `fine_tune` trains only the head in the first epoch. From scratch: `Learner` and `fit_one_cycle`.
+    `fine_tune` trains only the head in the first epoch. Without pretrained weights, `Learner` and `fit_one_cycle` are
+    used.
     """
     from fastai.vision import all as vision
 
@@ -100,9 +103,11 @@ def fastai_loaders(setting: Setting) -> Any:
 
 
 def timm(setting: Setting) -> list[float]:
-    """Train with the defaults of timm's train.py: SGD at 0.1 for a batch of 256, cosine decay, label smoothing 0.1.
+    """Train with the defaults of timm's train.py.
 
-    A short run warms up for one epoch instead of five, and updates the rate at every step (`--sched-on-updates`).
+    They are SGD with a learning rate of 0.1 for a batch of 256, cosine decay and label smoothing of 0.1. Because the
+    run is short, it warms up for one epoch instead of five, and updates the learning rate at every step
+    (`--sched-on-updates`).
     """
     from timm.data import create_transform, resolve_data_config
     from timm.loss import LabelSmoothingCrossEntropy
@@ -134,8 +139,8 @@ def timm(setting: Setting) -> list[float]:
 def torchvision(setting: Setting) -> list[float]:
     """Train with the defaults of torchvision's references/classification/train.py.
 
-    SGD at 0.1 for eight times 32 images. The learning rate is divided by 10 after each third of the run. The reference
-    does so after 30 and 60 of its 90 epochs.
+    They are SGD with a learning rate of 0.1 for a batch of 256, i.e. 8 GPUs with 32 images each. The learning rate is
+    divided by 10 after each third of the run. The reference does so after 30 and 60 of its 90 epochs.
     """
     from timm.data import resolve_data_config
     from torchvision import transforms
@@ -163,7 +168,10 @@ def torchvision(setting: Setting) -> list[float]:
 
 
 def pytorch(setting: Setting) -> list[float]:
-    """Train with the defaults of PyTorch's examples/mnist/main.py: Adadelta at 1.0, multiplied by 0.7 per epoch."""
+    """Train with the defaults of PyTorch's examples/mnist/main.py.
+
+    They are Adadelta with a learning rate of 1.0, which is multiplied by 0.7 after each epoch.
+    """
     model = fresh_model(setting)
     train = DataLoader(digits(setting, "train"), setting.batch, shuffle=True)
     val = DataLoader(digits(setting, "val"), 1000)
@@ -178,10 +186,11 @@ def pytorch(setting: Setting) -> list[float]:
 
 
 def smp(setting: Setting) -> list[float]:
-    """Train as in segmentation_models_pytorch's examples/camvid_segmentation_multiclass.ipynb.
+    """Train like segmentation_models_pytorch's examples/camvid_segmentation_multiclass.ipynb.
 
-    Dice loss, Adam at 0.0002, cosine decay to 0.00001 per step. Its augmentations are replaced by torchvision's
-    transforms. Returns the mean IoU over the classes of all validation pixels.
+    It uses the Dice loss, Adam, and a cosine decay of the learning rate from 0.0002 to 0.00001 over all steps.
+    Torchvision's transforms replace its augmentations. The result is the mean IoU over the classes, from the pixels of
+    all validation images together.
     """
     import segmentation_models_pytorch as models
     from safetensors.torch import load_file
@@ -224,9 +233,9 @@ def smp(setting: Setting) -> list[float]:
 
 
 def ultralytics(setting: Setting) -> list[dict[str, float]]:
-    """Train a network of Ultralytics from random weights by its defaults. Return AP and AP50 after each epoch.
+    """Train a randomly initialized network with Ultralytics' defaults. Return AP and AP50 after each epoch.
 
-    The folder has boxes in the format of Pascal VOC. Its `val` list is the validation split.
+    The dataset has boxes in the format of Pascal VOC. Its `val` list is the validation split.
     """
     import tempfile
 
@@ -251,7 +260,7 @@ def ultralytics(setting: Setting) -> list[dict[str, float]]:
 
 
 def yolo_dataset(voc: Path, folder: Path) -> str:
-    """Write a dataset in the format of Pascal VOC to `folder` in Ultralytics' format. Return its description's path."""
+    """Convert a dataset from Pascal VOC's format to Ultralytics' in `folder`. Return the path of the description file."""
     from xml.etree import ElementTree
 
     classes: list[str] = []

@@ -1,4 +1,4 @@
-"""Disk and network with predetermined answers about weights and servers."""
+"""Simulated disk and network, with predetermined answers about weights and servers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from engine.contract.weights import OnDisk, Weights, find
 class FixedDisk(RealDisk):
     """Disk that holds only the weights in `here` (by title) and reaches only the servers in `reachable`.
 
-    `reachable` can also be True or False for all servers, or None for unknown. `asked` collects the servers of all
-    queries. Weights that are part of the installation are found as on the real disk.
+    `reachable` can also be True or False for all servers, or None if that is unknown. `asked` collects the names of all
+    servers that were looked up. Weights that are part of the installation are found as on the real disk.
     """
 
     def __init__(self, *here: str, reachable: Collection[str] | bool | None = False) -> None:

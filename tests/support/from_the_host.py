@@ -1,4 +1,4 @@
-"""Detector of operations that make a GPU wait for the host. It works on tensors without data."""
+"""Detector of operations on CPU tensors that would make a GPU wait for the host. It works on tensors without data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks that make workers wait: a model for a command, a checkpoint writer for the reader of a pipe."""
+"""Hooks that delay workers: a model until a command arrives, or a checkpoint writer until a pipe is read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from engine.training.report import Reporter
 
 ONCE_ASKED = "tests.support.gates:open_once_asked"
 FOR_READERS = "tests.support.gates:wait_for_readers"
-"""Value for `prepare` of a `WorkerGroup` whose writers should wait for readers."""
+"""Value for `prepare` of a `WorkerGroup` whose checkpoint writers should block until a pipe is read."""
 
 
 def open_once_asked(spec: WorkerSpec) -> None:
-    """Create the file "gate" next to the run folder as soon as a command arrives."""
+    """Create the file "gate" next to the run folder as soon as the worker receives a command."""
 
     def set_attribute(reporter: Reporter, name: str, value: object) -> None:
         object.__setattr__(reporter, name, value)
@@ -26,5 +26,5 @@ def open_once_asked(spec: WorkerSpec) -> None:
 
 
 def wait_for_readers(_spec: WorkerSpec) -> None:
-    """Make a write to a pipe wait for its reader. Workers normally raise an error in this case."""
+    """Make the worker block when it writes to a pipe without a reader. It would normally raise an error."""
     paths.open_private = lambda path, flags: os.open(path, flags, 0o600)

@@ -11,14 +11,14 @@ from engine.gpus.nvml.activity import Activity
 from engine.gpus.nvml.calls import DeviceCalls, Stopwatch
 
 PERIOD_S = 0.15
-"""Seconds between samples, above the shortest interval for the activity of multiprocessors."""
+"""Seconds between samples, longer than the shortest interval over which a GPU can measure multiprocessor activity."""
 
 
 class Usage(NamedTuple):
-    """Use of a GPU during some time.
+    """Usage of a GPU over a period of time.
 
     Attributes:
-        utilization: Fraction of the time in which a kernel ran.
+        utilization: Fraction of the time during which a kernel ran.
         sm_active: Fraction of multiprocessors with work, or None if the GPU doesn't report it.
         memory_bytes: Largest amount of memory in use.
     """

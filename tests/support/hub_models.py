@@ -84,7 +84,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         {"backbone_config": _HGNET, "depth_mult": 0.34, "decoder_n_points": [2, 2, 2], **_HYBRID},
     ),
 }
-"""Kind of each detector, and configuration values, by model id."""
+"""Detection models: the builder's name for the architecture, and values of its configuration, by model id."""
 _SWIN = {
     "model_type": "swin",
     "embed_dim": 16,
@@ -121,12 +121,12 @@ MASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "tiny_mask2former": ("Mask2FormerInstances", _MASK2FORMER),
     "tiny_eomt": ("EomtInstances", _EOMT),
 }
-"""Kinds of models for instance segmentation, like `CONFIGS`."""
+"""Instance segmentation models, in the form of `CONFIGS`."""
 PIXELS: dict[str, tuple[str, dict[str, Any]]] = {
     "tiny_mask2former_pixels": ("Mask2FormerPixels", _MASK2FORMER),
     "tiny_eomt_pixels": ("EomtPixels", _EOMT),
 }
-"""Kinds of models for semantic segmentation, like `CONFIGS`."""
+"""Semantic segmentation models, in the form of `CONFIGS`."""
 ALL = CONFIGS | MASKS | PIXELS
 
 
@@ -148,7 +148,7 @@ globals().update({name.upper(): model for name, model in TINY.items()})  # entry
 
 
 def install_tiny(_spec: Any = None) -> None:
-    """Register the tiny models for this process through the entry points of a temporary package."""
+    """Register the tiny models in this process through the entry points of a temporary package."""
     folder = Path(tempfile.mkdtemp(prefix="hub-models-"))
     install(folder, "hub-models", {"footplate.models": {name: f"{__name__}:{name.upper()}" for name in TINY}})
     sys.path.append(str(folder))

@@ -14,7 +14,10 @@ def give_up_at_once(_spec: WorkerSpec) -> None:
 
 
 def compile_for_an_hour(_spec: WorkerSpec) -> None:
-    """Assume that comparing implementations of depthwise convolutions takes an hour, too long for any test run."""
+    """Make the worker assume that comparing implementations of depthwise convolutions takes an hour.
+
+    This is more than it may take in a run of any length in the tests.
+    """
     autotune.DEPTHWISE_S = 3600.0
 
 

@@ -41,7 +41,10 @@ def why_not() -> str:
 
 
 class Machines:
-    """Simulated machines with the given names and addresses from 10.77.0.11 on. The head has the address 10.77.0.10."""
+    """Simulated machines with the given names.
+
+    Their addresses start at 10.77.0.11. The head, on which the tests run commands, has the address 10.77.0.10.
+    """
 
     def __init__(self, folder: Path, names: tuple[str, ...] = ("node1", "node2")) -> None:
         self.names = names
@@ -106,7 +109,10 @@ class Machines:
         return [RunFolder(folder) for folder in sorted((self.home / "runs").iterdir())[-len(runs) :]]
 
     def payload_rate(self, nbytes: int, rounds: int = 9) -> float:
-        """Measure the bits per second per direction while the first two machines exchange `nbytes` over TCP."""
+        """Measure the network speed between the first two machines: the bits per second in each direction.
+
+        Both machines send `nbytes` to each other over TCP at the same time, `rounds` times.
+        """
         arguments = (self.address(self.names[0]), str(nbytes), str(rounds))
         script = str(Path(__file__).parent / "sending.py")
         with ThreadPoolExecutor() as pool:
@@ -164,8 +170,8 @@ class Machines:
     def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
         """Start a machine.
 
-        `variables` are added to the environment of ssh sessions. `over` is a pair of folders. The first is mounted over
-        the second.
+        `variables` are added to the environment of ssh sessions. `over` is a pair of folders (source, target): the
+        source is mounted over the target, on this machine only.
         """
         config = self.folder / f"sshd-{name}"
         set_there = {
@@ -219,7 +225,10 @@ class Machines:
         _ip("-n", self.space(name), "route", "add", "prohibit", f"{self.address(other)}/32")
 
     def block_chosen_ports(self, name: str) -> None:
-        """Block packets from a machine to ephemeral ports, except replies from ssh and from the ports of a run."""
+        """Drop packets from a machine to ephemeral ports.
+
+        Replies from its ssh port and from its ports for a run still pass.
+        """
         rules = (
             ("sport", "22", "lookup", "main"),
             ("sport", "29400-29415", "lookup", "main"),
@@ -241,7 +250,10 @@ class Machines:
         self.boot(name, **how)
 
     def slow(self, mbits: float, delay_s: float) -> None:
-        """Limit the network of every machine to `mbits` Mbit/s and delay packets by `delay_s`. Needs a C compiler."""
+        """Limit the network of every machine to `mbits` Mbit/s and delay packets by `delay_s`.
+
+        It needs a C compiler.
+        """
         self.unshape()
         program = self.folder / "slow_wire"
         if not program.exists():
@@ -334,7 +346,7 @@ class Machines:
 
 
 def until(met: Callable[[], bool], patience_s: float, otherwise: str) -> None:
-    """Wait until `met` returns True; fail with the message `otherwise` after `patience_s`."""
+    """Wait until `met` returns True. After `patience_s` seconds, fail with the message `otherwise`."""
     deadline = time.monotonic() + patience_s
     while not met():
         assert time.monotonic() < deadline, otherwise

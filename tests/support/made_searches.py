@@ -31,7 +31,10 @@ def a_search(name: str = "flowers", trials: int = 40, *, goals: int = 1, **field
 
 
 def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> TrialRow:
-    """Return a trial. Its settings and learning curve are derived from its number."""
+    """Return a trial of a search with `goals` objectives: accuracy and, as the second one, time.
+
+    Its settings and its learning curve are derived from `number`.
+    """
     chance = random.Random(number)
     rate, decay = 10 ** chance.uniform(-4, -1), 10 ** chance.uniform(-6, -2)
     params = {
@@ -63,9 +66,10 @@ def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> Tri
 
 
 def a_state(count: int, *, running: int = 0, goals: int = 1, **fields: Any) -> SearchState:
-    """Return the state of a search with `count` trials.
+    """Return the state of a search with `count` trials and `goals` objectives.
 
-    The last `running` trials are still running. With a single goal, every third of the others was pruned.
+    The last `running` trials are still running. In a search with one objective, every third of the other trials was
+    pruned.
     """
 
     def state(number: int) -> TrialState:

@@ -55,7 +55,7 @@ def encoded(mask: Any, ending: str, **options: Any) -> bytes:
 
 
 def make_folder(folder: Path, masks: Sequence[Any], ending: str = "png", **options: Any) -> Path:
-    """Write gray images to images/N.png and masks to masks/N.ENDING."""
+    """Write gray images to images/N.png and masks to masks/N.ENDING. `options` are passed to `encoded`."""
     for kind in ("images", "masks"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
     for number, mask in enumerate(masks):

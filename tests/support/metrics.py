@@ -14,9 +14,9 @@ from engine.tasks.base import Objective
 def metric_of_ranks(
     objective: Objective, outputs: Tensor, targets: Tensor, ranks: int, batches: int | Sequence[int] = 1
 ) -> Metric:
-    """Distribute batches to ranks in turn and return the metric over the samples of all ranks.
+    """Compute a metric as distributed training does: give each batch to the next rank, then combine the ranks' metrics.
 
-    `batches` is the size of each batch, or a sequence of sizes.
+    `batches` is the size of all batches, or a sequence with the size of each.
     """
     metrics = [objective.metric() for _ in range(ranks)]
     for index, batch in enumerate(zip(outputs.split(batches), targets.split(batches), strict=True)):

@@ -37,10 +37,10 @@ class Plain:
 
 @dataclass(frozen=True)
 class Fed:
-    """Division of each batch into chunks, with their effect on BatchNorm and random numbers.
+    """Division of each batch into chunks, with its effect on BatchNorm and random numbers.
 
     Attributes:
-        chunks: Number of samples per chunk.
+        chunks: Number of samples in each chunk.
         statistics_of: Indices of the chunks that update BatchNorm statistics, or None for all.
         parts: Function that divides the model into modules with separate random streams.
     """
@@ -49,7 +49,7 @@ class Fed:
     statistics_of: tuple[int, ...] | None = None
     parts: Callable[[nn.Module], list[ModelPart]] = lambda model: [model]
     stream: Callable[[int, int], int] = lambda chunk, module: 0
-    """Function that maps a chunk index and a module index to the number of their random stream."""
+    """Function that returns the number of the random stream for a chunk and a module, given their indices."""
 
 
 def train_plainly(job: Job, fed: Fed) -> Plain:
@@ -113,7 +113,7 @@ def evaluate_plainly(job: Job, weights: dict[str, Tensor]) -> tuple[float, float
 
 
 def _optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the fused optimizer; torch's other implementations round differently."""
+    """Return a fused optimizer, because torch's other implementations round differently."""
     rate, decay = job.optimizer.learning_rate, job.optimizer.weight_decay
     if job.optimizer.name == "adamw":
         return torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True)
@@ -176,7 +176,7 @@ class _Streams:
 
 @contextmanager
 def _buffers(model: nn.Module, *, changed: bool) -> Iterator[None]:
-    """Let the model work on copies of its buffers, unless they may be `changed`."""
+    """Restore the model's buffers after the block, unless they may be `changed`."""
     buffers: list[tuple[nn.Module, str, Tensor]] = []
     if not changed:
         for module in model.modules():

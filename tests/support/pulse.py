@@ -15,7 +15,7 @@ _LONG_S = 0.5
 
 
 def waited_for_a_core_s() -> float:
-    """Return the seconds that this thread has waited for a CPU core while ready to run.
+    """Return the number of seconds that this thread has waited for a CPU core while it was ready to run.
 
     Source: docs.kernel.org/scheduler/sched-stats.html.
     """
@@ -23,7 +23,7 @@ def waited_for_a_core_s() -> float:
 
 
 class Pulse:
-    """Maximum delay of a 20 ms timer, not counting the time without a free CPU core."""
+    """Measurement of the longest interval between ticks of a 20 ms timer, excluding time without a free CPU core."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0

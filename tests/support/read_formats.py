@@ -1,4 +1,4 @@
-"""Annotations that formats read, converted to plain values for comparison."""
+"""Conversion of annotations that format readers return to plain values for comparison."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
 
 
 def boxes_in(content: Content) -> dict[str, ByImage]:
-    """Return the class and the edges of each box, by split and by the stem of the image's name."""
+    """Return the class and the edges of each box, by split and image. Images are named by file stem."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         boxes = gather(images, len(content.classes), BoxFaults())
@@ -75,7 +75,7 @@ def boxes_in(content: Content) -> dict[str, ByImage]:
 
 
 def instances_in(content: Content) -> dict[str, ByImage]:
-    """Return the class and the edges of each instance, by split and by the stem of the image's name."""
+    """Return the class and the edges of each instance, by split and image. Images are named by file stem."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         assert isinstance(images, InstanceSplit)
@@ -143,12 +143,12 @@ def merged(content: Content, reader: Any) -> dict[str, Any]:
 
 
 def names_of(found: Content) -> dict[str, dict[str, Any]]:
-    """Return the classes, labels or boxes of each image, by split and by the stem of its file name."""
+    """Return the classes, labels or boxes of each image, by split and image. Images are named by file stem."""
     return {split: _of_split(images, found.classes) for split, images in found.splits.items()}
 
 
 def merged_names(found: Content) -> dict[str, Any]:
-    """Return the classes, labels or boxes of each image in all splits, by the stem of its file name."""
+    """Return the classes, labels or boxes of the images in all splits, by file stem."""
     return {stem: value for images in names_of(found).values() for stem, value in images.items()}
 
 
@@ -173,7 +173,7 @@ def _named_boxes(image: BoxedImage, classes: tuple[str, ...]) -> list[tuple[str,
 
 
 def pixels(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
-    """Return the raw masks of a split, by the stem of the image's name."""
+    """Return the raw masks of the images in a split, by file stem."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
     return {
@@ -183,7 +183,7 @@ def pixels(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
 
 
 def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
-    """Return the class masks of a split, by the stem of the image's name."""
+    """Return the class masks of the images in a split, by file stem."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
     assert content.code is not None
@@ -194,7 +194,7 @@ def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
 
 
 def things(content: Content, split: str) -> Things:
-    """Return the class, edges and area of each object in a split, by the stem of the image's name."""
+    """Return the class, the edges and the area of each object in a split, by the image's file stem."""
     objects = content.splits[split]
     assert isinstance(objects, InstanceSplit)
     held: Things = {}

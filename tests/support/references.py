@@ -42,7 +42,7 @@ def true_boxes() -> Boxes:
 
 
 def assert_alike(found: Mapping[str, Any], truth: Mapping[str, Any], tolerance: float = 0.0) -> None:
-    """Compare annotations by image. Edges of boxes may differ by `tolerance` pixels."""
+    """Assert that the annotations of all images are equal. Edges of boxes may differ by `tolerance` pixels."""
     assert found.keys() == truth.keys()
     for name, expected in truth.items():
         if tolerance and isinstance(expected, list):

@@ -10,7 +10,7 @@ from gui.sources.run_data import RunData
 
 
 def data_from(*parts: Iterable[AnyEvent]) -> RunData:
-    """Return the data of a run with these events, which are numbered from 1."""
+    """Combine events to the data of a run, and number them from 1."""
     data = RunData()
     events = list(chain(*parts))
     for number, event in enumerate(events, 1):

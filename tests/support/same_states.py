@@ -8,7 +8,10 @@ import torch
 
 
 def differences(first: Any, second: Any, where: str = "") -> list[str]:
-    """Return the paths of all values that differ between two checkpoints."""
+    """Return the paths of all values that differ between two checkpoints.
+
+    `where` is the path of the two values to compare, "" for complete checkpoints.
+    """
     if isinstance(second, torch.Tensor):
         return [] if torch.equal(first, second) else [where]
     if isinstance(second, dict):

@@ -59,7 +59,7 @@ class Served:
         return client, message
 
     def line(self, client: socket.socket) -> object:
-        """Wait for a full line from the server and decode it without removing it from the socket."""
+        """Wait until the server has sent a full line, and decode it without removing it from the socket."""
         self.poll_until_true(lambda: _peeked(client).count(b"\n"))
         return SERVER_MESSAGE.decode(_peeked(client).partition(b"\n")[0])
 

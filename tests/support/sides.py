@@ -29,10 +29,10 @@ from engine.tasks.registry import TASKS
 
 @dataclass(frozen=True)
 class Setting:
-    """Configuration that all baselines share.
+    """Configuration that all sides share.
 
-    `model` trains on images of [channels, size, size], `images` per epoch. `threads`, `memory_format`, `precision` and
-    `compiled` are Footplate's choices, which on the CPU only `pure` uses.
+    `model` trains on images of [channels, size, size], `images` per epoch, and is measured for `seconds`. `threads`,
+    `memory_format`, `precision` and `compiled` are the values that Footplate chose. On the CPU, only `pure` uses them.
     """
 
     data: str
@@ -48,16 +48,17 @@ class Setting:
     memory_format: str = "contiguous"
     threads: int = 1
     compiled: str = ""
-    """Mode of torch.compile, or "" for none."""
+    """Mode of torch.compile, or "" to not compile the model."""
     job: Job | None = None
-    """Job for a task other than classification. `pure` trains on the first batch of its data."""
+    """Job for a task other than classification. `pure` then trains on the first batch of the job's dataset."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Images per second in the first epoch of a new process, and in the epochs after it.
+    """Training speed in images per second: in the first epoch of a new process, and in later epochs.
 
-    `window` is the start and end of the later measurement, in `time.monotonic`, which all processes share.
+    `window` holds the start and end of the measurement in later epochs, on the clock of `time.monotonic`, which all
+    processes share.
     """
 
     first: float
@@ -66,7 +67,11 @@ class Rates:
 
 
 class Meter:
-    """Counter of images per second: in the first epoch for at most `seconds`, then in later epochs for `seconds`."""
+    """Measurement of the training speed in the first epoch and in later epochs.
+
+    The first measurement ends with the first epoch, or after `seconds`. The second one takes `seconds`; then `enough`
+    becomes True.
+    """
 
     def __init__(self, setting: Setting) -> None:
         self.enough = False
@@ -79,7 +84,7 @@ class Meter:
         self._start = self._now()
 
     def tick(self, images: int) -> None:
-        """Count a step with this number of images. On a GPU, the step may not have finished."""
+        """Count a step on `images` images. On a GPU, the step may still be running."""
         self._images += images
         if time.monotonic() - self._start >= self._seconds:
             self._lap()
@@ -137,7 +142,7 @@ def pure(setting: Setting) -> Rates:
 
 
 def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor]) -> Rates:
-    """Run an epoch's number of steps over and over. `loss` takes the number of images in a batch."""
+    """Repeat epochs until the meter has measured enough. `loss` takes the number of images in a batch."""
     full_batches, rest = divmod(setting.images, setting.batch)
     sizes = [setting.batch] * full_batches or [rest]
     meter = Meter(setting)
@@ -193,7 +198,7 @@ def autocast(setting: Setting) -> torch.autocast:
 
 
 def in_turn(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], object]) -> Rates:
-    """Call `step` with each pair (inputs, targets) of `batches`, epoch after epoch, and return the speed."""
+    """Call `step` with each pair (inputs, targets) in `batches`, epoch after epoch, and return the speed."""
     meter = Meter(setting)
     while not meter.enough:
         for inputs, targets in batches:

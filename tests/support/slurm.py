@@ -188,7 +188,7 @@ class Slurm:
     def footplate(self, *arguments: str, elsewhere: bool = False) -> subprocess.CompletedProcess[str]:
         """Run a Footplate command.
 
-        With `elsewhere`, it runs as on another machine: it sees no processes of this one.
+        If `elsewhere`, the command can't see the processes of this machine, as if it ran on another one.
         """
         before = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child") if elsewhere else ()
         return subprocess.run(

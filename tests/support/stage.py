@@ -38,7 +38,7 @@ from tests.support.made_searches import make_search
 from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
 
 SECOND = "run-curves"
-"""Name of the first page that shows a run."""
+"""Name of the first page in `pages` that shows a run."""
 ACCURACIES = ((0.3, 0.5, 0.6, 0.62), (0.4, 0.6, 0.7, 0.74))
 SAMPLE = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=32)
 TRAINED = SAMPLE.with_fields(epochs=2000)

@@ -11,7 +11,10 @@ import pytest
 
 @contextmanager
 def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, list[str]]]]:
-    """Record every synced file or folder, with the visible entries of a folder at that time."""
+    """Record each call of fsync in the block: the path of the file or folder, and the folder's entries at that time.
+
+    Files have no entries. Entries whose names start with a dot are left out.
+    """
     found: list[tuple[str, list[str]]] = []
     sync = os.fsync
 

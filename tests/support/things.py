@@ -12,7 +12,10 @@ CELL = 12
 
 
 def make_things(folder: Path, count: int, max_things: int = 7) -> Path:
-    """Write images/N.png of 48 px with up to `max_things` objects in separate cells, and counts.csv."""
+    """Write `count` images of 48 px with up to `max_things` objects, and counts.csv with their numbers of objects.
+
+    The objects don't touch, because each is in a separate cell of a grid.
+    """
     random = np.random.default_rng(0)
     (folder / "images").mkdir(parents=True)
     rows = []

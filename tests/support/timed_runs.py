@@ -40,7 +40,7 @@ def make_images(
 
 
 class TimedRun:
-    """Run of `job` that is timed for `steps` steps after `warm` warm-up steps, and then ended.
+    """Run of `job` that is timed for `steps` steps after `warm` warm-up steps and then terminated.
 
     `rate` is in images per second.
     """
@@ -66,9 +66,9 @@ class TimedRun:
 class WatchedRun:
     """Run of `job` with default settings, measured until it has trained for `seconds` after its first epoch.
 
-    `rates` counts the time from the start of each epoch to its last step, or to the last reported one, without
-    validation. `choices` holds the values that Footplate chose for automatic fields. `bottleneck` is the last message
-    about the limit of the speed.
+    `rates` are the speeds in the first and in later epochs, from the start of an epoch to the last step that was
+    reported, without validation. `choices` holds the values that Footplate chose for automatic fields. `bottleneck` is
+    Footplate's last advice on the training speed, or "".
     """
 
     rates: Rates
@@ -95,7 +95,10 @@ class WatchedRun:
         self.bottleneck = next((spent.advice.sentence for spent in reversed(group.of(TimeSpent)) if spent.advice), "")
 
     def _trained_s(self, message: Any) -> float:
-        """Return the seconds of training between the end of the first epoch and this message."""
+        """Process a message and return the training time in seconds after the first epoch.
+
+        Return 0 for messages that don't report steps.
+        """
         now = time.monotonic()
         match message:
             case Planned():
@@ -110,7 +113,7 @@ class WatchedRun:
         return 0.0
 
     def _trained(self, images: int, now: float, *, is_epoch_end: bool) -> float:
-        """Update the rate after `images` images of the current epoch."""
+        """Update the rate after `images` images of the current epoch. Return the training time after the first epoch."""
         if self._epoch == 1:
             if is_epoch_end:
                 self._first = images / (now - self._epoch_began)

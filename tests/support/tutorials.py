@@ -1,4 +1,4 @@
-"""Training loops of PyTorch's tutorials and of other tools, for comparison of speed.
+"""Training loops from PyTorch's tutorials and other tools, to compare their speed with Footplate's.
 
 `tests.support.sides` describes their arguments. Like Footplate by default, they use SGD without augmentation, with the
 same learning rate, momentum and weight decay.
@@ -175,9 +175,10 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
 
 
 def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[int]:
-    """Train one rank as PyTorch's DDP and classifier tutorials do, on the CPU. Yield the number of steps after each.
+    """Train one rank on the CPU like PyTorch's DDP and classifier tutorials. Yield the number of finished steps.
 
-    If `store` is empty, the ranks connect through torchrun's environment variables.
+    If `store` is empty, the ranks connect through torchrun's environment variables. Otherwise it is the path of a file
+    through which they connect.
     """
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -207,7 +208,10 @@ def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[in
 
 
 def ddp_rate(setting: Setting, rank: int, store: str, *, world: int, warm: int, steps: int) -> float:
-    """Return the images per second of all ranks together, over `steps` steps after `warm` warm-up steps."""
+    """Run one rank and return the images per second of all `world` ranks together.
+
+    They are measured over `steps` steps after `warm` warm-up steps. `ddp_loop` describes `rank` and `store`.
+    """
     torch.set_num_threads(1)
     start = 0.0
     for done in ddp_loop(setting, rank, world, store):

@@ -14,14 +14,14 @@ WAITING = {
     Tensor.cpu, Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__float__, Tensor.__index__, Tensor.__int__,
     Tensor.masked_select, Tensor.nonzero, Tensor.unique, torch.masked_select, torch.nonzero, torch.unique,
 }  # fmt: skip
-"""Functions whose result the host needs. It waits for a GPU to compute it. Indexing with a mask is the other case."""
+"""Functions that make the host wait until the GPU has computed their result, except indexing with a mask."""
 
 
 class Waits(TorchFunctionMode):
     """Counter of calls that make the host wait for a GPU.
 
     Attributes:
-        places: Number of calls from each place outside torch: file, number of the line, and line.
+        places: Number of calls from each line outside torch. Keys are the file, the line number and the text of the line.
     """
 
     def __init__(self) -> None:

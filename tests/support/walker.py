@@ -1,4 +1,4 @@
-"""Recorder of everything that a control causes: signals of our classes, opened dialogs and menus, and requests to the outside."""
+"""Recorder of all effects of a control: signals of `gui` classes, opened dialogs and menus, and external requests."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ BORDERS = (
     "gui.sources.run_link",
     "gui.widgets.trash_bar",
 )
-"""Modules whose background calls are recorded, not carried out: they start, end or delete something."""
+"""Modules whose background calls start, end or delete something, and are therefore recorded instead of executed."""
 
 
 class Walker:
-    """Recorder of a window.
+    """Recorder of the effects of all controls in a window.
 
     Attributes:
-        effects: What the current control has caused.
+        effects: Descriptions of the effects of the current control.
     """
 
     def __init__(self, window: MainWindow, patch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ class Walker:
         self.record(f"request {name}")
 
     def press(self, act: Callable[[], object]) -> list[str]:
-        """Perform an action, and return what it causes before it returns."""
+        """Call `act`, and return descriptions of all effects that occur before it returns."""
         for popup in _popups():
             popup.close()
         state = self._state()
@@ -99,13 +99,16 @@ class Walker:
         return list(dict.fromkeys(self.effects))
 
     def _state(self) -> str:
-        """Return the visible page and its view."""
+        """Return the name of the visible page, with the titles of its current tabs."""
         page = self.window.pages.currentWidget()
         views = [tabs.tabText(tabs.currentIndex()) for tabs in page.findChildren(QTabBar) if tabs.isVisible()]
         return " > ".join((type(page).__name__, *views))
 
     def walk(self, page: QWidget, show: Callable[[], QWidget]) -> Iterator[str]:
-        """Press everything on a page that wasn't pressed before, and yield a line for each effect."""
+        """Use every control on a page that hasn't been used before, and yield a line for each action that has effects.
+
+        `show` shows the page again if an action left it.
+        """
         self._connect()
         for control in page.findChildren(QWidget):
             if not isValid(control) or not control.isVisible() or not control.isEnabled():
@@ -128,7 +131,7 @@ class Walker:
                     self._connect()
 
     def _connect(self) -> None:
-        """Connect signals of objects that are new."""
+        """Connect the signals of all objects that have been created since the last call."""
         for each in self.window.findChildren(QObject):
             if (
                 not type(each).__module__.startswith("gui.")
@@ -150,12 +153,12 @@ class Walker:
 def _run(
     process: JsonLinesProcess, walker: Walker, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None
 ) -> None:
-    """Record the request to a child process in place of starting it."""
+    """Replacement for `JsonLinesProcess.run` that records the request instead of starting the child process."""
     walker.record(f"request {type(process).__name__} {_summary(list(arguments))} {_plain_values(stdin)}")
 
 
 def _acts(control: QWidget) -> Iterator[tuple[Callable[[], object], str]]:
-    """Yield all things that a user can do with a control, each with its name."""
+    """Yield an action for each way to use a control, with the action's name."""
     menu = control.menu() if isinstance(control, QToolButton | QPushButton) else None
     if menu is not None:
         menu.aboutToShow.emit()
@@ -184,7 +187,7 @@ def _choose(box: QComboBox, index: int) -> None:
 
 
 def _context_entries(control: QWidget) -> Iterator[tuple[Callable[[], object], str]]:
-    """Yield the entries of a widget's context menu, except Qt's menus of texts."""
+    """Yield the entries of a widget's context menu. The standard menus of Qt's text widgets are left out."""
     before = set(_popups())
     position = control.rect().center()
     if isinstance(control, QAbstractItemView):
@@ -211,7 +214,7 @@ def _entries(menu: QMenu, path: str = "") -> Iterator[tuple[Callable[[], object]
 
 
 def _owner(control: QWidget) -> str:
-    """Return the class of the nearest parent that is of ours."""
+    """Return the class name of a control's nearest parent whose class is defined in `gui`."""
     parent = control.parentWidget()
     while parent is not None and not type(parent).__module__.startswith("gui."):
         parent = parent.parentWidget()
@@ -223,7 +226,7 @@ def _plain(text: str) -> str:
 
 
 def _own_signals(each: QObject) -> Iterator[str]:
-    """Yield the names of the signals that our classes declare."""
+    """Yield the names of all public signals of an object that `gui` classes declare."""
     meta = each.metaObject()
     of_qt = meta
     while not (of_qt.className() or "").startswith("Q"):
@@ -241,7 +244,7 @@ def _popups() -> list[QWidget]:
 
 
 def _plain_values(stdin: bytes) -> str:
-    """Return the values of a request, except its job."""
+    """Return the simple values of a request, without those of its job."""
     values = json.loads(stdin) if stdin else {}
     return str(
         {

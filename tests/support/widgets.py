@@ -27,9 +27,10 @@ class ShowWidget(Protocol):
 
 @contextmanager
 def built_before_styling(app: QApplication) -> Iterator[None]:
-    """Build widgets without the style sheet and apply it afterwards, as the program does.
+    """Remove the application's style sheet while the block builds widgets, and restore it afterwards.
 
-    Qt would otherwise style each part of a window at every change of its parent, in three times the time.
+    The program does the same. Otherwise Qt would style each part of a window whenever its parent changes, which takes
+    three times as long.
     """
     sheet = app.styleSheet()
     app.setStyleSheet("")

@@ -46,8 +46,8 @@ INFERENCE = (
 class Order(msgspec.Struct, tag=True):
     """Request to start a worker.
 
-    The worker sets `environment`, calls `prepare` ("module:function"), and then trains, or runs `worker` instead.
-    Writing a file larger than `file_limit_bytes` fails.
+    The worker sets `environment`, calls `prepare` ("module:function"), and then trains, or calls `worker` if it is
+    given. It fails when it writes a file larger than `file_limit_bytes`.
     """
 
     spec: WorkerSpec
@@ -69,7 +69,7 @@ class Call(msgspec.Struct, tag=True):
 class Forker:
     """Controller of the process that forks the workers.
 
-    `prepare` is called in each worker that `spawn` starts, as by `Order`.
+    `prepare` names a function ("module:function") that each worker started with `spawn` calls first.
     """
 
     prepare = ""
@@ -88,21 +88,24 @@ class Forker:
         return self._process.pid
 
     def start(self, order: Order) -> tuple[socket.socket, int]:
-        """Start a worker. Return its channel, and a pipe that delivers its exit code as a byte."""
+        """Start a worker. Return its channel, and a pipe (file descriptor) that delivers its exit code as a byte."""
         worker_end, forker_end = socket.socketpair()
         with forker_end:
             return worker_end, self._start(order, forker_end)[1]
 
     def spawn(self, spec: WorkerSpec, worker: str, channel: socket.socket, _log: Path) -> ForkedWorker:
-        """Fork a worker, in place of `worker_process._spawn`, which starts a new interpreter.
+        """Fork a worker. Tests use this in place of `worker_process._spawn`, which starts a new interpreter.
 
-        Test processes have threads and must not fork themselves.
+        A test process has threads, so it must not fork itself.
         """
         environment = os.environ | worker_environment(spec)
         return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), self.prepare, worker), channel))
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], environment: Mapping[str, str]) -> Any:
-        """Call a module-level function in a forked process, and return its result. Raises AssertionError."""
+        """Call a module-level function in a forked process, and return its result.
+
+        An exception in the function raises AssertionError here.
+        """
         channel, forker_end = socket.socketpair()
         with channel, channel.makefile("rb") as replies:
             with forker_end:
@@ -122,7 +125,7 @@ class Forker:
         return answer["result"]
 
     def _start(self, order: Order | Call, channel: socket.socket) -> tuple[int, int]:
-        """Return the worker's process id, and the pipe that delivers its exit code."""
+        """Start a worker or call. Return its process id, and a pipe that delivers its exit code."""
         ends, begins = os.pipe()
         socket.send_fds(self._socket, [msgspec.json.encode(order)], [channel.fileno(), begins])
         os.close(begins)
@@ -235,7 +238,7 @@ class WorkerGroup:
         return found
 
     def finish(self, seconds: float = 120.0) -> list[int | None]:
-        """Read all remaining messages. Return the exit codes, None for killed workers."""
+        """Read all remaining messages and return the exit codes of the workers. The code of a killed worker is None."""
         try:
             self.read(None, seconds)
             return self.codes()
@@ -271,7 +274,7 @@ class WorkerGroup:
         return [metrics.loss for metrics in self.of(StepMetrics)]
 
     def completed(self, seconds: float = 120.0) -> WorkerGroup:
-        """Read all messages of a run and check that it succeeded."""
+        """Read all messages of the run, check that it succeeded, and return the group."""
         codes = self.finish(seconds)
         assert not any(codes), f"{codes} {self.of(Failed)}\n{self.logs()}"
         return self

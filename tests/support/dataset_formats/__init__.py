@@ -18,17 +18,17 @@ class Writer(NamedTuple):
     Attributes:
         name: Name of its module, which is the id of the format.
         variants: Names of the layouts that it can write.
-        named_apart: Further layouts, which store the names of the classes in a separate file.
+        named_apart: Names of more layouts, which store the class names in a separate file.
         without_splits: Layouts without a validation or test split.
-        kind: Most detailed kind of annotations of its layouts.
-        kinds: Most detailed kind by layout, for layouts that differ.
+        kind: Most detailed kind of annotations that its layouts store.
+        kinds: Most detailed kind for each layout that differs from `kind`.
         likely: Layouts that are recognized by their names alone.
         holes: Layouts whose objects have fewer pixels than in the ground truth.
         without_empty: Layouts that can't tell images without objects from images that nobody annotated.
-        warnings: Key phrase of the warning that reading a layout should give.
+        warnings: Key phrase of the expected warning, for layouts that cause one when they are read.
         write: Function that writes a ground truth to a folder in one of the layouts.
-        expect: Function that returns the expected annotation of an image for a kind, for formats that can't represent the
-            ground truth exactly, or None for formats that can.
+        expect: Function that returns the annotation to expect for an image and a kind of annotations, or None for formats
+            that can represent the ground truth exactly.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Writer of ADE20K's scene parsing benchmark. Its first three classes replace those of the ground truth."""
+"""Writer of ADE20K's scene parsing benchmark. The ground-truth classes are written as its first three classes."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image. It includes the unlabeled pixels."""
+    """Return the sorted pixel counts of all mask values, including the unlabeled pixels."""
     return counts_of_values(image.mask())

@@ -1,4 +1,4 @@
-"""Annotations of each image: as Footplate reads them, and as the ground truth expects them."""
+"""Two ways to obtain the annotation of each image: from Footplate's reader, and from the ground truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ Annotation = Any
 
 
 def recognized(folder: Path, kind: str | None = None) -> RecognizedDataset | None:
-    """Recognize the dataset in a folder. Return None if it is ambiguous or has errors."""
+    """Recognize the dataset in a folder. Return None if it is ambiguous or has errors.
+
+    `kind` is the kind of annotations, or None to detect it.
+    """
     kind = kind or detect_kind(str(folder))
     if kind is None:
         return None
@@ -30,13 +33,13 @@ def recognized(folder: Path, kind: str | None = None) -> RecognizedDataset | Non
 
 
 def by_image(found: RecognizedDataset, folder: Path) -> dict[str, Annotation]:
-    """Return the annotations that Footplate reads for each image, by the image's ground-truth name."""
+    """Return the annotation that Footplate reads for each image. Keys are the images' names in the ground truth."""
     samples = list_samples(found, str(folder), 1000)
     return {_true_name(sample.file): _annotation(sample) for sample in samples if not sample.problem}
 
 
 def _true_name(file: str) -> str:
-    """Extract the ground-truth name of an image from a file name with optional prefix and suffix."""
+    """Extract an image's name in the ground truth from a file name, in which it may have a prefix and a suffix."""
     found = re.search(r"img_\d+", Path(file).stem)
     return found[0] if found else Path(file).stem
 
@@ -52,12 +55,12 @@ def _annotation(sample: Sample) -> Annotation:
 
 
 def split_by_image(found: RecognizedDataset, folder: Path) -> dict[str, str]:
-    """Return the split of each image, by its ground-truth name."""
+    """Return the split of each image. Keys are the images' names in the ground truth."""
     return {_true_name(sample.file): sample.split for sample in list_samples(found, str(folder), 1000)}
 
 
 def area_by_image(found: RecognizedDataset, folder: Path) -> dict[str, dict[str, int]]:
-    """Return the number of object pixels per class that Footplate reads for each image."""
+    """Return the number of object pixels that Footplate reads, for each image and class."""
     return {
         _true_name(sample.file): {name: count for name, count in (sample.pixels or {}).items() if count}
         for sample in list_samples(found, str(folder), 1000)
@@ -65,7 +68,7 @@ def area_by_image(found: RecognizedDataset, folder: Path) -> dict[str, dict[str,
 
 
 def true_areas(truth: Truth) -> dict[str, dict[str, int]]:
-    """Return the number of object pixels per class for each ground-truth image."""
+    """Return the number of object pixels in the ground truth, for each image and class."""
     areas: dict[str, dict[str, int]] = {}
     for image in truth.images:
         found = areas.setdefault(image.name, {})
@@ -78,7 +81,10 @@ def true_areas(truth: Truth) -> dict[str, dict[str, int]]:
 def of_truth(
     truth: Truth, kind: str, expect: Callable[[TrueImage, str], Annotation] | None = None
 ) -> dict[str, Annotation]:
-    """Return the expected annotation of each ground-truth image, by its name."""
+    """Return the annotation to expect for each image in the ground truth, by the image's name.
+
+    `expect` is the function of the format's `Writer`, or None if the format can represent the ground truth exactly.
+    """
     return {image.name: (expect or _true_annotation)(image, kind) for image in truth.images}
 
 

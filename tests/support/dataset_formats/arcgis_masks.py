@@ -15,7 +15,10 @@ WITHOUT_SPLITS = VARIANTS
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images, the definition file, and a folder of masks per class. It is named after the class or its value."""
+    """Write images, the definition file, and a folder of masks per class.
+
+    Each folder is named after the number of its class, or after its name in the variant "names".
+    """
     for image in truth.images:
         image.save(folder / f"images/{image.name}.tif")
         for value, name in enumerate(truth.classes, 5):

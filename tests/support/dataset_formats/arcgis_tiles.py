@@ -9,13 +9,16 @@ from tests.support.dataset_formats.truth import Truth
 
 VARIANTS = ("plain", "several")
 NAMED_APART = ("named",)
-"""Additional variants that store class values, and the class names in a separate file."""
+"""Additional variants that store class numbers with the images and the class names in a separate file."""
 WITHOUT_SPLITS = (*VARIANTS, *NAMED_APART)
 KINDS = {"plain": "classes", "several": "labels", "named": "labels"}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images, and XML files with their classes. The variant "named" stores class values."""
+    """Write each image with an XML file that lists its classes.
+
+    The variant "named" lists class numbers, and writes the class names to a separate file.
+    """
     (folder / "labels").mkdir(parents=True)
     for image in truth.images:
         image.save(folder / "images" / f"{image.name}.tif")

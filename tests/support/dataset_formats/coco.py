@@ -21,7 +21,7 @@ _FIRST_ID = 7
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and annotations. Each variant changes one thing."""
+    """Write images and annotations. Each variant differs from "plain" in one respect."""
     if variant in ("plain", "one_file_per_image"):
         for image in truth.images:
             image.save(folder / "images" / f"{image.name}.png")
@@ -55,7 +55,10 @@ def _places(variant: str, split: str) -> tuple[str, str, str]:
 def content(
     truth: Truth, images: tuple[TrueImage, ...], variant: str = "plain", *, pattern: str = "{}.png", first_id: int = 7
 ) -> dict[str, Any]:
-    """Return the content of a JSON file."""
+    """Return the content of a JSON file as a dict.
+
+    `pattern` is the image's path in the file, with "{}" in place of its name. `first_id` is the id of the first image.
+    """
     classes = list(truth.classes)
     if variant == "ids_differ" and first_id != _FIRST_ID:
         classes.reverse()

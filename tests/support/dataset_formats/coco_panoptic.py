@@ -30,7 +30,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def segment_id(number: int) -> int:
-    """Return a segment id for object `number` that uses all three bytes of a color."""
+    """Return the segment id of object `number`. All three bytes of its color are used."""
     return (number + 1) * (65536 * 5 + 256 * 3 + 1)
 
 

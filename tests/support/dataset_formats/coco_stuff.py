@@ -14,7 +14,10 @@ LIKELY = VARIANTS
 
 
 def write(truth: Truth, folder: Path, variant: str = "splits") -> None:
-    """Write images, masks and labels.txt. The masks of the variant "numbers" hold class numbers."""
+    """Write images, masks and labels.txt.
+
+    The masks of the variant "numbers" hold the numbers in labels.txt. Those of the other variants are smaller by one.
+    """
     root = folder / "coco" if variant == "nested" else folder
     offset = 0 if variant == "numbers" else 1
     names = ("background", *truth.classes)

@@ -84,7 +84,7 @@ def _cells(truth: Truth, image: TrueImage, variant: str) -> dict[str, Any]:
 
 
 def _noted(classes: Sequence[str], variant: str) -> dict[str, Any]:
-    """Return the column types as the library `datasets` stores them."""
+    """Return the column types in the form in which the library `datasets` stores them."""
     names = {"names": list(classes), "_type": "ClassLabel"}
     match variant:
         case "parquet":

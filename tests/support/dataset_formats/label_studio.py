@@ -108,7 +108,7 @@ def _result(each: TrueObject, image: TrueImage, variant: str) -> dict[str, Any]:
 
 
 def packed(alpha: npt.NDArray[np.uint8]) -> list[int]:
-    """Encode a mask in Label Studio's run-length format.
+    """Encode the alpha channel of a mask in Label Studio's run-length format.
 
     Equal values form runs of at most 65,536. Other values are stored one by one.
     """

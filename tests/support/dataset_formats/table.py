@@ -70,7 +70,10 @@ def _write_table(truth: Truth, images: Sequence[TrueImage], folder: Path, varian
 
 
 def _write_csv(truth: Truth, images: Sequence[TrueImage], table: Path, variant: str) -> None:
-    """Write a table with a header."""
+    """Write a CSV file with a header and a row for each image.
+
+    The variants with "numbers" in their names also write the class names to a second file.
+    """
     delimiter = {"tsv": "\t", "semicolons": ";"}.get(variant, ",")
     stream = io.StringIO()
     writer = csv.writer(stream, delimiter=delimiter)
@@ -85,7 +88,10 @@ def _write_csv(truth: Truth, images: Sequence[TrueImage], table: Path, variant: 
 
 
 def _before(image: TrueImage | None, variant: str) -> list[str]:
-    """Return the cells before the labels: an optional row index, and the image. None returns the header's cells."""
+    """Return the cells before the labels: the row's index (only in the variant "index") and the image.
+
+    If `image` is None, return the cells of the header.
+    """
     index = [] if variant != "index" else ["" if image is None else str(sum(map(ord, image.name)))]
     if image is None:
         return [*index, "Path" if variant == "paths" else "image_id" if variant == "ids" else "filename"]
@@ -96,7 +102,7 @@ def _before(image: TrueImage | None, variant: str) -> list[str]:
 
 
 def _labels(truth: Truth, image: TrueImage | None, variant: str) -> list[str]:
-    """Return the label cells of an image; None returns the header's cells."""
+    """Return the label cells of an image, or those of the header if `image` is None."""
     if variant in ("one_hot", "floats", "words", "semicolons", "single_hot", "nested"):
         yes, no = {"floats": ("1.0", "0.0"), "words": ("True", "FALSE"), "semicolons": ("1,0", "0,0")}.get(
             variant, ("1", "0")
@@ -116,7 +122,10 @@ def _labels(truth: Truth, image: TrueImage | None, variant: str) -> list[str]:
 
 
 def _after(image: TrueImage | None, variant: str) -> list[str]:
-    """Return the cells after the labels: the split, or a remark of two lines. None returns the header's cells."""
+    """Return the cells after the labels: the split, or a remark of two lines.
+
+    If `image` is None, return the cells of the header.
+    """
     match variant:
         case "column":
             return ["Split" if image is None else {"train": "Training", "val": "dev"}[image.split]]
