@@ -99,7 +99,7 @@ class Action(QAction):
         self._update_tool_tip()
 
     def allow(self, disabled_reason: str = "") -> None:
-        """Enable the action, or disable it if there is a reason."""
+        """Disable the action for this reason, or enable it if the reason is ""."""
         self.disabled_reason = disabled_reason
         self._update_tool_tip()
         self.setEnabled(self._always_enabled or not disabled_reason)
@@ -155,7 +155,7 @@ def bind(button: _Button, action: Action, name: str = "", *, offered: bool = Fal
 
 
 def back_action(page: QWidget, name: str, tip: str = tr("Back to the previous page")) -> Action:
-    """Create the Back action for a page without a tab."""
+    """Create the Back action for `page`, which has no tab. `name` is the action's id."""
     return Action(page, name, tr("← Back"), tip, "Esc", context=WITHIN)
 
 

@@ -123,7 +123,7 @@ def known(value: float | None) -> bool:
 
 
 def number(value: float | None, digits: int = 0, width: int = 0) -> str:
-    """Format `value` rounded and padded to `width` digits, or return a dash if it is unknown."""
+    """Format `value` with `digits` decimals, padded to `width` characters. An unknown value becomes a dash."""
     text = _localised(f"{value:.{digits}f}") if value is not None and known(value) else NOT_KNOWN
     return text.rjust(width, _FIGURE_SPACE)
 

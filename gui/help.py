@@ -66,7 +66,7 @@ def folder() -> Path:
 
 @cache
 def pages() -> dict[str, str]:
-    """Return the titles of the pages by file name, in the order of the contents page. This page is the first."""
+    """Return the title of each page by file name: the contents page first, then the pages in its order."""
     contents = folder().joinpath(CONTENTS).read_text(encoding="utf-8")
     names = dict.fromkeys([CONTENTS, *_LINK.findall(contents)])
     return {name: _text(name).partition("\n")[0].removeprefix("# ") for name in names}

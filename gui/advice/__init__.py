@@ -1,1 +1,1 @@
-"""Advisor page: strategy, devices and settings with which a job trains fastest."""
+"""Advisor page, which finds the strategy, devices and settings that train a job fastest."""

@@ -113,7 +113,7 @@ def name(of: Candidate) -> str:
 
 
 def note(of: Candidate) -> str:
-    """Return the advisor's remark on a candidate, or the title of the candidate's state."""
+    """Return the advisor's remark on a candidate or, if there is none, the title of the candidate's state."""
     return of.why or STATES[of.state]
 
 
@@ -153,7 +153,7 @@ def progress(message: AdviceProgress) -> str:
 
 
 def how(of: Advice) -> Iterator[str]:
-    """Yield sentences about how candidates were measured."""
+    """Yield sentences about the measurements: how they ended, when and on which hardware they were made."""
     equal = len(of.equally_fast)
     if of.fits and of.ended_by == "settled" and equal > 1:
         yield tr("The first {equal} are about equally fast.").format(equal=equal)
@@ -174,7 +174,7 @@ def left_out(reason: LeftOut) -> str:
 
 
 def as_text(answer: Advice, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the answer as plain text, with the table as tab-separated values."""
+    """Return the answer as plain text. Its table of candidates (`titles` and `rows`) becomes tab-separated values."""
     table = io.StringIO()
     writer = CsvWriter(table, delimiter="\t", line_end="\n")
     for row in (titles, *rows):

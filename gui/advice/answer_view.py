@@ -117,7 +117,7 @@ def _text(kind: str = "") -> QLabel:
 
 
 def _remarks(answer: Advice) -> Iterable[Problem]:
-    """Yield warnings that are shown above the table: remedies if nothing fits, or an uncertain ranking."""
+    """Yield the warnings above the table: remedies if no candidate fits, or a reason why the ranking is uncertain."""
     if not answer.fits:
         for remedy in answer.remedies:
             yield Problem("", remedy, "", "warning")

@@ -32,7 +32,7 @@ NOTHING_YET = tr(
 
 
 class AdvicePage(FinderPage):
-    """Finder page for strategy, devices and settings."""
+    """Finder page that suggests a strategy, devices and settings."""
 
     varied = frozenset({"strategy", "devices", "accumulation"}) | {
         name for name, field in FIELDS.items() if field.group == "parallel"
@@ -110,7 +110,8 @@ class AdvicePage(FinderPage):
     def values(self) -> dict[str, Any]:
         """Return the selected candidate's values for all fields that any candidate changes.
 
-        They therefore undo an earlier selection.
+        A field that only other candidates change has its original value, so that applying the values undoes an earlier
+        selection.
         """
         row = self.chosen()
         if row is None or self._tried is None:
@@ -136,7 +137,7 @@ class AdvicePage(FinderPage):
         super()._ask()
 
     def _ask_with_options(self) -> None:
-        """Request advice with the changed options. Only a changed time limit requires new measurements."""
+        """Request advice with the changed options. Saved measurements are ignored only if the time limit has changed."""
         before = self._order.seconds if self._order is not None else None
         self._ask(again=before is not None and self.options.time.currentData() != before)
 
@@ -214,7 +215,7 @@ class AdviceOptions(QWidget):
         self.machines.valueChanged.connect(self._on_machines_changed)
 
     def order(self, job: Job, *, again: bool = False) -> AdviceOrder:
-        """Return the order for `job`. If `again` is True, saved measurements are ignored."""
+        """Return a request to the advisor about `job`. If `again` is True, the advisor ignores saved measurements."""
         machines = self.machines.value()
         network = Network(self.network.value() * GIGABIT) if machines > 1 else None
         return AdviceOrder(

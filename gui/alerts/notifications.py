@@ -67,7 +67,7 @@ class DesktopNotices(QObject):
         self._send("Footplate", tr("This is what an alert looks like."), lambda problem: answer(problem or SENT))
 
     def close_work(self) -> None:
-        """End the sending of a notification when the window closes."""
+        """Stop the process that sends a notification when the window closes."""
         self._sender.close()
 
     def _raised(self, alert: Alert) -> None:

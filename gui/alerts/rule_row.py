@@ -22,7 +22,7 @@ from gui.widgets.layouts import vbox
 from gui.widgets.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0
-"""Minimum default duration, in seconds, of rules whose duration is edited in minutes."""
+"""Default duration in seconds from which a rule's duration is edited in minutes instead of seconds."""
 _EDITOR_WIDTH = 240
 _SUMMARY_BELOW = 480
 """Width in pixels, at a text size of 100 %, below which a row shows the summary below the name."""
@@ -263,5 +263,5 @@ class RuleEditors(QWidget):
 
 
 def _number(value: float | str | None) -> float | None:
-    """Return the value of a `FloatEditor`, or NaN if its text isn't a number."""
+    """Convert the value of a `FloatEditor` to a number, or to NaN if it is an invalid text. None means no value."""
     return math.nan if isinstance(value, str) else value

@@ -83,7 +83,10 @@ class AlertsView(QWidget):
             self._share_room()
 
     def _share_room(self) -> None:
-        """Divide the space: columns side by side are equally wide. Otherwise, the table gets the remaining height."""
+        """Divide the space between the two columns.
+
+        Columns side by side are equally wide. If they are stacked, the history table gets the remaining height.
+        """
         wide = self._halves.direction() == QBoxLayout.Direction.LeftToRight
         table = not self.table.isHidden()
         for index, stretch in enumerate((wide or table, wide, not wide and not table)):

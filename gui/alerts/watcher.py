@@ -20,7 +20,10 @@ from gui.translation import tr
 CALM_S = 10.0
 """Seconds without a finding after which an alert ends. The delay prevents flickering."""
 GAP_S = 60.0
-"""Seconds between two snapshots, as after suspension, above which the duration of conditions restarts from 0."""
+"""Maximum seconds between two snapshots for counting the duration of conditions.
+
+After a longer gap, such as a suspend, durations restart from 0.
+"""
 _CONCERN_RUNS: set[KindId] = {"temperature", "memory_temperature", "throttled", "memory", "xid", "memory_errors"}
 """Kinds of alerts that become warnings for a job on the device. A lost GPU is reported as an error elsewhere."""
 CAPACITY = 200
@@ -61,7 +64,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class _Subject:
-    """Subject of an alert. `source` distinguishes reports of different origin about the same device."""
+    """Device or host that an alert is about. `source` distinguishes alerts of different origin about the same host."""
 
     host: str
     device: str
@@ -146,7 +149,7 @@ class Alerts(QObject):
 
     @property
     def device_warnings(self) -> dict[str, tuple[Problem, ...]]:
-        """Active alerts that matter to the next run on a device, as problems with a job, by device id.
+        """Active alerts that matter to the next run on a device, as problems of a job, by device id.
 
         Full memory doesn't count if a local run uses it, because the next run would wait for that run.
         """

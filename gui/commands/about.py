@@ -26,7 +26,7 @@ from gui.widgets.layouts import resize_with_text, vbox
 _NAME = re.compile(r"[\w.-]+")
 _LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
 _LONGEST_LICENCE = 60
-"""Maximum characters of a license name. In old packages, a longer field contains the license text."""
+"""Maximum length of a license name in characters. In old packages, a longer field contains the license text."""
 
 
 class Package(NamedTuple):

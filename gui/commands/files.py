@@ -85,7 +85,10 @@ class JobFiles(QObject):
             in_background(lambda: torchrun_lines(job), self, self._copy_lines, reraise)
 
     def open_run(self, path: str) -> None:
-        """Show the run in a folder anywhere on disk, unless a later request is answered first."""
+        """Show the run in a folder anywhere on disk, or a message if it isn't a run folder.
+
+        The folder is checked in the background. If a run that was requested later is already visible, it stays.
+        """
         run = RunFolder(path)
         self._requests += 1
         done = partial(self._on_folder_checked, run, self._requests)

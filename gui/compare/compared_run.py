@@ -23,7 +23,7 @@ from gui.titles import run_title
 Over = Literal["step", "epoch", "time"]
 
 GAP_S = 10.0
-"""Seconds between two samples above which the run was paused. Samples are usually one second apart."""
+"""Maximum seconds between two samples of a run that isn't paused. Samples are usually one second apart."""
 
 _JOULES_PER_WH = 3600.0
 
@@ -74,7 +74,10 @@ class ComparedRun:
 
     @property
     def images_per_second(self) -> float | None:
-        """Median speed. The first value is excluded if there are others, because it includes warm-up."""
+        """Median speed in images per second.
+
+        The first value is excluded if there are others, because it includes warm-up.
+        """
         rates = self.data.steps.images_per_second.values
         rates = rates[1:] if len(rates) > 1 else rates
         rates = rates[np.isfinite(rates)]
@@ -125,7 +128,7 @@ class LogLoader(QObject):
         self._loaded.connect(self._report)
 
     def start(self, runs: Sequence[tuple[int, RunFolder]]) -> None:
-        """Read `runs`, each with its index among the compared runs."""
+        """Short label for places where the run's name doesn't fit."""
         self.stop()
         self._stop_event = threading.Event()
         self._thread = threading.Thread(
@@ -174,7 +177,10 @@ class LogLoader(QObject):
 
 
 def read_run(series: int, run: RunFolder, is_stopped: threading.Event) -> ComparedRun | None:
-    """Read a run until `is_stopped` is set. Return None if it doesn't exist. May raise OSError and other errors."""
+    """Read a run to the end of its log or until `is_stopped` is set. Return None if it doesn't exist.
+
+    Raises OSError if the run can't be read, or other errors if it is damaged.
+    """
     try:
         summary = run.summary()
     except FileNotFoundError:

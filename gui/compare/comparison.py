@@ -50,7 +50,10 @@ def rows(runs: Sequence[ComparedRun]) -> list[Row]:
 
 
 def results(runs: Sequence[ComparedRun]) -> list[Row]:
-    """Return rows for state and figures. If at least two runs can be compared in a row, the best ones are marked."""
+    """Return rows for the state, metrics, speed, duration and energy of the runs.
+
+    If at least two runs can be compared in a row, the best ones are marked.
+    """
     is_completed = [run.summary.state == "completed" for run in runs]
     seconds = [run.summary.seconds for run in runs]
     energy = [run.energy_wh for run in runs]
@@ -172,7 +175,7 @@ def _figure_row(
     among: Sequence[bool] | None = None,
     help_text: str = "",
 ) -> Row:
-    """Return a row of figures that marks the best of the runs selected by `among`."""
+    """Return a row of figures and mark the best one. If `among` isn't None, only runs for which it is True can be best."""
     counted = {
         series: value for series, value in enumerate(values) if value is not None and (among is None or among[series])
     }

@@ -156,7 +156,7 @@ class CompareCurves(QWidget):
         plot.set_empty_text(tr("Not logged"))
 
     def _arrange(self, is_forced: bool = False) -> None:
-        """Arrange the plots in as many columns as fit."""
+        """Arrange the plots in as many columns as fit, if this number has changed or `is_forced` is True."""
         columns = max(1, min(3, self.width() // theme.scaled(_MIN_WIDTH)))
         if columns == self._columns and not is_forced:
             return

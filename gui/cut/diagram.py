@@ -224,7 +224,7 @@ class CutDiagram(QWidget):
             painter.drawLine(QPointF(x, top), QPointF(x, top + (TICK if is_reachable else TICK - 3)))
 
     def _draw_transfers(self, painter: QPainter) -> None:
-        """Below each cut, write the amount of data that is transferred there, in one or two rows.
+        """Write the amount of data that is transferred at each cut below the bar, in one or two rows.
 
         Texts that don't fit are left out.
         """
@@ -286,7 +286,7 @@ class Bar(NamedTuple):
 
     Attributes:
         stages: Stages from left to right.
-        edges: Positions of their edges from 0 to 1; one more than stages.
+        edges: Positions of the edges between the stages, including both ends, from 0 (left) to 1 (right).
         spots: Possible positions of cuts.
         seconds: Total time of all stages for a microbatch.
     """

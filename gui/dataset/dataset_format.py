@@ -104,7 +104,10 @@ def _sides(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def choice_of(reading: Reading, report: DatasetReport) -> Choice:
-    """Return the choice that applies an interpretation, titled as in the report's problems."""
+    """Return the choice that applies an interpretation of the folder.
+
+    If a problem in the report offers the same interpretation, its choice is returned.
+    """
     for problem in report.problems:
         for choice in problem.choices:
             if _chooses(choice, reading):

@@ -76,8 +76,8 @@ class ExampleList(QListWidget):
     def show_examples(self, examples: Sequence[Example], given: Mapping[int, PreviewImage] | None = None) -> None:
         """Show `examples`.
 
-        If `given` (rendered images by sample) isn't None, they replace the images in the folder. Examples without a
-        rendered image stay empty.
+        `given` contains rendered images by sample number. They replace the images in the folder, and examples without a
+        rendered image stay empty. If `given` is None, the images in the folder are shown.
         """
         row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
@@ -122,7 +122,7 @@ class ExampleList(QListWidget):
         return self._pixmaps[row]
 
     def _cloud(self, row: int) -> PointCloud | None:
-        """Return the point cloud in the example at `row`, or None in a strip and for other images."""
+        """Return the point cloud that the example at `row` shows, or None if it shows none or the list is a strip."""
         if self._strip:
             return None
         if row not in self._clouds:
@@ -130,7 +130,7 @@ class ExampleList(QListWidget):
         return self._clouds[row]
 
     def set_direction(self, direction: Direction) -> None:
-        """Show all point clouds from another direction."""
+        """Show all point clouds from this direction."""
         self._direction = direction
         for row, cloud in self._clouds.items():
             if cloud is not None:
@@ -165,7 +165,10 @@ class ExampleList(QListWidget):
         return b"" if image is None else image.png
 
     def _source(self, row: int) -> Example | PreviewImage | None:
-        """Return the source of an example's image, or None if it hasn't been rendered."""
+        """Return the example at `row`, whose file is shown, or the rendered image that replaces it.
+
+        Returns None if that image hasn't been rendered.
+        """
         example = self.examples[row]
         if self._given is None:
             return example
@@ -198,7 +201,7 @@ class ExampleList(QListWidget):
             self._fit()
 
     def _fit(self) -> None:
-        """Scale the images to their size on the screen."""
+        """Fit the items to the side length of the images."""
         self._pixmaps.clear()
         wide, caption = self._side + 2 * _PAD, self._caption_height()
         if self._strip:

@@ -367,7 +367,7 @@ def _values_for_rendering(job: Job | None) -> tuple[object, ...] | None:
 
 
 def _is_rendered(example: Example) -> bool:
-    """Return True for a training image whose index in the split is known."""
+    """Return True if an example can be rendered: it is a training image whose index in the split is known."""
     return example.split == "train" and example.sample is not None
 
 

@@ -103,7 +103,7 @@ class DevicesDock(QObject):
             self._restore(number)
 
     def _restore(self, number: int) -> None:
-        """Show or hide the panel. The choice for the page doesn't change."""
+        """Show or hide the panel as chosen for the page at this index, without changing the choice."""
         chosen = list(self._is_chosen)
         self._actions.devices_panel.setChecked(chosen[number] and not self._is_narrow)
         self._is_chosen = chosen

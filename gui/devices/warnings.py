@@ -22,12 +22,12 @@ Warnings = dict[str, tuple[Problem, ...]]
 def device_warnings(
     alerts: Mapping[str, tuple[Problem, ...]], machine: Snapshot, held: Mapping[str, str], devices: Sequence[str]
 ) -> Warnings:
-    """Return the warnings for each device.
+    """Return the warnings about each device.
 
     Args:
-        alerts: Active alerts about devices as problems, which replace the current states of these devices.
-        machine: Devices of this machine.
-        held: Runs that use GPUs. The next run waits for them, so their memory will be free.
+        alerts: Active alerts as problems, by device. They replace warnings about the current state of the device.
+        machine: Last snapshot of this machine.
+        held: Names of the runs that use GPUs, by GPU. The next run waits for them, so their memory will be free.
         devices: Devices of the job.
     """
     warnings: Warnings = dict(alerts)

@@ -39,7 +39,7 @@ class FinderChild(JsonLinesProcess):
     """Child process (``python -m engine.advisor``) that tries jobs, one at a time. Its progress is a Progress."""
 
     def __init__(self, parent: QObject | None = None, *, advises: bool = False) -> None:
-        """Prepare the advisor (for an AdviceOrder) if `advises`, otherwise a finder (for a FinderOrder)."""
+        """Prepare the process: the advisor, which takes an AdviceOrder, if `advises`, else a finder, which takes a FinderOrder."""
         module = "engine.advisor.advice" if advises else "engine.advisor"
         decode = ADVISING.decode if advises else FINDING.decode
         super().__init__(module, tr("Trying the job"), decode, parent, cleans_up=True)
@@ -131,7 +131,7 @@ class FinderPage(QWidget):
         raise NotImplementedError
 
     def show_found(self, found: Any) -> None:
-        """Show a result."""
+        """Show the result of a trial."""
         raise NotImplementedError
 
     def chosen(self) -> Any:
@@ -155,7 +155,7 @@ class FinderPage(QWidget):
         lay_out_page(self, self.back, self.title, self.subtitle, *self.above(), self.notice, self._stack)
 
     def trying_page(self) -> QWidget:
-        """Create the page for the time of a trial. Called once."""
+        """Create the page that is visible during a trial. Called once."""
         self.cancel.setAccessibleName(tr("Cancel trying"))
         return working_page(self.what, self.progress, self.cancel, tr("Trying the job"))
 

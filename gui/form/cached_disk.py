@@ -40,7 +40,7 @@ class _Query(NamedTuple):
 
 
 class CachedDisk(QObject):
-    """Disk whose answers are None until they are known.
+    """Disk whose answers are cached, and None until they are known.
 
     Each pass of queries starts with `start_pass` and ends with `refresh`.
 
@@ -139,7 +139,7 @@ class CachedDisk(QObject):
         work.start()
 
     def _on_answer(self, result: tuple[_Question, int, Any]) -> None:
-        """Store the answer to a query. If another run was requested in the meantime, repeat the query."""
+        """Store the answer to a query. If the same query was requested again in the meantime, repeat it."""
         question, number, answer = result
         query = self._queries.get(question)
         if query is None or query.number != number:

@@ -77,7 +77,7 @@ class FieldChoices:
                 size.set_value(None)  # it was chosen for another model
 
     def _name_image_size(self) -> None:
-        """Show the model's image size in the field whose empty value means this size."""
+        """Show the model's image size in the empty image size field, as in "auto (224)"."""
         entry, editor = self._environment.catalogue.model(self._text("model")), self._rows["image_size"].editor
         assert isinstance(editor, IntEditor)
         size = entry.image_size if entry is not None else 0

@@ -21,7 +21,7 @@ QueuedRuns = Mapping[str, tuple[QueuedRun, ...]]
 
 @dataclass
 class JobEnvironment:
-    """Devices, machines, queued runs and catalogue."""
+    """Facts outside of a form that affect validation: devices, machines, runs, the catalogue and settings."""
 
     catalogue: Catalogue = field(default_factory=load_catalogue)
     devices: tuple[str, ...] = (CPU,)
@@ -31,7 +31,7 @@ class JobEnvironment:
     host_problems: Mapping[str, str] = field(default_factory=dict)
     """Reasons why hosts can't be reached, by host."""
     device_warnings: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
-    """Active alerts about devices, as problems."""
+    """Active alerts about devices, as problems by device id."""
     machine: Snapshot | None = None
     torch: TorchBuild | None = None
     queued: QueuedRuns = field(default_factory=dict)
@@ -49,7 +49,10 @@ class JobEnvironment:
         return known != self.hardware()
 
     def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> bool:
-        """Set the facts about watched hosts. Return True if they have changed."""
+        """Set the titles of the devices on watched hosts, and the reasons why hosts can't be reached.
+
+        Returns True if they have changed.
+        """
         known = self.host_device_names, self.host_problems
         self.host_device_names, self.host_problems = dict(names), dict(problems)
         return known != (self.host_device_names, self.host_problems)

@@ -18,7 +18,10 @@ from gui.widgets.labels import ElidedLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
 
 _ELIDED_NOTES = ("model", "strategy", "recipe")
-"""Fields whose note has a single line. It changes with other fields, and would otherwise move the rows below."""
+"""Fields whose note is limited to one line.
+
+The note changes when other fields change, and a different number of lines would move the rows below.
+"""
 
 
 class FieldRow(LabelledField):
@@ -146,7 +149,7 @@ class FieldRow(LabelledField):
 
 
 class CollapsibleSection(QWidget):
-    """Group of rows with a title. It is initially collapsed, and then shows a summary."""
+    """Group of rows with a title. It is initially collapsed, and shows a summary of its values while it is."""
 
     def __init__(
         self, title: str, rows: Sequence[FieldRow], *others: QWidget, revealed: Sequence[Severity] = ("error",)
@@ -191,7 +194,7 @@ class CollapsibleSection(QWidget):
         self._count()
 
     def reveal_problems(self) -> None:
-        """Open the section if its problems have changed."""
+        """Open the section if it contains problems to reveal that are new since the last call."""
         visible_rows = [row for row in self.rows if row.problems and row.isAncestorOf(row.problem_label)]
         problems = [problem for row in visible_rows for problem in row.problems if problem.severity in self._revealed]
         if problems != self._problems:

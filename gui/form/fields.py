@@ -89,7 +89,7 @@ class JobFields(QObject):
         return {name for name, row in self.rows.items() if not row.has_effect}
 
     def title_of_value(self, name: str) -> str:
-        """Return the displayed value of a field."""
+        """Return the value of a field as the form displays it."""
         editor = self.rows[name].editor
         if editor is self.model:
             return self.model.title()
@@ -113,7 +113,10 @@ class JobFields(QObject):
         return problem.field in self.rows or problem.field.removeprefix(PREFIX) in self.options.rows
 
     def show_prefill(self, prefill: Prefill) -> None:
-        """Lock the fields that a job of another run can't change, and set its preset values."""
+        """Adapt the rows to another run's job: lock the fields that can't be changed, and show its preset values.
+
+        The reset buttons restore the run's values.
+        """
         reasons = {
             "name": with_key(tr("Can't be changed here. Rename the run on the Runs page"), "rename_run") + ".",
             "resume_from": tr("The run resumes from its own last checkpoint."),

@@ -182,5 +182,5 @@ class ModelFollower(QObject):
             self.is_active = False
 
     def _on_reset(self) -> None:
-        """Follow the default again if the user has reset both fields."""
+        """Follow the default again if the user has reset both model and encoder."""
         self.is_active = not (self._recipes.paused or any(self._rows[name].changed for name in _FIELDS))

@@ -189,7 +189,10 @@ class RecipeFollower(QObject):
                 self._rows[field].set_value(values.get(field, self._rows[field].default))
 
     def _facts(self, chosen: Iterable[str], disk: Disk | None = None) -> RecipeFacts:
-        """Collect the facts that recipes depend on. Without a `disk`, all known weights count as available."""
+        """Collect the facts that recipes depend on, including the fields that the user has `chosen`.
+
+        Without a `disk`, all known weights count as available.
+        """
         values = {name: row.value() for name, row in self._rows.items()}
         chosen = [name for name in chosen if self._rows[name].has_effect]
         return collect_facts(values, self._environment.catalogue, self._report, chosen, disk)
@@ -366,7 +369,10 @@ class ScaledRate(Banner):
         self.undo.clicked.connect(lambda: self.undone.emit(self._rate))
 
     def show_rate(self, unscaled: tuple[int, float] | None, rate: Any) -> None:
-        """Compare `rate` with the recipe's batch size and learning rate. Hide the note if it isn't scaled."""
+        """Show that `rate` was scaled from the recipe's batch size and learning rate, which are `unscaled`.
+
+        Hides the note if `unscaled` is None.
+        """
         if unscaled is None or not isinstance(rate, float):
             self.say("", "info", "")
             return

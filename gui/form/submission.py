@@ -42,7 +42,7 @@ class JobSignals(QWidget):
     finder_requested = Signal(str)
 
     def relay(self, form: JobSignals) -> None:
-        """Also emit all signals that `form` emits."""
+        """Emit all signals of `form` from this object, too."""
         for name, signal in vars(JobSignals).items():
             if isinstance(signal, Signal):
                 getattr(form, name).connect(getattr(self, name))
@@ -93,9 +93,9 @@ _REMEMBERED = 500
 
 
 class LabelCheck:
-    """Check that delays the first training run on a folder whose annotations are not certain, once per format.
+    """Check of the labels before the first training run on a folder whose format or labels were inferred with uncertainty.
 
-    If there are settings, they store the datasets whose labels the user has seen.
+    It delays the start once for each folder and format. If there are settings, they store these datasets.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:

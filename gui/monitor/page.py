@@ -316,7 +316,10 @@ class Saving(QObject):
     def ask_csv(
         self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
     ) -> QFileDialog:
-        """Ask for a file name and export the readings from `low` to `high` (seconds since the epoch)."""
+        """Ask for a file name and export the readings of the devices `keys` from `low` to `high` (seconds since the epoch).
+
+        If `quantities` is None, all are exported.
+        """
         chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
         return self._ask(tr("Save numbers"), "csv", lambda path: self.save_csv(path, keys, chosen, low, high))
 

@@ -100,7 +100,7 @@ class Axis(QGraphicsWidget):
             painter.drawStaticText(corner, text)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
-        """Return the distance between ticks, and their offset, for a range that is `size` pixels long."""
+        """Return the distance between ticks and the position of one tick, for a range that is `size` pixels long."""
         raise NotImplementedError
 
     def labels(self, values: list[float], spacing: float) -> list[str]:
@@ -231,7 +231,7 @@ class BottomAxis(Axis):
 
 
 def _clock_label(moment: time.struct_time, spacing: float) -> str:
-    """Return the time of day, or the date at the start of a day and if ticks are at least a day apart."""
+    """Return the label of a tick: the time of day, or the date at midnight or if ticks are at least a day apart."""
     if spacing >= _DAY_S or (spacing >= 60 and (moment.tm_hour, moment.tm_min) == (0, 0)):
         return time.strftime("%d %b", moment)
     return time.strftime("%H:%M:%S" if spacing < 60 else "%H:%M", moment)

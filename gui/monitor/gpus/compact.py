@@ -29,9 +29,10 @@ _LEADING = 6
 
 @dataclass(frozen=True)
 class GpuColumn(Column[WatchedGpu]):
-    """Column that takes the fraction `width` of the table.
+    """Column of a GPU table.
 
-    `short` returns its text if the column is narrow, and `filled` the filled fraction of its bar, or None for no bar.
+    `width` is its fraction of the table's width. `short` returns the text for a narrow column. `filled` returns the
+    fraction of the cell that its bar fills, or None for no bar.
     """
 
     width: float = 0.0

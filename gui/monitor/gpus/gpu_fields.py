@@ -258,7 +258,10 @@ def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> Labell
 def _of_highest(
     label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = ""
 ) -> LabelledValue | None:
-    """Format a value together with its maximum, as in "41.2 of 140.4 GiB"."""
+    """Format a value with its maximum, as in "41.2 of 140.4 GiB", or return None if the value is unknown.
+
+    `key` is the GPU's key if the value has the color of a line in the graph. `more` is added to the tool tip.
+    """
     value, kind = read(quantity), BY_ID[quantity]
     if value is None:
         return None
@@ -288,7 +291,10 @@ def _figure(
 
 
 def _both_ways(label: str, link: str, read: Read) -> LabelledValue | None:
-    """Format "↓ 1.20 ↑ 0.40 GB/s" from the quantities "…_received_…" and "…_sent_…"."""
+    """Format the data rates of a link, as in "↓ 1.20 ↑ 0.40 GB/s", or return None if both are unknown.
+
+    `link` is the start of the names of the quantities, such as "pcie" for "pcie_received_bytes_per_s".
+    """
     received, sent = read(f"{link}_received_bytes_per_s"), read(f"{link}_sent_bytes_per_s")
     if received is None and sent is None:
         return None

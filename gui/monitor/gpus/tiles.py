@@ -38,7 +38,7 @@ SHAPE = 2.2
 
 
 def columns_for(count: int, width: int, height: int) -> int:
-    """Return the number of columns with which `count` tiles are largest.
+    """Return the number of columns that makes `count` tiles largest in an area of `width` by `height` pixels.
 
     If they can't all be visible, return the maximum number of columns.
     """

@@ -190,7 +190,10 @@ class ProcessModel(QAbstractItemModel):
         return self.createIndex(node.row, 0, node.number)
 
     def _renew(self, node: _Node, key: Key | None, below: dict[Key | None, list[ProcessRow]]) -> None:
-        """Replace the children of `node` with the rows `below` it, recursively. Nodes of the same rows stay."""
+        """Update the children of `node`, whose row has this key, recursively. Nodes of rows that remain are reused.
+
+        `below` contains all rows by the key of their parent.
+        """
         by_key = {line.key: line for line in below.get(key, [])}
         for row in reversed(range(len(node.children))):
             if _key(node.children[row]) not in by_key:

@@ -64,11 +64,10 @@ class ProcessRow:
 def process_rows(
     host: str, snapshot: Snapshot, runs: Iterable[RunInterval], name_of: NameOf, *, tree: bool = True
 ) -> list[ProcessRow]:
-    """Return the rows for a host. In a `tree`, groups precede their members. A table has no groups.
+    """Return the rows for a host. In a `tree`, group rows precede their members. A table has no groups.
 
-    Groups are runs, with the processes of their supervisors; processes with children; and several processes with the
-    same parent. Processes on lost GPUs are left out. Only local processes belong to `runs`, and none if their pids are
-    from outside of a container.
+    A group consists of the processes of a run, or of processes that the same process has started. Processes on lost GPUs
+    are left out. Only local processes can belong to `runs`, and none do if their pids are from outside of a container.
     """
     active = [] if host or snapshot.foreign_pids else [run for run in runs if run.is_active]
     family = _Family(host, snapshot.gpus, active)
@@ -110,7 +109,7 @@ class _Use:
 class _Family:
     """Ancestry of the processes on a host.
 
-    `uses` are grouped by pid, because a process can use several GPUs.
+    `uses` contains the GPUs that each process uses, by pid.
     """
 
     def __init__(self, host: str, gpus: Iterable[Gpu], runs: Iterable[RunInterval]) -> None:

@@ -49,13 +49,13 @@ from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import hbox, vbox
 
 ASKING_S = 5.0
-"""Seconds after the view was opened within which the sampler should report processes."""
+"""Seconds without a list of processes after which the driver is assumed not to report any."""
 _CELL_PADDING = 5
-"""Padding that aligns the text of a cell with that of the header."""
+"""Padding in pixels that aligns the text of a cell with that of the header."""
 _PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
-"""Widths of the padding, of the tree's arrows and warnings, and of the gap between icon and text."""
+"""Widths in pixels of the padding, of the tree's arrows and warnings, and of the gap between icon and text."""
 _MIN_PROCESS_WIDTH = 180
-"""Minimum initial width of the column with process names."""
+"""Minimum initial width in pixels of the column with process names."""
 
 ALL_GPUS = tr("All GPUs")
 _NOBODY = tr("No process holds a GPU.\n\nProcesses appear here when they start using one.")

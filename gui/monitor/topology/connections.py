@@ -234,7 +234,7 @@ def _peer_access(site: Site) -> str:
 
 
 def islands(site: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
-    """Group the GPUs: two are in the same group if pairs for which `joined` is True connect them."""
+    """Group the GPUs. A pair for which `joined` is True puts both GPUs, and all that are connected to them, in one group."""
     groups: list[list[Gpu]] = []
     for gpu in site.gpus:
         touching = [
