@@ -24,7 +24,7 @@ Indices = tuple[int, ...]
 
 
 class Values(NamedTuple):
-    """Values of metrics by id, and of metrics per class by title."""
+    """Metric values keyed by metric id, and per-class values keyed by column title."""
 
     measures: Mapping[str, float]
     per_class: Mapping[str, Shares]
@@ -32,9 +32,9 @@ class Values(NamedTuple):
 
 @dataclass
 class Columns:
-    """Results for each sample in one or all batches, as in `engine.contract.inference.evaluation.Samples`.
+    """Per-sample results of one batch or of all batches, as in `engine.contract.inference.evaluation.Samples`.
 
-    `probabilities` are label probabilities, float32 [n, C].
+    A field is None if the task has no such result. `probabilities` are those of the labels, float32 [n, C].
     """
 
     correct: list[float] | None = None
@@ -46,9 +46,9 @@ class Columns:
 
 @dataclass
 class Measured:
-    """Metrics by name, and the results for all samples.
+    """Evaluated metrics keyed by name, and the results of all samples.
 
-    Each sample is counted in the metrics as often as its entry in `weights` [n] says.
+    `weights` [n] says how many times each sample is counted in the metrics, as in a bootstrap resample.
     """
 
     metrics: Mapping[str, Metric]
@@ -57,28 +57,28 @@ class Measured:
 
     @property
     def task_metric(self) -> Any:
-        """Metric of the task, excluding the metrics that plug-ins add."""
+        """Metric of the task, without the metrics that plug-ins add to it."""
         metric = self.metrics[TASK_METRIC]
         return metric.base if isinstance(metric, WithAdded) else metric
 
 
 @dataclass
 class Intervals:
-    """Confidence intervals of metrics by id, and of metrics per class by title."""
+    """Confidence intervals of metrics keyed by metric id, and of per-class values keyed by column title."""
 
     measures: Mapping[str, Interval] = field(default_factory=dict)
     per_class: Mapping[str, Sequence[Interval | None]] = field(default_factory=dict)
 
 
 class MeasuredObjective(Protocol):
-    """Part of an objective that an analysis uses."""
+    """Methods of an objective that an analysis uses."""
 
     def metric(self) -> Metric:
-        """Create the validation metric, without any data."""
+        """Create an empty validation metric."""
         ...
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return the number of correct samples in a batch, or None if it is undefined."""
+        """Return the number of correct samples in a batch, or None if this task defines no correct samples."""
         ...
 
 
@@ -86,7 +86,7 @@ class Analysis:
     """Analysis of models with the metrics of their objective.
 
     Attributes:
-        entries: Metrics that the analysis adds to those of the task.
+        entries: Catalogue entries of the metrics that the analysis adds to those of the task.
         scaled: True if its metrics depend on the size of the image files.
     """
 
@@ -98,14 +98,14 @@ class Analysis:
         self.classes = classes
 
     def metrics(self, scale: float) -> dict[str, Metric]:
-        """Return new metrics by name for one sample.
+        """Create the metrics to evaluate, keyed by name.
 
         `scale` is the size of the image file relative to the loaded image.
         """
         return {TASK_METRIC: self.objective.metric()}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
-        """Return the results for each sample in a batch."""
+        """Return the per-sample results of a batch."""
         fractions = []
         for output, target in zip(outputs.split(1), targets.split(1), strict=True):
             fraction = self.objective.correct(output, target)
@@ -115,10 +115,10 @@ class Analysis:
         return Columns(correct=torch.stack(fractions).tolist())
 
     def prepare(self, columns: Columns) -> None:
-        """Receive the results for all samples. This is called once, before any other results are requested."""
+        """Receive the results of all samples. This is called once, before `values`, `details` and `curves`."""
 
     def values(self, measured: Measured) -> Values:
-        """Return the values of the metrics. If several have the same id, the metric of the task takes precedence."""
+        """Compute the metrics. If several have the same id, the metric of the task takes precedence."""
         measures: dict[str, float] = {}
         per_class: dict[str, Shares] = {}
         for metric in measured.metrics.values():
@@ -127,9 +127,9 @@ class Analysis:
         return Values(measures, per_class)
 
     def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
-        """Return additional fields for an `Evaluation` by name."""
+        """Return additional fields of the `Evaluation`, keyed by field name."""
         return {}
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
-        """Return the curves for each class, if there are any."""
+        """Return the curves of each class, or an empty tuple if the analysis has none."""
         return ()

@@ -58,7 +58,7 @@ class Visualization(NamedTuple):
         image: Pixels, uint8 [h, w, 3].
         words: Text to show next to the image.
         legend: Indices of the entries in the objective's legend that occur in the image.
-        cloud: Points in the image as the text of `CLOUD_TEXT`, or "" for other images.
+        cloud: Points in the image, encoded as described at `CLOUD_TEXT`, or "" if the sample is not a point cloud.
     """
 
     image: Bytes
@@ -97,14 +97,14 @@ class Objective(ABC):
 
     @abstractmethod
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return the number of correct samples in a batch, a 0-dimensional tensor, or None if it is undefined.
+        """Return the number of correct samples in a batch, a 0-dimensional tensor.
 
-        For a partly correct sample, the correct fraction of it is counted.
+        A partly correct sample counts as a fraction. Returns None if this task defines no correct samples.
         """
 
     @abstractmethod
     def metric(self) -> Metric:
-        """Create the validation metric, without any data."""
+        """Create an empty validation metric."""
 
     @abstractmethod
     def blank_targets(self, inputs: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Objective(ABC):
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         """Draw the target of one sample.
 
-        `image` is the model's input as uint8 [h, w, 3], or as an array if the sample is not an image.
+        `image` is the model's input as uint8 [h, w, 3]. If the sample is not an image, it is the input as an array.
         """
 
     @abstractmethod
@@ -125,31 +125,34 @@ class Objective(ABC):
         """
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        """Convert the model's output for one sample, on the CPU, to scores.
+        """Convert the model's output for one sample to scores.
 
-        `size` is the side length of the image that the model received, or 0 for other samples.
+        `output` is on the CPU. `size` is the side length of the image that the model received, or 0 if the sample is
+        not an image.
         """
         return RawScores(output)
 
     def analysis(self, classes: Sequence[str]) -> Analysis:
-        """Return the analysis that extends the metrics of an evaluation."""
+        """Return the analysis that adds to the task's metrics when a model is evaluated."""
         return Analysis(self, classes)
 
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the targets to explain in the outputs for one image, [1, ...]. The outputs have gradients.
+        """Return the numbers to explain, taken from the model's outputs for one image, [1, ...].
+
+        The outputs have gradients.
 
         Args:
             outputs: Outputs of the model, or of its method `detections` for detectors.
             classes: Names of the classes.
             requested: Numbers of the classes to explain, or an empty sequence for the classes that the model predicts.
-            size: Side of the image that the model received.
+            size: Side length of the image that the model received.
         """
         return output_targets(outputs[0], classes, requested)
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
-        """Select the model outputs that an exported file contains."""
+        """Return those of the model outputs that an exported file contains."""
         return outputs
 
 
@@ -165,43 +168,46 @@ def with_added_metrics(objective: Objective) -> Objective:
 
 
 class FileSamples(SampleSet):
-    """Samples from a single file that is divided for prediction."""
+    """Samples of a single file that is divided for prediction, for example a large point cloud."""
 
     @abstractmethod
     def points_of(self, index: int) -> tuple[Labels, npt.NDArray[np.bool_]]:
-        """Return the file positions of a sample's points, and a mask of the points that only this sample predicts."""
+        """Return the indices of a sample's points in the file, and a mask of the points to predict.
+
+        The mask is False for points that only fill up this sample. Another sample predicts them.
+        """
 
 
 class SampleFiles(ABC):
     """Reader and writer for files that contain many points each.
 
     Attributes:
-        noun: Name of such files in messages.
+        noun: Name of such a file in messages.
     """
 
     noun: ClassVar[str]
 
     @abstractmethod
     def accepts(self, path: str) -> bool:
-        """Return True if the name of a file suggests that it is such a file."""
+        """Return True if the file probably can be read by this class."""
 
     @abstractmethod
     def open(self, file: str, preprocessing: Preprocessing, job: Job) -> tuple[FileSamples, int]:
-        """Return the samples in a file without labels, and the number of points in the file.
+        """Open a file to predict its points. Returns its samples, without labels, and its number of points.
 
         Raises the errors of its reader.
         """
 
     @abstractmethod
     def written_ending(self, source: str) -> str:
-        """Return the extension for the file with predictions for `source`."""
+        """Return the extension of the file to which the predictions for `source` are written."""
 
     @abstractmethod
     def write(self, source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
         """Copy `source` to `target` and add the predicted classes.
 
-        `values` are the labels that the file uses for the classes. If it is empty, the class indices are written.
-        Raises OSError and the errors of the source's reader.
+        `values` are the labels that the dataset's files use for the classes. If it is empty, the class indices are
+        written. Raises OSError and the errors of the source's reader.
         """
 
 
@@ -210,7 +216,7 @@ class Task(ABC):
 
     entry: ClassVar[TaskEntry]
     files: ClassVar[SampleFiles | None] = None
-    """Kind of files to read and write for predictions, if they are not images."""
+    """Reader and writer of the files that are used for predictions, or None if these are images."""
 
     @abstractmethod
     def model_names(self) -> tuple[str, ...]:
@@ -224,7 +230,7 @@ class Task(ABC):
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         """Build the model on the CPU, in training mode and without wrappers for parallel training.
 
-        It returns one tensor for inputs with `channels` channels.
+        The model returns one tensor for an input with `channels` channels.
         """
 
     @abstractmethod
@@ -232,17 +238,17 @@ class Task(ABC):
         """Return the side length of the square images that the model receives, in pixels."""
 
     def statistics(self, job: Job) -> Statistics:
-        """Return the mean and standard deviation of colors that the model's pretrained weights expect.
+        """Return the mean and standard deviation of each color channel that the model's weights were trained with.
 
-        For models on an encoder, these are the values of the encoder's weights.
+        For a model with an encoder, these are the values of the encoder's weights.
         """
         return registry.statistics(job.model.name, encoders.IMAGENET)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
         """Return the mean and standard deviation of each channel, for images scaled to 0..1.
 
-        These are the values that the model's weights expect. Images with other bands get the mean of these over the
-        colors.
+        These are the values that the model's weights were trained with. If the images don't have three channels, each
+        channel gets the average of the three colors.
         """
         mean, std = self.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)

@@ -17,9 +17,9 @@ class Target(NamedTuple):
     Attributes:
         class_name: Name of the class, or "" if there is none.
         value: The number, a 0-dimensional tensor with a gradient.
-        score: Probability of the class.
-        box: Box of the object, in pixels of the model's input.
-        note: Remark for the user.
+        score: Probability of the class, or None if the output is not a probability.
+        box: Box of the object in pixels of the model's input, or None if the target is not an object.
+        note: Remark for the user, or "".
     """
 
     class_name: str
@@ -32,15 +32,15 @@ class Target(NamedTuple):
 def class_targets(
     logits: Tensor, probabilities: Tensor, classes: Sequence[str], numbers: Sequence[int]
 ) -> list[Target]:
-    """Return the logits of the classes with the given numbers, taken from `logits` [C], as targets."""
+    """Return the entries of `logits` [C] for the classes with the given numbers as targets."""
     return [Target(classes[number], logits[number], float(probabilities[number])) for number in numbers]
 
 
 def pixel_targets(logits: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
-    """Return a target for each requested class: the mean of its logits [C, h, w] over the pixels with this prediction.
+    """Return a target for each requested class: the mean of its logits over the pixels predicted as this class.
 
-    This is Seg-Grad-CAM (Vinogradova et al. 2020, section 3). If no class is requested, the most frequent class in the
-    image is used, except the first class, which usually is the background.
+    This is Seg-Grad-CAM (Vinogradova et al. 2020, section 3). `logits` are [C, h, w]. If no class is requested, the
+    most frequent class in the image is used, except the first class, which usually is the background.
     """
     predicted = logits.argmax(0)
     if not requested:
@@ -61,7 +61,10 @@ def mean_target(name: str, logits: Tensor, probabilities: Tensor, pixels: Tensor
 
 
 def output_targets(output: Tensor, classes: Sequence[str], requested: Sequence[int]) -> list[Target]:
-    """Return the scores of the requested classes if the output has one score per class, otherwise its mean."""
+    """Return the scores of the requested classes as targets.
+
+    If no class is requested, or the output does not have one score per class, return the mean of the output.
+    """
     if requested and output.shape[:1] == (len(classes),):
         return [Target(classes[number], output[number].mean()) for number in requested]
     return [Target("", output.mean(), note="The map shows what raises the model's output.")]

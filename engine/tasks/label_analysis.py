@@ -1,4 +1,4 @@
-"""Analyses for image classes and labels: curves, calibration and thresholds."""
+"""Base of the analyses for image classes and labels: curves, calibration and thresholds."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from engine.metrics.label_curves import (
 from engine.tasks.analysis import Analysis, Columns, Intervals, Measured, Values
 
 MAX_CELLS = 1 << 21
-"""Maximum number of samples times classes for resampling curves.
+"""Maximum number of samples times classes for which curves are resampled.
 
-Above this limit, areas under the curves have no confidence intervals.
+Above this limit, the areas under the curves have no confidence intervals.
 """
 
 Floats = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ class Predictions(NamedTuple):
         confidence: Confidence of each prediction, [n * per_sample].
         right: 1 for each correct prediction, otherwise 0, [n * per_sample].
         per_sample: Number of predictions per sample.
-        positives: Number of predictions that can be correct.
+        positives: Number of predictions that would be correct if all classes or labels were found.
     """
 
     confidence: Floats
@@ -61,11 +61,11 @@ class LabelAnalysis(Analysis):
 
     @abstractmethod
     def predictions(self, columns: Columns) -> Predictions:
-        """Convert the results for all samples to individual predictions."""
+        """Convert the results of all samples to individual predictions."""
 
     @abstractmethod
     def fit(self, columns: Columns) -> Fitted | None:
-        """Fit the temperature that calibrates the probabilities."""
+        """Fit the temperature that calibrates the probabilities, or return None if there are too few samples."""
 
     def prepare(self, columns: Columns) -> None:
         assert columns.true is not None
@@ -112,7 +112,7 @@ class LabelAnalysis(Analysis):
 
 
 def truth_of(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]:
-    """Convert the classes of each sample to a mask, [n, classes]."""
+    """Convert the true classes of each sample to a mask, [n, classes]."""
     truth = np.zeros((len(true), classes), bool)
     rows = np.repeat(np.arange(len(true)), [len(each) for each in true])
     truth[rows, [number for each in true for number in each]] = True

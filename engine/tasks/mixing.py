@@ -30,9 +30,9 @@ def mixes(job: Job) -> bool:
 
 
 def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool) -> Finish | None:
-    """Return the transform for batches if the task of a job mixes images, otherwise None.
+    """Return the transform for batches if the job mixes images in this task, otherwise None.
 
-    Validation images are not mixed, but their targets are converted to the same form.
+    If `training` is False, images are not mixed, but their targets are converted to the same form.
     """
     if not mixes(job) or not {"mixup", "cutmix"} & set(entry.fields):
         return None
@@ -40,7 +40,10 @@ def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, 
 
 
 class OneHot:
-    """Transform of targets from int64 [n] to float32 [n, C]. Targets that are fractions already are unchanged."""
+    """Transform that converts targets from int64 [n] to class fractions, float32 [n, C].
+
+    Targets that already are fractions are unchanged.
+    """
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -57,9 +60,9 @@ class Mixing(OneHot):
 
     Mixup (Zhang et al. 2018, section 2) computes the weighted mean of both images, and CutMix (Yun et al. 2019, section
     3.1) pastes a window from one into the other. The classes are mixed in the same proportion. The proportion is drawn
-    from Beta(a, a) once per batch, as in the authors' code. It depends only on (seed, epoch, index of the batch), so
-    that all ranks and resumed runs use the same value. Each rank mixes its rows of a batch. If both methods are
-    requested, one of them is chosen at random for each batch.
+    from Beta(a, a) once per batch, as in the authors' code, where a is `mixup` or `cutmix`. It depends only on (seed,
+    epoch, index of the batch), so that all ranks and resumed runs use the same value. Each rank mixes its rows of a
+    batch. If neither method is switched off with 0, one of them is chosen at random for each batch.
     """
 
     def __init__(self, classes: int, mixup: float, cutmix: float, streams: RandomStreams) -> None:

@@ -30,10 +30,10 @@ from engine.tasks.mixing import mixes
 from engine.tasks.predictions import Labels, LabelScores
 
 IMAGENET_CLASSES = 1000
-"""Number of classes in the catalogue's models, which is that of ImageNet."""
+"""Number of ImageNet classes, which the catalogue's models are designed for."""
 
 _SUMS = 4
-"""Number of counters before those of the classes in `ClassificationMetric.counters`."""
+"""Number of values in `ClassificationMetric.counters` before the counters of `ClassCounts`."""
 
 MNIST: Statistics = ((0.1307,), (0.3081,))
 """Mean and standard deviation from the MNIST example of PyTorch, which `mnist_cnn` is based on."""
@@ -149,10 +149,10 @@ class ClassOfImage(Objective):
     Args:
         classes: Names of the classes.
         smoothing: Label smoothing (Szegedy et al. 2016, section 7).
-        weights: Weight of each class, [C].
+        weights: Weight of each class, [C], or None for equal weights.
         mixed: True if images are mixed, so that targets are class fractions, [n, C].
-        binary: True for the mean of the classes' binary cross entropies (Wightman et al. 2021, section 2.2). It equals
-            timm's BinaryCrossEntropy after timm's Mixup, which also smooths mixed targets.
+        binary: True to use the mean of the classes' binary cross entropies as the loss (Wightman et al. 2021, section
+            2.2). It equals timm's BinaryCrossEntropy after timm's Mixup, which also smooths mixed targets.
     """
 
     entry = Classification.entry
@@ -188,7 +188,7 @@ class ClassOfImage(Objective):
         )
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the number of correct samples. For a mixed image, the fraction of its predicted class is counted."""
+        """Return the number of correct samples. A mixed image counts as the fraction of the class predicted for it."""
         found = outputs.argmax(1)
         return targets.gather(1, found[:, None]).sum() if self._mixed else (found == targets).sum()
 

@@ -30,19 +30,20 @@ class CustomTask(ABC):
 
     Each job creates an instance without arguments, and then sets its attribute `job`.
 
-    The data comes either from a folder with `annotations` that Footplate can read (`resources/catalogue.json` lists
-    them with the tasks), or from `datasets`. A model returns one tensor [n, ...] for an input tensor [n, ...].
+    The data comes either from `datasets`, or from a folder that Footplate reads. Such a folder must contain the kinds
+    of `annotations` that the task needs (`resources/catalogue.json` lists the kinds with the tasks). A model returns
+    one tensor [n, ...] for an input tensor [n, ...].
     """
 
     job: Job
     annotations: tuple[str, ...] = ("classes",)
-    """Kinds of annotations that the folder may have: classes, labels, boxes, instances, masks, edges or points."""
+    """Kinds of annotations that the folder must have: classes, labels, boxes, instances, masks, edges or points."""
     classes: tuple[str, ...] = ()
-    """Names of the classes. Needed only if `datasets` returns the data and there are classes."""
+    """Names of the classes. They are needed only if `datasets` returns the data and it has classes."""
     image_size = 224
-    """Default image size in pixels if Footplate reads the annotations."""
+    """Default side length of the images in pixels, used if Footplate reads the folder."""
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """Mean and standard deviation of each channel for images scaled to 0..1, or None for those of ImageNet."""
+    """Mean and standard deviation of each channel for images scaled to 0..1, or None for the values of ImageNet."""
     metrics: tuple[Measure, ...] = ()
     """Metrics that `measure` and `build_metrics` compute.
 
@@ -61,7 +62,8 @@ class CustomTask(ABC):
     def build_model(self, classes: int, channels: int) -> nn.Module:
         """Build the model with new weights.
 
-        `channels` is the number of image channels, or the first dimension of the inputs.
+        `channels` is the number of image channels. If `datasets` returns the data, it is the first dimension of an
+        input.
         """
 
     def transform(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,30 +78,32 @@ class CustomTask(ABC):
         """Return the loss of each sample, [n]. Outputs are float32."""
 
     def build_metrics(self) -> dict[str, Any]:
-        """Return new torchmetrics metrics by the ids of the `metrics` that they compute. Each computes a single number.
+        """Create the torchmetrics metrics, keyed by their ids in `metrics`. Each computes a single number.
 
         They are updated with the outputs and targets of each validation batch on the device, and merged across all
-        processes. Values that are not finite are left out.
+        processes. Results that are not finite are left out.
         """
         return {}
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the numbers that `summarise` needs to compute metrics, [n, k] for n samples.
 
-        By default, these are the values of all `metrics` that `build_metrics` does not compute.
+        By default, there are none. The default `summarise` expects one column for each of the `metrics` that
+        `build_metrics` does not compute, in the same order.
         """
         return outputs.new_zeros((len(outputs), 0))
 
     def summarise(self, values: Tensor) -> Sequence[float]:
         """Compute metrics from the numbers that `measure` returned for all validation samples, float64 [N, k].
 
-        By default, each metric is the mean of its numbers. Metrics from `build_metrics` are not included.
+        The result has a value for each of the `metrics` that `build_metrics` does not compute. By default, these are
+        the means of the columns.
         """
         means: list[float] = values.mean(0).tolist()
         return means
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return the number of correct samples in a batch, or None if it is undefined."""
+        """Return the number of correct samples in a batch, or None if this task defines no correct samples."""
         return None
 
     def show(self, image: npt.NDArray[np.uint8], value: Tensor, *, predicted: bool) -> Visualization:

@@ -160,7 +160,7 @@ class LoadedTask:
         return self._example
 
     def try_out(self, model: nn.Module, channels: int) -> None:
-        """Run the functions in the file on two samples, so that their errors are reported before training starts."""
+        """Run the model and the file's functions on two samples, so that their errors are reported before training."""
         sample, target = self.example()
         inputs, targets = torch.stack([sample, sample]), torch.stack([target, target])
         inputs = inputs.float() if inputs.is_floating_point() else inputs
@@ -193,14 +193,14 @@ class LoadedTask:
         return losses
 
     def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the values measured for each sample, [n, k]."""
+        """Call the file's `measure` and validate the values that it returns for each sample, [n, k]."""
         values: Any = self.task.measure(outputs, targets)
         if not isinstance(values, Tensor) or values.ndim != 2 or len(values) != len(outputs):
             raise self.error(f"measure returns {_kind(values)}; expected one row per sample, [{len(outputs)}, k]")
         return values
 
     def build_metrics(self) -> dict[str, Any]:
-        """Return the new torchmetrics metrics from the file by their ids."""
+        """Create the file's torchmetrics metrics, keyed by their ids, and validate them."""
         metrics: Any = self.call("build_metrics")
         if not isinstance(metrics, dict):
             raise self.error(f"build_metrics returns {_kind(metrics)}, not a dict")
@@ -214,14 +214,17 @@ class LoadedTask:
         return metrics
 
     def compute(self, name: str, metric: Any) -> float:
-        """Compute one of the file's torchmetrics metrics."""
+        """Compute the torchmetrics metric with the id `name`. Raises TaskError unless the result is a single number."""
         value: Any = metric.compute()
         if not isinstance(value, int | float) and not (isinstance(value, Tensor) and value.numel() == 1):
             raise self.error(f"the metric “{name}” returns {_kind(value)}; expected a single number")
         return float(value)
 
     def summarise(self, rows: Tensor, computed: Collection[str]) -> dict[str, float]:
-        """Compute the file's metrics, except those in `computed`, from the values for all samples, float64 [N, k]."""
+        """Call the file's `summarise` with the values [N, k] of all samples, and return its metrics by id.
+
+        It computes all metrics whose ids are not in `computed`.
+        """
         entries = [entry for entry in self.task.metrics if entry.id not in computed]
         values = list(self.task.summarise(rows))
         if len(values) != len(entries):
@@ -264,7 +267,7 @@ class LoadedTask:
         )
 
     def _first_sample(self, samples: SampleSet) -> tuple[Tensor, Tensor]:
-        """Return the first readable sample of a split."""
+        """Return the input and the target of the first readable sample. Raises DatasetError if there is none."""
         for index in range(len(samples)):
             try:
                 sample = user_file.call_guarded(self.file, "in load", samples.load, index, 0)
@@ -279,7 +282,7 @@ class LoadedTask:
 
 
 def load_task(job: Job) -> LoadedTask:
-    """Return the task in a job's file with its data. The last one is cached. Raises TaskError."""
+    """Load the task from a job's file. The most recently loaded task is cached. Raises TaskError."""
     key = job.with_fields(**{name: FIELDS[name].default for name in fields_with("resolved")})
     if key not in _cached:
         _cached.clear()
@@ -292,7 +295,10 @@ _cached: dict[Job, LoadedTask] = {}
 
 @lru_cache(maxsize=4)
 def _class_of(path: str, agreed_sha256: str) -> tuple[Path, type[CustomTask]]:
-    """Return the path of the file and the task class in it."""
+    """Return the path of the file and the task class defined in it.
+
+    `agreed_sha256` is the hash of the content that the user allowed. Raises TaskError.
+    """
     file, module = user_file.load_module(path, agreed_sha256)
     found = [
         each
@@ -394,7 +400,8 @@ class CustomObjective(Objective):
 def as_image(values: npt.NDArray[Any]) -> Bytes:
     """Convert an input to an image, uint8 [h, w, 3].
 
-    The first three channels of [c, h, w], or the first one, are stretched to their range. Other inputs become a blank
+    The first three channels of an array [c, h, w] are scaled together so that they span 0 to 255. With one or two
+    channels, the first one is shown in gray. An array [h, w] is a single channel. Any other input becomes a blank
     image.
     """
     if values.dtype == np.uint8 and values.ndim == 3 and values.shape[2] == 3:

@@ -37,9 +37,15 @@ AREAS = ((0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 
 
 class Compared(NamedTuple):
-    """Detections and objects in an image, and their `overlaps` [d, g].
+    """Detections and annotated objects in one image, and the overlaps between them.
 
-    Areas are in pixels of the model's input. `classes` [g] and `ignored` [g] describe the objects.
+    Attributes:
+        found: Detections.
+        found_areas: Areas of the detections, [d], in pixels of the model's input.
+        classes: Classes of the objects, [g].
+        ignored: True for each object that is ignored, [g].
+        areas: Areas of the objects, [g], in pixels of the model's input.
+        overlaps: Overlap of each detection with each object, [d, g].
     """
 
     found: Found
@@ -51,11 +57,11 @@ class Compared(NamedTuple):
 
 
 class ObjectMetric(Metric):
-    """Metric of detections by object size.
+    """Metric for detections, computed separately for small, medium and large objects.
 
-    `counters` [2 + 3, C] hold, for each class, the number of objects, of missed objects, and of objects with each of
-    `SIZES`. `rows` hold the rows of `find_errors`, followed by the outcomes at the ten thresholds for each
-    size. The outcomes do not count objects and detections of other sizes.
+    `counters` [2 + 3, C] hold, for each class, the number of objects, the number of missed objects, and the number of
+    objects of each size in `SIZES`. `rows` hold the rows of `find_errors`, followed by the outcomes at the ten IoU
+    thresholds for each size. The outcomes for a size leave out objects and detections of other sizes.
     """
 
     def __init__(self, classes: int, scale: float) -> None:
@@ -83,7 +89,7 @@ class ObjectMetric(Metric):
             self.counters = self.counters + torch.from_numpy(rows.astype(np.float64))
 
     def compute(self) -> dict[str, float]:
-        """Return the mean average precision for each size that has objects."""
+        """Return AP and AP50, averaged over the classes, for each size of which there are objects."""
         found = {}
         for size, precisions in self.by_size().items():
             present = precisions[~np.isnan(precisions[:, 0])]
@@ -92,7 +98,10 @@ class ObjectMetric(Metric):
         return found
 
     def by_size(self) -> dict[SizeName, Floats]:
-        """Return the average precision of each class at each threshold, or NaN for a class without such objects."""
+        """Return the average precision of each class at each IoU threshold, [C, 10], keyed by size.
+
+        It is NaN for a class without objects of that size.
+        """
         rows, counters = self.rows.numpy(), self.counters.numpy()
         outcomes = np.split(rows[:, COLUMNS:], len(SIZES), axis=1)
         return {
@@ -101,9 +110,10 @@ class ObjectMetric(Metric):
         }
 
     def _outcomes(self, each: Compared, low: float, high: float) -> Floats:
-        """Return the outcomes in the order of `find_errors`, computed like `evaluateImg` in pycocotools.
+        """Return the outcome of each detection at the ten IoU thresholds, [d, 10], for areas from `low` to `high`.
 
-        Objects of other sizes are ignored, and so are unmatched detections of other sizes.
+        The rows are in the order of `find_errors`. Objects of other sizes and unmatched detections of other sizes are
+        left out, like in `evaluateImg` of pycocotools.
         """
         areas, found_areas = each.areas * self._scale**2, each.found_areas * self._scale**2
         ignored = each.ignored | (areas < low) | (areas > high)
@@ -128,7 +138,11 @@ class BoxObjects(ObjectMetric):
 
 
 class ObjectAnalysis(Analysis):
-    """Analysis of objects. They are compared by boxes unless `kind` is a different kind of overlap."""
+    """Analysis of detected objects.
+
+    Attributes:
+        kind: Metric that compares detections with objects. By default, it compares their boxes.
+    """
 
     entries = tuple(
         Measure(f"{name}_{size}", f"{title}, {size} objects", higher_is_better=True, percent=True)

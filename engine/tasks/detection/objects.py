@@ -18,10 +18,10 @@ class Found(NamedTuple):
     """Detections in one image, sorted by descending score.
 
     Attributes:
-        boxes: Boxes, [d, 4].
-        scores: Scores, [d].
-        classes: Classes, [d].
-        more: Additional outputs of the detector, [d, w].
+        boxes: x1, y1, x2 and y2 in pixels, [d, 4].
+        scores: Scores in 0..1, [d].
+        classes: Class numbers, [d].
+        more: Additional outputs of the detector, such as mask likelihoods, [d, w].
     """
 
     boxes: Floats
@@ -39,7 +39,10 @@ class Objects(NamedTuple):
 
 
 def found_in(output: Tensor, min_score: float = 0.0) -> Found:
-    """Return the detections in the output for one image, [k, 6 or more], that have a score of at least `min_score`."""
+    """Return the detections for one image that have a score of at least `min_score`.
+
+    Each row of `output` [k, 6 or more] holds x1, y1, x2, y2, the score, the class, and any additional outputs.
+    """
     rows = output.detach().cpu().double().numpy()
     rows = rows[rows[:, 4] >= min_score]
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
@@ -47,7 +50,10 @@ def found_in(output: Tensor, min_score: float = 0.0) -> Found:
 
 
 def true_in(target: Tensor) -> Objects:
-    """Return the objects in the targets of one image, [m, 6], without padding."""
+    """Return the annotated objects of one image, without padding.
+
+    Each row of `target` [m, 6] holds x1, y1, x2, y2, the class (-1 for padding), and 1 if the object is ignored.
+    """
     rows = target.detach().cpu().double().numpy()
     rows = rows[rows[:, 4] >= 0]
     return Objects(rows[:, :4], rows[:, 4].astype(np.int64), rows[:, 5] > 0)

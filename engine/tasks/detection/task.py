@@ -35,14 +35,14 @@ from engine.tasks.explanation import Target
 from engine.tasks.predictions import ObjectScores, Scores
 
 EXPLAINED = 3
-"""Number of detections that are explained if no class is requested."""
+"""Maximum number of detections that are explained if no class is requested."""
 
 
 class InstanceMetric(Metric):
-    """Metric of a detector: average precision for each kind of overlap in `KINDS`. The first kind decides.
+    """Metric of a detector: average precision for each kind of overlap.
 
-    `counters` are the number of images, and for each class the number of objects that are not ignored. `rows` are those
-    of `match_detections`.
+    `KINDS` are the prefixes of the metric names for the kinds of overlap. `counters` hold the number of images, and for
+    each class the number of objects that are not ignored. `rows` are those of `match_detections`.
     """
 
     KINDS: ClassVar[tuple[str, ...]]
@@ -53,9 +53,10 @@ class InstanceMetric(Metric):
 
     @abstractmethod
     def compared(self, found: Found, target: Tensor) -> tuple[Ints, Bools, Sequence[Floats]]:
-        """Return the classes of the objects in an image, their ignored flags, and their overlaps with the detections.
+        """Compare the detections in an image with its objects.
 
-        There is one array of overlaps [d, g] for each kind.
+        Returns the classes of the objects [g], their ignored flags [g], and their overlaps with the detections, one
+        array [d, g] for each kind.
         """
 
     @torch.no_grad()
@@ -70,7 +71,10 @@ class InstanceMetric(Metric):
         self.counters = self.counters + torch.from_numpy(counts)
 
     def precisions(self) -> dict[str, Floats]:
-        """Return the average precision of each class at each threshold, by kind of overlap. Absent classes are NaN."""
+        """Return the average precision of each class at each IoU threshold, [C, 10], keyed by kind of overlap.
+
+        It is NaN for a class without objects.
+        """
         rows, counts = self.rows.cpu().numpy(), self.counters.cpu().numpy()[1:]
         by_kind = np.split(rows[:, 2:], len(self.KINDS), axis=1)
         return {
@@ -79,7 +83,7 @@ class InstanceMetric(Metric):
         }
 
     def compute(self) -> dict[str, float]:
-        """Return means over the classes that occur, or 0 if none occurs."""
+        """Return mAP, AP50 and AP75 as means over the classes that have objects, or 0 if no class has any."""
         if not self.counters[0]:
             return {}
         values: dict[str, float] = {}
@@ -133,7 +137,7 @@ class Detection(Task):
 
 
 class FoundInImage(Objective):
-    """Objective of a detector that computes its own loss."""
+    """Objective for a detector that computes its losses itself."""
 
     loss_in_model = True
     compiles = False  # the number of boxes varies between steps
@@ -145,7 +149,7 @@ class FoundInImage(Objective):
         self._classes = classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum of the losses [n, p] that the model outputs for each image in training."""
+        """Return the loss of each image, the sum of the losses [n, p] that the model outputs in training."""
         return outputs.sum(1)
 
     def correct(self, outputs: Tensor, targets: Tensor) -> None:
@@ -161,7 +165,11 @@ class FoundInImage(Objective):
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the best detection for each requested class as targets, or else the displayed detections."""
+        """Return the scores of the detections to explain.
+
+        These are the best detection of each requested class. If no class is requested, they are the first `EXPLAINED`
+        displayed detections, or the best detection if none is displayed.
+        """
         (found,) = outputs
         scores, labels = found["scores"].detach(), found["labels"] - 1
         order = scores.argsort(descending=True, stable=True).tolist()
@@ -177,12 +185,12 @@ class FoundInImage(Objective):
         ]
 
     def counted(self, classes: Iterable[int]) -> str:
-        """Describe the number of objects in each class, for display."""
+        """Return the number of objects of each class as a text, given the class of each object."""
         counts = sorted(Counter(classes).items())
         return ", ".join(f"{count} {self._classes[number]}" for number, count in counts) or "nothing"
 
     def nothing_sure(self, output: Tensor) -> str:
-        """Return the text for an image if no detection has a score high enough to be displayed."""
+        """Return the text for an image in which no detection has a high enough score to be displayed."""
         best = float(output[:, 4].max()) if len(output) else -1.0
         return f"no detections with a score of {100 * SCORE_THRESHOLD:.0f} %" + (
             f"; the best score is {100 * best:.0f} %" if best >= 0 else ""
@@ -196,7 +204,7 @@ class FoundInImage(Objective):
 
 
 class BoxesOfImage(FoundInImage):
-    """Objective for boxes, with the losses of the detector.
+    """Objective for object detection. The detector computes the losses.
 
     Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels, the class (-1 for padding), and 1 if the object is ignored.
     """

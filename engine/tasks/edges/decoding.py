@@ -1,4 +1,4 @@
-"""Read the edges that annotators have drawn, and transform them in the same way as the image. Torch-free."""
+"""Read the edges that annotators have drawn, and transform them in the same way as their image. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Planes = npt.NDArray[np.bool_]
 _Kind = TypeVar("_Kind", np.bool_, np.uint8)
 
 OUTSIDE = 255
-"""Value for pixels outside the image in a plane of fractions. These pixels are neither learned nor measured."""
+"""Value for pixels outside the image in a plane of fractions. They count neither in the loss nor in the metrics."""
 FULL = 254
 """Value for a pixel that all annotators have drawn, in a plane of fractions."""
 AGREED = 0.3
@@ -29,30 +29,36 @@ AGREED = 0.3
 It is also the threshold for binarizing an image of edges, which counts as the drawing of one annotator.
 """
 MAX_ANNOTATORS = 8
-"""Number of annotators per image that are measured separately, one bit each. The fraction includes all annotators."""
+"""Maximum number of annotators per image whose drawings are evaluated separately, with one bit for each.
+
+The fraction of annotators who drew a pixel includes all annotators.
+"""
 _MAX_EDGE_FRACTION = 0.5
 """Fraction of edge pixels above which an image is assumed to show black edges on white."""
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Edges in one image.
+    """Edges that annotators have drawn in one image.
 
-    `layers` are bool [k, h, w], one for each annotator. `share` is uint8 [h, w] from 0 to 255, or None for the mean of
-    the layers.
+    `layers` are bool [k, h, w], one for each annotator. `share` is the fraction of annotators who drew each pixel,
+    uint8 [h, w] from 0 to 255, or None if it is the mean of the layers.
     """
 
     layers: Planes
     share: Bytes | None = None
 
     def rotated_with(self, path: str, sides: tuple[int, int]) -> Drawn:
-        """Return the edges rotated like the image at `path` (see `orientation.rotated_with`)."""
+        """Return the edges rotated like the image at `path`, whose height and width are `sides`.
+
+        See `orientation.rotated_with`.
+        """
         share = None if self.share is None else rotated_with(self.share, path, sides)
         return Drawn(rotated_with(self.layers, path, sides), share)
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Height and width."""
+        """Height and width of the layers in pixels."""
         height, width = self.layers.shape[1:]
         return height, width
 
@@ -106,12 +112,12 @@ def _of_image(content: bytes) -> Drawn:
 
 
 def lay_edges(drawn: Drawn, size: int) -> Bytes:
-    """Convert edges to two planes in a square like that of `decode_letterboxed`, uint8 [2, size, size].
+    """Convert edges to two planes that match a letterboxed image, uint8 [2, size, size].
 
-    The first plane has the fraction of annotators for each pixel, from 0 to `FULL`, and `OUTSIDE` around the image. The
-    second has one bit for each of the first annotators, which is set if that annotator drew the pixel, with thinned
-    lines. If the image shrinks, a pixel is an edge if any of its merged pixels is, so that no line is lost or
-    interrupted.
+    The first plane holds the fraction of annotators who drew each pixel, from 0 to `FULL`, and `OUTSIDE` around the
+    image. In the second plane, a bit for each of the first `MAX_ANNOTATORS` annotators is set if that annotator drew
+    the pixel. Their lines are thinned. If the image shrinks, a pixel is an edge if any of the pixels merged into it is
+    an edge, so that no line is lost or interrupted.
     """
     layers = _resized(drawn.layers, size)
     if drawn.share is None:
@@ -129,7 +135,10 @@ def lay_edges(drawn: Drawn, size: int) -> Bytes:
 
 
 def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
-    """Resize [k, h, w] to the size of the image inside a square with side `size`. Merged pixels get their maximum."""
+    """Resize planes [k, h, w] to the size that the image has inside a square of `size` pixels.
+
+    If several pixels are merged, their maximum is used.
+    """
     height, width = layers.shape[1:]
     _, _, tall, wide = boxed(height, width, size)
     if tall >= height and wide >= width:
@@ -169,7 +178,12 @@ _NEIGHBORS = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 
 
 
 def _removable(near: list[Planes], half: int) -> Planes:
-    """Return a mask of the pixels to remove in this half of an iteration, by conditions G1 to G3 on their neighbors."""
+    """Return a mask of the pixels to remove, by conditions G1 to G3 on their neighbors.
+
+    Args:
+        near: Values of the eight neighbors of each pixel, in the order of `_NEIGHBORS`.
+        half: 0 in the first half of an iteration, 4 in the second.
+    """
     x = [*near, near[0]]
     crossings = np.sum([~x[i] & (x[i + 1] | x[i + 2]) for i in (0, 2, 4, 6)], axis=0)
     one = np.sum([x[i] | x[i + 1] for i in (0, 2, 4, 6)], axis=0)

@@ -1,4 +1,4 @@
-"""Folders of images and edge drawings in many layouts. Torch-free."""
+"""Dataset format for images and edge drawings, in many folder layouts. Torch-free."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LAYOUT = (
     "folders. Edges are images, white on black, or BSDS500's .mat files."
 )
 _SAMPLE = 8
-"""Number of edge files that are opened."""
+"""Maximum number of edge files that are opened to detect the format."""
 _THIN_WIDTH = 5
 """Largest width of thin lines in pixels."""
 _MAX_THICK_SHARE = 0.2
-"""Maximum fraction of pixels of thin lines that remain after erosion by `_THIN_WIDTH // 2` pixels."""
+"""Maximum fraction of the pixels in thin lines that remain after erosion by `_THIN_WIDTH // 2` pixels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +55,14 @@ class EdgeSplit:
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> EdgeSplit:
         """Return a split with only the images and edges selected by `which`, bool [n].
 
-        `is_drawn` is True if the new split does not exist in the folder.
+        `is_drawn` is True if the new split is drawn from the training images instead of having its own folder.
         """
         rows = np.flatnonzero(which).tolist()
         return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], is_drawn)
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect folders of edges as separate detections, most likely first."""
+    """Detect folders of edges. Each is a separate detection, and the most likely one comes first."""
     candidates = find_candidates(tree, ROLES)
     found = [_detection(each, each.variant if len(candidates) > 1 else "") for each in candidates]
     return sorted(found, key=lambda each: -each.confidence)

@@ -35,12 +35,12 @@ from engine.tasks.edges.decoding import Drawn, read_edges
 from engine.tasks.edges.formats import EdgeSplit
 
 DECODED = 512
-"""Approximate number of edge files in a split that are read. For the others, only the image sizes are read."""
+"""Approximate number of edge files in a split that are read. For the other images, only their sizes are read."""
 _MARKED = np.array([255, 64, 64], np.uint8)
 
 
 class _Checked(NamedTuple):
-    """Facts about the edges in an image. They have the same meaning as in `Drawn`."""
+    """Facts about the edges in an image, with the same meaning as in `Drawn`."""
 
     taken: float
     inverted: bool
@@ -64,7 +64,7 @@ def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: Leave
 
 
 def list_edges(found: RecognizedDataset, split: EdgeSplit, index: int) -> dict[str, Any]:
-    """Return the number of pixels that annotators have drawn in an image."""
+    """Return the number of pixels in an image that at least one annotator has drawn, as `{"pixels": {"edge": n}}`."""
     return {"pixels": {"edge": int(_drawn(split, index).layers.any(0).sum())}}
 
 
@@ -87,7 +87,10 @@ def _drawn(split: EdgeSplit, index: int) -> Drawn:
 
 
 def _describe_problems(name: str, read: Sequence[_Checked], usable: bool) -> list[Problem]:
-    """Return problems with the edges in a split: none usable, images without edges, or inverted edges."""
+    """Return the problems with the edges in a split, for example images without edges, or inverted edges.
+
+    `usable` is False if no image in the split can be used.
+    """
     title = title_of(name)
     if not usable:
         return [

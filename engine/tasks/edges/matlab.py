@@ -1,4 +1,7 @@
-"""Check Matlab version 5 files before they are read, since a few bytes may announce billions of cells. Torch-free."""
+"""Check Matlab version 5 files before they are read. Torch-free.
+
+A few bytes in such a file may announce billions of cells.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ MAX_BYTES = 256 << 20
 _HEADER_BYTES = 128
 _DIMENSIONS, _MATRIX, _COMPRESSED = 5, 14, 15
 _SPARSE = 5
-"""Type number for sparse arrays in Matlab, which store only nonzero values."""
+"""Number of the array class for sparse arrays in Matlab, which store only nonzero values."""
 _MAX_DEEP = 8
 
 
 def check_mat(content: bytes) -> None:
-    """Raise Unfit if a file contains less data than it announces, or more than `MAX_BYTES` after unpacking."""
+    """Raise Unfit if a file contains less data than it announces, or unpacks to more than `MAX_BYTES`."""
     if len(content) < _HEADER_BYTES:
         raise Unfit("it is not a MATLAB file")
     order = ">" if content[126:128] == b"MI" else "<"

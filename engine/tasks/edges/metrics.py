@@ -32,7 +32,7 @@ _SHARPER = 1.01
 """Factor that multiplies an edge's strength before comparing it with its neighbors, as in `edgesNms`."""
 
 MATCHED_DRAWN, DRAWN, MATCHED_FOUND, FOUND = range(4)
-"""Columns of counts [thresholds, 4], in pixels. Annotated pixels are summed over the annotators."""
+"""Columns of counts [thresholds, 4], in pixels. Drawn pixels are summed over the annotators."""
 _COUNTS = len(THRESHOLDS) * 4
 
 
@@ -53,10 +53,11 @@ class Scores(NamedTuple):
 
 
 class EdgeMetric(Metric):
-    """Boundary metrics for a validation, and the mean of `loss(outputs, targets)` [n].
+    """Boundary metrics of a validation, and the mean loss.
 
-    `counters` are the sum of the losses, the number of images, the counts (see `count`) over all images at each
-    threshold, and the counts of each image at its best threshold, summed over the images.
+    `loss(outputs, targets)` returns the loss of each image, [n]. `counters` are the sum of the losses, the number of
+    images, the counts over all images at each threshold (see `count`), and the counts of each image at its best
+    threshold, summed over the images.
     """
 
     def __init__(self, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -107,7 +108,7 @@ class EdgeMetric(Metric):
 
 
 def _image_region(share: Bytes) -> tuple[slice, slice]:
-    """Return the rows and columns of a square [s, s] that are inside the image."""
+    """Return the rows and columns inside the image, given the plane of fractions of a letterboxed image, [s, s]."""
     inside = share != OUTSIDE
     rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
     if not len(rows):
@@ -116,10 +117,11 @@ def _image_region(share: Bytes) -> tuple[slice, slice]:
 
 
 def thin_maxima(likely: Floats) -> Floats:
-    """Return edges [h, w] in 0..1 that are local maxima across their direction, and 0 elsewhere.
+    """Set all edge strengths [h, w] to 0 that are not local maxima across the direction of their edge.
 
     This is the non-maximum suppression by Dollár and Zitnick (PAMI 2015; `edgesNms` in their toolbox), with bilinear
-    interpolation at one pixel to each side. In an image less than two pixels wide, the result is 0.
+    interpolation at one pixel to each side. Strengths are in 0..1. In an image less than two pixels wide, the result is
+    0.
     """
     height, width = likely.shape
     if min(height, width) < 2:
@@ -143,7 +145,7 @@ def thin_maxima(likely: Floats) -> Floats:
 
 
 def _triangle(values: Floats, radius: int) -> Floats:
-    """Smooth values with a triangle filter of the given radius in both directions."""
+    """Smooth values [h, w] with a triangle filter of the given radius in both directions."""
     from scipy.ndimage import convolve1d
 
     weights = np.concatenate([np.arange(1, radius + 1), [radius + 1], np.arange(radius, 0, -1)]) / (radius + 1) ** 2
@@ -152,17 +154,19 @@ def _triangle(values: Floats, radius: int) -> Floats:
 
 
 def _fading(length: int, border: int) -> Floats:
-    """Return weights [length] that are 1 and decrease to 0 over `border` values at both ends."""
+    """Return weights [length] that are 1 in the middle and decrease to 0 over `border` values at both ends."""
     from_end = np.minimum(np.arange(length), np.arange(length)[::-1])
     faded: Floats = np.minimum(from_end / border, 1) if border else np.ones(length)
     return faded
 
 
 def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
-    """Count matches between thin edges [h, w] and the drawing of each annotator, int64 [thresholds, 4].
+    """Count matches between predicted edges and the drawing of each annotator, int64 [thresholds, 4].
 
-    A pixel matches at most one pixel of the other image within the tolerance, and the number of matches is maximal. A
-    predicted pixel is correct if at least one annotator drew it, but the pixels of all annotators must be found.
+    `thin` [h, w] are thinned edge strengths. The columns of the result are `MATCHED_DRAWN`, `DRAWN`, `MATCHED_FOUND`
+    and `FOUND`. A pixel matches at most one pixel of the other image within the tolerance, and the number of matches is
+    maximal. A predicted pixel is correct if at least one annotator drew it, but the pixels of all annotators must be
+    found.
     """
     levels = np.searchsorted(THRESHOLDS, thin.ravel(), side="right").reshape(thin.shape)
     rows, columns = np.nonzero(levels)
@@ -187,9 +191,9 @@ def _first_sums(values: npt.ArrayLike) -> Counts:
 
 
 def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
-    """Return a mask of the pixels (rows, columns) that have a match.
+    """Return a mask of the predicted pixels (`rows`, `columns`) that have a match among the drawn pixels.
 
-    The matching is maximal for each prefix of the pixels.
+    The matching is maximal for each prefix of the predicted pixels.
 
     Each pixel in turn searches for a partner. If all partners within reach are taken, it searches for a chain of
     partners that can be moved (an augmenting path; Kuhn 1955). A pixel that finds no partner never gets one later, and
@@ -219,9 +223,14 @@ def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
 def _search(
     pixel: int, near: list[list[int]], taken_by: list[int], exhausted: set[int], reached_from: dict[int, int]
 ) -> int:
-    """Return a free drawn pixel at the end of an augmenting path, or -1 if there is none.
+    """Search an augmenting path from a predicted pixel, and return the free drawn pixel at its end, or -1 if none exists.
 
-    `reached_from` maps each drawn pixel on the search path to the pixel from which it was reached.
+    Args:
+        pixel: Index of the predicted pixel.
+        near: Drawn pixels within reach of each predicted pixel, nearest first.
+        taken_by: Predicted pixel that each drawn pixel is matched with, or -1 if it is free.
+        exhausted: Drawn pixels that are known not to lead to a free one.
+        reached_from: Filled with the predicted pixel from which each drawn pixel was reached.
     """
     queue = [pixel]
     for each in queue:
@@ -236,7 +245,7 @@ def _search(
 
 
 def _near(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
-    """Return the numbers of the drawn pixels within the tolerance around each pixel, nearest first."""
+    """Return, for each predicted pixel, the indices of the drawn pixels within the tolerance, nearest first."""
     height, width = drawn.shape
     distance = TOLERANCE * float(np.hypot(height, width))
     reach = int(distance)
@@ -257,7 +266,7 @@ def best_row(counts: Counts) -> Counts:
 
 
 def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
-    """Return the scores over all images.
+    """Compute the scores over all images.
 
     Args:
         counts: Counts [thresholds, 4], summed over the images.

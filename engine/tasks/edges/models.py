@@ -18,7 +18,7 @@ from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder
 IMAGE_SIZE = 480
 """Default image size in pixels. For comparison, the longer side of BSDS500's images is 481."""
 MIN_SIZE = 32
-"""Smallest image size. After being halved four times, such an image still has more than one pixel."""
+"""Smallest image size in pixels. After being halved four times, such an image still has more than one pixel."""
 HEAD = "head"
 HED_ON_ENCODER = "hed_encoder"
 ON_ENCODER = frozenset({HED_ON_ENCODER})
@@ -35,7 +35,7 @@ class _OnVgg(NamedTuple):
 
     @property
     def backbone(self) -> str:
-        """Name of the backbone in torchvision."""
+        """Name of the model in torchvision whose weights the backbone starts from."""
         return "vgg16_bn" if self.batch_norm else "vgg16"
 
 
@@ -45,7 +45,10 @@ _ON_VGG = {
     "bdcn": _OnVgg("BDCN", Bdcn),
     "bdcn_bn": _OnVgg("BDCN, batch norm", Bdcn, batch_norm=True),
 }
-"""Models on VGG16. Those with batch norm use vgg16_bn of torchvision, and can be trained without pretrained weights."""
+"""Models with VGG16 as backbone.
+
+Those with batch norm use vgg16_bn of torchvision, and can be trained without pretrained weights.
+"""
 
 
 def names() -> tuple[str, ...]:
@@ -63,8 +66,8 @@ def model_info(name: str) -> ModelInfo:
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build the model of a job on the CPU, in training mode.
 
-    It accepts [n, channels, s, s] and returns the logits of its edge maps, [n, maps, s, s]. The last map is the result.
-    New weights depend only on the job's seed. Raises TaskError.
+    The model accepts [n, channels, s, s] and returns the logits of its edge maps, [n, maps, s, s]. The last map is the
+    result. New weights depend only on the job's seed. Raises TaskError.
     """
     model = build_seeded(job, names(), lambda: _construct(job, channels, size))
     title = f"the VGG16 of {_ON_VGG[job.model.name].title}" if job.model.name in _ON_VGG else job.model.name

@@ -22,16 +22,16 @@ RATE = 4
 Source: section 4.2, "Implementation details".
 """
 SEM_WIDTH, SUM_WIDTH = 32, 21
-"""Channels inside a scale enhancement module, and channels of the sum over a stage, as in the authors' code."""
+"""Number of channels inside a scale enhancement module, and in the sum over a stage, as in the authors' code."""
 
 
 def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Sequential:
     """Build the layers of VGG16 from the first convolution to the last activation.
 
-    The layers have the same positions as in `features` of torchvision's vgg16 and vgg16_bn, so that its weights can be
-    loaded. New weights are initialized as in torchvision. Each stage halves the image. If `dilated` is True, the last
-    stage uses dilated convolutions instead of halving the image, and the pooling before it has a size of 3 px instead
-    of 2 to avoid a shift by half a pixel.
+    The layers have the same positions as in `features` of torchvision's vgg16 and vgg16_bn, so that torchvision's
+    weights can be loaded. New weights are initialized as in torchvision. Each stage after the first halves the image.
+    If `dilated` is True, the last stage uses dilated convolutions instead of halving the image, and the pooling before
+    it has a size of 3 px instead of 2 to avoid a shift by half a pixel.
     """
     layers: list[nn.Module] = []
     channels = 3
@@ -66,7 +66,7 @@ def enlarged(values: Tensor, like: Tensor) -> Tensor:
 
 
 class HedHead(nn.Module):
-    """Head of HED: a side output for each feature map, and their weighted fusion (section 2.2).
+    """Head of HED: a side output for each feature map, and the weighted fusion of the side outputs (section 2.2).
 
     `widths` are the numbers of channels in the feature maps.
     """
@@ -112,13 +112,13 @@ class Hed(nn.Module):
 class HedOnEncoder(nn.Module):
     """HED on an encoder from segmentation_models_pytorch instead of VGG16.
 
-    It accepts images [n, C, s, s], where s is a multiple of 16, and returns edge logits [n, maps, s, s]: one side
-    output for each level of the encoder from stride 2 on, and their fusion. An encoder that begins with stride 4 has
-    one level less.
+    It accepts images [n, C, s, s], where s is a multiple of 16, and returns edge logits [n, maps, s, s]. The maps are a
+    side output for each level of the encoder from stride 2 on, and their fusion. An encoder whose first level has
+    stride 4 has one side output less.
 
     The encoder receives the image at twice its size, so that its levels have the same strides as in VGG16, 1 to 16.
-    Maps at half the image size would misplace edges: on BSDS500 at 128 px, EfficientNet-Lite0 reaches an ODS of 0.599
-    with them, and of 0.696 at twice the size.
+    Without enlarging the image, the finest map would have half its size and misplace edges. On BSDS500 at 128 px, the
+    ODS of EfficientNet-Lite0 is 0.599 without enlarging and 0.696 with it.
     """
 
     def __init__(self, encoder: str, channels: int) -> None:
@@ -143,8 +143,8 @@ class HedOnEncoder(nn.Module):
 class ScaleEnhancement(nn.Module):
     """Scale enhancement module (section 3.2, "Architecture of BDCN").
 
-    It adds up the output of a convolution and the outputs of parallel convolutions with growing dilation applied to it.
-    These cover several scales without a deeper network or a smaller image.
+    It applies a convolution, then several parallel convolutions with growing dilation to its output, and adds up all of
+    these. They cover several scales without a deeper network or a smaller image.
     """
 
     def __init__(self, channels: int) -> None:
@@ -185,7 +185,7 @@ class IncrementalDetection(nn.Module):
 
 
 class BdcnHead(nn.Module):
-    """Head of BDCN: one block for each stage, and the fusion of all their maps."""
+    """Head of BDCN: one block for each stage, and the fusion of the edge maps of all blocks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -234,7 +234,7 @@ class Bdcn(nn.Module):
 
 
 def _cascade(maps: Sequence[Tensor]) -> list[Tensor]:
-    """Add the preceding maps to each map. Gradients do not flow to the preceding maps."""
+    """Add all preceding maps to each map. Gradients do not flow to the preceding maps."""
     found = [maps[0]]
     before = maps[0].detach()
     for each in maps[1:]:

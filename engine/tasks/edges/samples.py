@@ -22,7 +22,7 @@ from engine.tasks.edges.formats import EdgeSplit
 class EdgedImages(LetterboxedImages):
     """Split of letterboxed images whose channels are followed by the two planes of `lay_edges`.
 
-    The area around an image repeats its outermost pixels, since a border with black would look like an edge.
+    The area around an image repeats its outermost pixels, since a black border would look like an edge.
     """
 
     framing: Framing = "continued"
@@ -48,12 +48,12 @@ class EdgedImages(LetterboxedImages):
 class EdgesOfMasks(EdgedImages):
     """Split of images whose edges are computed from masks.
 
-    If the masks have two classes, the second one is edges, as in masks with drawn lines. If they have more classes,
-    edges are the borders between these. Pixels without a class are not edges.
+    If the masks have two classes, the second one marks the edges, as in masks with drawn lines. If they have more
+    classes, the edges are the borders between classes. Pixels without a class are not edges.
     """
 
     def __init__(self, images: MaskedImages, classes: int) -> None:
-        """Use the files and masks of `images`. If `classes` is 2, the second class is edges."""
+        """Use the files and masks of `images`. If `classes` is 2, the second class marks the edges."""
         self.targets = images.targets
         self.folder, self.files, self.companions = images.folder, images.files, images.companions
         self.kind = f"{EdgedImages.kind}, of {classes} classes, {images.kind}"
@@ -71,7 +71,7 @@ def open_edges(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _ends(plane: Bytes) -> npt.NDArray[np.bool_]:
-    """Return a mask of the pixels in uint8 [h, w] whose right or lower neighbor has another class."""
+    """Return a mask of the pixels whose right or lower neighbor has another class, given the classes, uint8 [h, w]."""
     found = np.zeros(plane.shape, bool)
     known = plane != NO_CLASS
     found[:, :-1] |= (plane[:, :-1] != plane[:, 1:]) & known[:, :-1] & known[:, 1:]

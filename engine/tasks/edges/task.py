@@ -50,8 +50,8 @@ class EdgesOfImage(Objective):
     Targets are int64 [n, 2, h, w] from `decoding.lay_edges`. The loss of a map is the class-balanced cross entropy by
     Xie and Tu 2015, equation 2: edges are weighted by the fraction of pixels that are not edges, and other pixels by
     the fraction of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that only few annotators drew
-    are left out. Both papers sum over pixels. Here the sum is divided by the sum of the weights, so that the loss and a
-    suitable learning rate do not depend on the image size.
+    are left out. Both papers sum over pixels. Here the sum is divided by the sum of the weights, so that neither the
+    loss nor a suitable learning rate depends on the image size.
 
     Args:
         side: Weight of each side map in the sum over the maps: 1 in HED, 0.5 in BDCN (He et al., section 4.2).
@@ -98,7 +98,7 @@ class EdgesOfImage(Objective):
         return _draw(output[-1].float().sigmoid().numpy())
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        """Return the scores from the last edge map."""
+        """Return the edge likelihoods in the last edge map."""
         return LineScores(output[-1:].float().sigmoid())
 
     def analysis(self, classes: Sequence[str]) -> Analysis:
@@ -120,7 +120,7 @@ class EdgeAnalysis(Analysis):
     """Analysis of edges, with the precision-recall curve."""
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
-        """Return the curve over the thresholds of the benchmark, from high to low."""
+        """Return one precision-recall curve over the benchmark's thresholds, from high to low."""
         metric = measured.task_metric
         recall, precision = metric.curve()
         scores = metric.scores()

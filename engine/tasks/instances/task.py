@@ -28,13 +28,13 @@ from engine.tasks.predictions import MASK_THRESHOLD, ObjectScores, Scores
 
 
 def _masks_in_boxes(found: Found) -> Floats:
-    """Return the likelihood of each object over its box, [d, s, s]."""
+    """Return the likelihood of each detected object at each point of a grid over its box, [d, s, s]."""
     side = math.isqrt(found.more.shape[1])
     return found.more.reshape(-1, side, side)
 
 
 def masks_of(found: Found, height: int, width: int) -> Bools:
-    """Return the masks of detections in the full image, bool [d, height, width]."""
+    """Return the masks of the detections, bool [d, height, width], for an image of this size."""
     parts = torch.from_numpy(_masks_in_boxes(found)).float()
     pasted = paste_masks_in_image(parts[:, None], torch.from_numpy(found.boxes).float(), (height, width))
     likely: Bools = (pasted[:, 0] >= MASK_THRESHOLD).numpy()
@@ -51,9 +51,9 @@ class Outlined(NamedTuple):
 
 
 def outlined_in(target: Tensor, classes: int) -> Outlined:
-    """Return the objects in the planes of one image.
+    """Return the annotated objects of one image, given its target planes [2, h, w].
 
-    An ignored object may have any of the `classes`, so it is repeated for each class.
+    `classes` is the number of classes. An ignored object may have any class, so it is repeated for each class.
     """
     true = instances(target)
     learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
@@ -98,10 +98,10 @@ class InstanceSegmentation(Detection):
 
 
 class MasksOfImage(FoundInImage):
-    """Objective for boxes with masks, with the losses of the detector.
+    """Objective for instance segmentation. The detector computes the losses.
 
-    Targets are planes, int64 [n, 2, h, w]: the number of the object at each pixel, or 0 for none, and the class of the
-    object.
+    Targets are two planes, int64 [n, 2, h, w]: the number of the object at each pixel, or 0 for no object, and the
+    class of the object.
     """
 
     entry = InstanceSegmentation.entry
@@ -141,7 +141,7 @@ class MasksOfImage(FoundInImage):
         return ObjectScores(found.boxes, found.scores, found.classes, _masks_in_boxes(found))
 
     def _visualize(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
-        """Draw objects in different colors. If there are several classes, add labeled frames."""
+        """Draw each object in a different color. If there are several classes, add boxes with class names."""
         plane = np.zeros(image.shape[:2], np.uint8)
         for number, mask in reversed(list(enumerate(masks))):
             plane[mask] = 1 + number % (NO_CLASS - 1)

@@ -34,9 +34,9 @@ _SUMS = 3
 class MultiLabelMetric(Metric):
     """Average precision, F1, sample accuracy and loss for labels.
 
-    `counters` are the number of samples, the sum of the losses, the sum of the samples' accuracies, and for each label
-    the number of samples in which it is correct, true and predicted. `rows` hold, for each sample, the score of each
-    label and then 1 for each true label.
+    `counters` are the number of samples, the sum of the losses, the sum of the samples' accuracies, and the numbers of
+    samples in which each label is correct, true, and predicted. `rows` hold, for each sample, the scores of the labels,
+    followed by 1 for each true label and 0 for each other label.
     """
 
     def __init__(self, classes: int) -> None:
@@ -57,7 +57,7 @@ class MultiLabelMetric(Metric):
         self.add_rows(torch.cat([likely, true], dim=1).double())
 
     def compute(self) -> dict[str, float]:
-        """Return the metrics. Means are over the labels that occur."""
+        """Return the metrics. mAP and mean F1 are means over the labels that occur."""
         count, loss, accuracy = self.counters[:_SUMS].tolist()
         if not count:
             return {}
@@ -83,24 +83,23 @@ class MultiLabelMetric(Metric):
         )
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return, for each label, the number of samples where it is correct, true, and predicted."""
+        """Return the numbers of samples in which each label is correct, true, and predicted, [C] each."""
         right, true, found = self.counters[_SUMS:].view(3, self._classes)
         return right, true, found
 
 
 def _accuracies(found: Tensor, true: Tensor) -> Tensor:
-    """Return the accuracy of each sample: the fraction of its true or predicted labels that are both.
+    """Return the accuracy of each sample, [n], for predicted and true labels, bool [n, C].
 
-    bool [n, C] to [n].
-
-    The accuracy is 1 for a sample without such labels (Godbole and Sarawagi 2004).
+    This is the fraction of the labels that are both predicted and true, among those that are predicted or true. It is 1
+    for a sample without such labels (Godbole and Sarawagi 2004).
     """
     either = (found | true).sum(1)
     return torch.where(either > 0, (found & true).sum(1) / either.clamp(min=1), 1.0)
 
 
 class MultiLabel(Classification):
-    """Task that uses the models of image classification. They return one score for each label."""
+    """Multi-label classification with the models of image classification, which return one score for each label."""
 
     entry = TASK.entry
 
@@ -146,8 +145,8 @@ class MultiLabelAnalysis(LabelAnalysis):
 class LabelsOfImage(Objective):
     """Objective for independent labels, with the mean of their binary cross entropies as the loss.
 
-    Targets are float32 [n, C], 0 or 1, or fractions if images are mixed. `smoothing` moves them towards 0.5, and
-    `weights` [C] are the weights of positive targets.
+    Targets are float32 [n, C], 0 or 1, or fractions if images are mixed. `smoothing` moves them towards 0.5. `weights`
+    [C] are the weights of positive targets, or None for equal weights.
     """
 
     entry = MultiLabel.entry
@@ -193,7 +192,7 @@ class LabelsOfImage(Objective):
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the requested labels, or else the most likely one, as targets."""
+        """Return the logits of the requested labels, or of the most likely label if none is requested, as targets."""
         probabilities = outputs[0].detach().sigmoid()
         return class_targets(outputs[0], probabilities, classes, requested or [int(probabilities.argmax())])
 
