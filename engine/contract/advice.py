@@ -1,9 +1,9 @@
-"""Orders and answers for the advisor, and for the finders of a learning rate and a batch size.
+"""Orders to the advisor and to the finders of a learning rate or batch size, and their answers.
 
 ``python -m engine.advisor`` executes a `FinderOrder`. ``python -m engine.advisor.advice`` finds the fastest way to
-train a job by short trials. On Ctrl+C or SIGTERM it stops the trials and still answers with the measurements that it
-has (`Advice.ended_by` is "stopped"), so callers should read up to the last line. Both processes and their workers exit
-when their parent exits.
+train a job by short trials. On Ctrl+C or SIGTERM it stops the trials and answers with the measurements made until then
+(`Advice.ended_by` is "stopped"). Callers should therefore read its output to the end. Both processes and their workers
+exit when their parent exits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Speed of the network between machines, in each direction. It is stated by the user, not measured."""
+    """Speed of the network between machines in each direction, as stated by the user."""
 
     bits_per_second: float
     latency_s: float = 50e-6
@@ -80,7 +80,7 @@ class JobTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Way to train the job, with its measurements, which are None if unknown.
+    """Settings with which the job could be trained, and their measurements. Unknown measurements are None.
 
     Attributes:
         name: Name for users: "DDP, 2 devices, accumulation 2".
@@ -94,10 +94,10 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         data_wait_share: Fraction of the step that is spent waiting for data.
         memory_bytes: Peak memory of a device, or of a worker on the CPU.
         estimated_bytes: Peak memory that was estimated before the trial.
-        limit_bytes: Memory of the device.
+        limit_bytes: Memory capacity of the device.
         efficiency: Speed per device relative to the fastest candidate with one device.
-        joules_per_thousand_images: Energy, if the GPUs measure it.
-        why: Explanation of the state in a sentence.
+        joules_per_thousand_images: Energy for a thousand images in joules, if the GPUs measure it.
+        why: Explanation of the candidate's state in a sentence.
     """
 
     name: str
@@ -121,10 +121,14 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Candidates that were not tried, with the reason.
+    """Candidates that were left out for the same reason.
 
-    Kinds of reasons are "rules" (they can't run), "memory" (the estimate exceeds the device's memory), "cost" (they
-    can't be faster than the fastest one) and "time" (no time was left).
+    Attributes:
+        kind: "rules" for candidates that can't run, "memory" for those whose estimated memory exceeds the device's,
+            "cost" for those that can't be faster than the fastest candidate, or "time" for those that remained when the
+            time was over.
+        names: Names of the candidates.
+        why: Reason in a sentence.
     """
 
     kind: Literal["rules", "memory", "cost", "time"]
@@ -133,12 +137,13 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdviceProgress(Progress, tag="progress", frozen=True, kw_only=True):
-    """Progress of the advisor. `seconds_left` is the remaining time for trials.
+    """Progress of the advisor.
 
     Attributes:
         considered: Number of candidates.
         left: Number of trials that remain in this round.
-        table: Candidates that have been tried, in their current ranking, followed by the waiting ones.
+        table: Tried candidates in their current ranking, followed by the candidates whose trial has not started.
+        seconds_left: Remaining time for trials.
     """
 
     considered: int = 0
@@ -175,12 +180,13 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
         considered: Number of candidates.
         left_out: Candidates that were not tried, by reason.
         memory_by: Method that was used to compute `estimated_bytes`.
-        ended_by: "settled" if the ranking is certain at the level `confidence`, "time" if no time was left, or
-            "stopped".
+        ended_by: "settled" if the ranking is certain at the confidence level `confidence`, "time" if the time was over,
+            or "stopped" if the advisor was stopped.
         measured_at: Seconds since the epoch.
         hardware: Devices used for the measurement.
         versions: Versions of the software used for the measurement.
-        is_cached: True for a cached answer to an equal order on the same devices and versions.
+        is_cached: True if the answer was cached when an equal order was executed on the same devices with the same
+            versions.
     """
 
     table: tuple[Candidate, ...]
@@ -202,7 +208,7 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
 
     @property
     def equally_fast(self) -> tuple[Candidate, ...]:
-        """Fastest candidate, and all candidates whose confidence interval overlaps with that of the fastest."""
+        """Fastest candidate and all candidates whose confidence intervals overlap with its interval."""
         lowest = self.table[0].low if self.table else None
         if lowest is None:
             return self.table[:1]
@@ -267,10 +273,10 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
 
 
 class BatchTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Tried batch size. If it did not fit in memory, only `size` is known.
+    """Batch size that was tried. If it did not fit in memory, only `size` is known.
 
     Attributes:
-        memory_bytes: Peak use of the memory that came closest to its limit.
+        memory_bytes: Peak use of the scarcest memory, the one with the highest use relative to its capacity.
         limit_bytes: Capacity of that memory.
         limit: Name of that memory: "memory", "GPU 0".
     """
@@ -307,7 +313,7 @@ FINDING = msgspec.json.Decoder(Progress | Refused | Done[RateFound | BatchFound]
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Estimated peak memory of a device or CPU worker, or None if it can't be estimated without a training step."""
+    """Estimated peak memory of a device or CPU worker. `bytes` is None if only a training step could tell."""
 
     bytes: int | None
 

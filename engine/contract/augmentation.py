@@ -36,10 +36,13 @@ class _Number(NamedTuple):
 
 
 class _Spec(NamedTuple):
-    """Parameters of a transform.
+    """Declaration of a transform.
 
-    `only` lists the kinds of targets that it supports, or () for all. `why` is the reason. If `ordered` is True, the
-    second number must not be less than the first.
+    Attributes:
+        numbers: Numbers that follow the name of the transform.
+        only: Kinds of targets that the transform supports, or () for all.
+        why: Reason for the restriction `only`, for messages.
+        ordered: True if the second number must not be less than the first.
     """
 
     numbers: tuple[_Number, ...] = ()
@@ -73,7 +76,7 @@ TRANSFORMS: dict[str, _Spec] = {
     "erase": _Spec((_Number("a chance", 0, 1, 0.25),), ("images",), "it would leave labels under what it erases"),
     "mosaic": _Spec((_Number("a chance", 0, 1, 1.0),), ("boxes",), "it puts four images with their boxes together"),
 }
-"""Transforms by name, with their numbers. Numbers that have a default may be omitted."""
+"""Declaration of each transform, by name. Numbers that have a default may be omitted in the notation."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +150,10 @@ def mosaic_ends(epochs: int) -> int:
 
 
 def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
-    """Return True if a mirrored image has the same meaning.
+    """Return True if mirrored copies of the training samples have the same meaning as the originals.
 
-    With "auto", this depends on whether samples are `images`, and on the classes: digits, or single letters and digits,
-    suggest images of characters, which must not be mirrored.
+    The job's `mirror` setting decides if it is "on" or "off". With "auto", samples are mirrored if they are `images`,
+    unless all `classes` are numbers or single letters. Such classes suggest images of characters.
     """
     if job.augmentation.mirror != "auto":
         return job.augmentation.mirror == "on"

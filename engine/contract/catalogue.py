@@ -251,7 +251,7 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def replicates(self) -> bool:
-        """True if the devices form as many groups as the job has `replicas`."""
+        """True if the mesh has a dimension for replicas, whose length is the job's `replicas`."""
         return len(self.mesh) == 2
 
     @property
@@ -324,7 +324,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return next((entry for entry in self.strategies if entry.id == name), None)
 
     def recommended_strategy(self, *mesh: MeshDimension) -> StrategyEntry:
-        """Return the recommended strategy with this mesh."""
+        """Return the recommended strategy whose mesh has exactly the dimensions `mesh`, the outer one first."""
         return next(entry for entry in self.strategies if entry.mesh == mesh and entry.is_recommended)
 
     def options_of(self, task: str, model: str, strategy: str) -> tuple[Field, ...]:
@@ -408,7 +408,7 @@ def plugin_problem(plugin: plugins.LeftOut) -> Problem:
 
 
 def supplement_file() -> Path | None:
-    """Return the path of the catalogue's supplement, which lists installed plug-ins. Return None without plug-ins."""
+    """Return the file that caches the catalogue entries of the installed plug-ins, or None if none are installed."""
     name = plugins.fingerprint()
     return paths.cache_folder() / "plugins" / f"{name}.json" if name else None
 

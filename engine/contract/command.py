@@ -19,10 +19,10 @@ from engine.contract.recipes import load_recipes
 
 
 def command_arguments(job: Job) -> list[str]:
-    """Return the arguments for `footplate` that create this job on any machine, whatever the current folder contains.
+    """Return the arguments with which `footplate` creates this job on any machine and in any current folder.
 
-    Fields with default values are omitted, except those that `footplate train` would choose: the model, the devices,
-    and the fields that the job's recipe may set.
+    Fields with default values are omitted, unless `footplate train` would choose another value for them. These are the
+    model, the devices, and the fields that the job's recipe may set.
     """
     recipe = load_recipes().get(job.recipe)
     named = {*changed_fields(job), "model", "devices", "recipe"}
@@ -98,9 +98,10 @@ def single_process(job: Job) -> Problem | None:
 
 
 def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
-    """Return the commands by machine title, in the order of node ranks, or the problems that prevent the start.
+    """Return the torchrun command for each machine by its title, or the problems that prevent the start.
 
-    Several machines use torchrun's static rendezvous at the address and port of the first machine.
+    Machines are in the order of node ranks. Several machines use torchrun's static rendezvous at the address and port
+    of the first one.
     """
     if problem := single_process(job):
         return {}, [problem]
@@ -134,7 +135,7 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
 
 
 def torchrun_text(lines: dict[str, str]) -> str:
-    """Return the commands as text, each after a comment that names its machine."""
+    """Format torchrun commands as a shell script, with a comment before each that names its machine."""
     return "\n".join(f"# On {title}:\n{line}" for title, line in lines.items())
 
 

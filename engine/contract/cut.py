@@ -38,7 +38,7 @@ class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Segments of a model, and the split points where it is cut.
 
     Attributes:
-        stage_ranks: The same as in `Layout`.
+        stage_ranks: Rank in the group that holds each stage.
         devices: Device of each rank in the group.
         in_flight: Maximum number of microbatches whose activations each stage stores.
         state_bytes: Bytes per parameter for weight, gradient and optimizer state.
@@ -47,7 +47,7 @@ class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         recomputed: True if stages save only their inputs and recompute activations in the backward pass.
         phased: True if all forward passes of a step precede all backward passes, as in GPipe. The slowest stage of each
             phase then determines the time.
-        chosen: True if the cuts were found by measuring, False if the job specifies them.
+        chosen: True if Footplate chose the cuts by measuring, False if the job specifies them.
     """
 
     segments: tuple[Segment, ...]

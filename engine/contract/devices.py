@@ -117,7 +117,11 @@ class Retired(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Mig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Parents of a MIG instance. `profile` is the name used by nvidia-smi, such as "1g.10gb"."""
+    """Identity of a MIG instance within its GPU.
+
+    `parent_uuid` is the UUID of the GPU. `gpu_instance` and `compute_instance` are NVML's ids. `profile` is the name
+    used by nvidia-smi, such as "1g.10gb".
+    """
 
     parent_uuid: Name
     gpu_instance: int

@@ -66,10 +66,13 @@ class RunStarted(Event, tag="run_started", kw_only=True):
 
 
 class Waiting(Event, tag="waiting", kw_only=True):
-    """Message that the run waits in the queue for its devices. It is sent whenever the reasons change.
+    """Message that the run waits in the queue for its devices. It is sent again whenever the reasons change.
 
-    `position` is 1 for the next run to start. `behind` lists the ids of runs that use its devices or precede it in the
-    queue. `others` describes processes of other users on the devices. Other runs may overtake a `held` run.
+    Attributes:
+        position: Position in the queue. The run at position 1 starts next.
+        behind: Ids of the runs that use its devices or precede it in the queue.
+        others: Descriptions of other users' processes on the devices.
+        held: True if the user holds the run, so that other runs may overtake it.
     """
 
     position: int
@@ -250,11 +253,11 @@ class Validation(Event, tag="validation", kw_only=True):
 
 
 class ClassMeasures(Event, tag="class_measures", kw_only=True):
-    """Metrics per class for the preceding validation.
+    """Metrics for each class in the validation that this event follows.
 
-    `measures` contains, by title, a fraction for each class in `Planned`, or None for a class that doesn't occur.
-    `confusion` contains counts by true class (rows) and predicted class (columns). It is empty if there are many
-    classes.
+    `measures` maps the title of a metric to its values, one from 0 to 1 for each class in `Planned`. The value is None
+    if a class does not occur. `confusion` has counts by true class (rows) and predicted class (columns). It is empty if
+    there are many classes.
     """
 
     epoch: int
@@ -451,9 +454,9 @@ DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, Devic
 
 
 def fetch_left_s(progress: Sequence[Fetching]) -> float | None:
-    """Return the remaining seconds of a download, or None if unknown.
+    """Return the remaining seconds of a download, or None if they can't be estimated.
 
-    `progress` contains the first and the last progress of the download.
+    `progress` contains the first and the latest progress event of the download.
     """
     total = progress[-1].total_bytes if progress else None
     if total is None or progress[-1].done_bytes <= progress[0].done_bytes:

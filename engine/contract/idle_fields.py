@@ -23,7 +23,7 @@ DECISIVE = {"task", "model", "strategy", "freeze_epochs", "epochs"}.union(
 """Fields that determine, together with the devices, which other fields are idle."""
 
 _OFF = {"compile": "off", "memory_format": "contiguous"}
-"""Values that need no warning in an idle field, because they request the actual behavior."""
+"""Values that are accepted in an idle field without a warning, because the run behaves in that way anyway."""
 
 
 class Idle(NamedTuple):
@@ -81,7 +81,10 @@ def _by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...])
 
 
 def idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) -> dict[str, Idle]:
-    """Return the fields with unmet needs. Fields in `idle` are treated as having their defaults."""
+    """Return the fields that have no effect because of the current values of other fields.
+
+    Fields in `idle` are treated as if they had their default values.
+    """
     found: dict[str, Idle] = {}
 
     def value(name: str) -> Any:

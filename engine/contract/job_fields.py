@@ -25,13 +25,17 @@ Trait = Literal["main", "resume", "recipe", "resolved", "report", "order", "spee
   make it a different training run, for which a run can be forked.
 - recipe: may be set by a recipe, because it describes how to train, not on which data or machine.
 - resolved: may be determined only after the dataset was opened.
-- report, order, speed, memory: affects the report on the dataset folder, the order of samples, the choice of the fastest
-  settings, or the memory for a part of a batch.
+- report, order, speed, memory: affects the report on the dataset folder, the order of samples, the choice of the
+  fastest settings, or the memory needed for a microbatch.
 """
 
 
 class Need(NamedTuple):
-    """Condition for a field to have an effect: one of `fields` has one of `values`, or any nonempty value."""
+    """Condition for a field to have an effect.
+
+    It holds if one of the fields `fields` has one of `values`. Without `values`, it holds if one of the fields isn't
+    empty, 0 or off.
+    """
 
     fields: tuple[str, ...]
     values: tuple[Any, ...] = ()
@@ -306,7 +310,7 @@ class Field(msgspec.Struct, frozen=True):
     minimum: int | float | None = None
     maximum: int | float | None = None
     limits: str = ""
-    """Description of the valid range, which says if the limits are included."""
+    """Valid range in words, such as "from 1 to 64" or "above 0 and below 1"."""
     needs: tuple[Need, ...] = ()
     traits: frozenset[Trait] = frozenset()
 
@@ -317,7 +321,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def back_to_default(self) -> str:
-        """Instruction that restores the default, as the beginning of a sentence."""
+        """Instruction that restores the default value, without a full stop: "Turn it off", "Set it to 0.1"."""
         if isinstance(self.default, bool):
             return f"Turn it {'on' if self.default else 'off'}"
         if self.default in (None, "", ()):
@@ -386,7 +390,7 @@ _KINDS = {
 
 
 def wrong_value(field: Field, name: str, value: Any) -> Problem:
-    """Return a problem saying that `field` does not accept a value. The problem's field is `name`."""
+    """Return a problem with the field name `name`, which says that `field` does not accept `value`."""
     if field.choices:
         near = difflib.get_close_matches(str(value), field.choices, n=1)
         hint = f" Did you mean “{near[0]}”?" if near else ""

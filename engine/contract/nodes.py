@@ -138,7 +138,8 @@ class FromWorker(Message, tag="from_worker", kw_only=True, frozen=True):
 class WorkerEnded(Message, tag="worker_ended", kw_only=True, frozen=True):
     """Exit of a worker. `code` is None if its node stopped it because of another worker.
 
-    `files` contains the ends of its log and of its traceback by name, unless the supervisor can read them itself.
+    `files` maps the names of its log and traceback file to the last part of their content. It is empty if the
+    supervisor can read the files itself.
     """
 
     rank: int
@@ -157,9 +158,10 @@ class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
 
 
 class MeetOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Order to test the connections between machines.
+    """Order to test the connections between machines. It goes to each machine, one of `ranks`.
 
-    Without an `address`, the other machines connect to this one, at `port` or a higher port.
+    The first machine (rank 0) has no `address`: it listens at `port` or the next free port above. The other machines
+    connect to it at `address` and `port`.
     """
 
     rank: int = 0
@@ -206,9 +208,9 @@ class LogChunk(Message, tag="log_chunk", kw_only=True, frozen=True):
 
 
 class RunLiveness(Message, tag="run_liveness", kw_only=True, frozen=True):
-    """State of the run at the end of the log that has been sent.
+    """State of the run when the log was sent up to its current end.
 
-    `alive` is True if it has a supervisor, and `execution` is the same as in `RunStarted`.
+    `alive` is True if the run has a supervisor. `execution` is the number of the current execution, as in `RunStarted`.
     """
 
     execution: int

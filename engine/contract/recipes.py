@@ -71,16 +71,16 @@ _TRANSFORMERS = re.compile(
     r"vit|swin|coat|deit|beit|eva|cait|xcit|twins|hiera|pvt|davit|focalnet|mixer|former|mit_b|maxxvit|nest_|convnext",
     re.IGNORECASE,
 )
-"""Pattern for the names of networks that consist entirely of attention or LayerNorm.
+"""Pattern for the names of networks that are fine-tuned like transformers.
 
-ConvNeXt and mixers are included, since they are fine-tuned like transformers.
+ConvNeXt and mixers are included: they have no attention, but use LayerNorm.
 """
 _DETRS = re.compile(r"d_?fine|rt_?detr|rf_?detr|deim")
-"""Beginnings of the ids of detectors with queries, which are trained like DETR (Carion et al. 2020)."""
+"""Pattern for the beginning of the ids of detectors that are trained like DETR (Carion et al. 2020)."""
 _MASK_TRANSFORMERS = re.compile(r"mask2former|eomt")
-"""Beginnings of the ids of segmenters with queries, which are trained like Mask2Former (Cheng et al. 2022)."""
+"""Pattern for the beginning of the ids of models that are trained like Mask2Former (Cheng et al. 2022)."""
 _STILL_CNNS = re.compile(r"efficientvit_b|fastvit|mobilevit", re.IGNORECASE)
-"""Pattern for networks whose names match `_TRANSFORMERS`, but which consist mostly of convolutions with BatchNorm."""
+"""Pattern for names that match `_TRANSFORMERS` although the networks consist mostly of convolutions with BatchNorm."""
 
 
 def family_of(model: str, encoder: str) -> Family:
@@ -406,7 +406,7 @@ def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reader for a recipe file that collects its problems."""
+    """Reader for recipe files, which collects the problems of a file instead of stopping at the first one."""
 
     def __init__(self, path: Path) -> None:
         self.problems: list[Problem] = []
@@ -421,10 +421,10 @@ class _Reader:
     def struct(
         self, content: Mapping[str, Any], kind: type[msgspec.Struct], where: str, but: tuple[str, ...] = ()
     ) -> Any:
-        """Return an object of `kind` with the valid fields in `content` and collect problems with the others.
+        """Return the valid fields in `content` by name, converted to the types in `kind`, and report the others.
 
-        `where` is the name of the table for messages, or "" for the top level of the file. `but` lists fields that a
-        file can't set.
+        `where` is the prefix for field names in messages, or "" for the top level of the file. `but` lists the fields
+        of `kind` that a file must not set.
         """
         types = {name: type_ for name, type_ in _types(kind).items() if name not in but}
         found: dict[str, Any] = {}
@@ -506,9 +506,9 @@ def file_stem(title: str) -> str:
 
 
 def title_problem(title: str, but: str = "") -> str:
-    """Return the reason why a user can't choose this title for a recipe, or "" if it is allowed.
+    """Return the reason why a recipe can't have this title, or "" if it can.
 
-    `but` is the id of a recipe that is being renamed.
+    `but` is the id of the recipe that is being renamed, which may keep its title.
     """
     name = file_stem(title)
     if not name:

@@ -306,7 +306,7 @@ class SearchState(_Struct, frozen=True, kw_only=True):
 
     @property
     def reached(self) -> float | None:
-        """Mean of the best trial's repeats, or the value of the first goal if there are no repeats."""
+        """Result of the best trial for the first goal: the mean of its repeats or, without repeats, its own value."""
         best = self.row(self.best)
         if best is None:
             return None

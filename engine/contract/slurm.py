@@ -27,7 +27,7 @@ WARNING_S = 90
 MIN_TIME_S = 300
 """Minimum time limit in seconds. It is enough for the start, the warning and some training."""
 HEAD = "node --slurm"
-"""Command that the script must run: `footplate node --slurm FOLDER`."""
+"""Footplate command in the script: the script must run `footplate node --slurm FOLDER`."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
 _TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<parts>\d{1,6}(?::\d{1,2}){0,2})")
 _END = f"""
@@ -38,7 +38,9 @@ exec ${{FOOTPLATE:-footplate}} {HEAD} .
 
 
 class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Options for sbatch. Empty or 0 for the defaults of the site. Without GPUs, each node has one CPU worker.
+    """Options for sbatch.
+
+    An empty value or 0 leaves an option to the cluster's defaults. Without GPUs, each node has one CPU worker.
 
     Attributes:
         setup: Shell commands before the run.

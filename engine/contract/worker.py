@@ -25,9 +25,10 @@ other ranks, "evaluate" a batch of the validation, and "save" a checkpoint.
 """
 
 ThreadState = Literal["", "waiting", "reading", "working"]
-"""State of a main thread that spends a long time in one activity, determined from its stack.
+"""State of a main thread that spends a long time in one activity, as determined from its stack.
 
-It waits for other ranks or the device, reads samples, or computes. "" means that the stack was not inspected.
+"waiting" for other ranks or the device, "reading" samples, or "working" (anything else). "" means that the stack was
+not inspected.
 """
 
 

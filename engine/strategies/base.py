@@ -1,4 +1,4 @@
-"""Interface of training strategies: how a model and each batch are placed on the devices.
+"""Interface of training strategies, which place the model and each batch on the devices.
 
 A strategy controls the entire step. Under every strategy, the loss is the mean over the global batch, so that changing
 the strategy does not change the training.
@@ -48,14 +48,15 @@ class StrategyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedJob:
-    """Job with all automatic choices made, except compilation.
+    """Job in which every automatic setting except `compile` has its final value, and the facts that go with it.
 
     Attributes:
-        job: The job itself.
+        job: Job with the final values.
         shares: Fraction of each batch for each data rank, from the resumed run if it used the same devices and
             strategy; otherwise None.
         cut: Cut of a pipeline's model, from the resumed run if this run cuts the model in the same way; otherwise None.
-        evaluation_parts: Number of parts into which a single worker initially divides the batches of an evaluation.
+        evaluation_parts: Number of parts into which a single worker divides each evaluation batch at first. It grows if
+            memory runs out.
     """
 
     job: Job
@@ -65,11 +66,12 @@ class ResolvedJob:
 
 
 class StepResult(NamedTuple):
-    """Result of one rank in a step, as 0-dim tensors on its device.
+    """Result of a training step on one rank, as 0-dim tensors on its device.
 
-    Summed over all ranks, these are the results of the step. `loss` is this rank's contribution to the mean loss over
-    the global batch, and `losses` [p] has its components if the model computes several. `correct` and `images` are
-    counts. All fields are None on a rank that does not receive the model's output.
+    The sums over all ranks are the results of the step. `loss` is this rank's contribution to the mean loss over the
+    global batch. `losses` [p] has the components of this contribution, if the model computes several losses. `correct`
+    and `images` count the correctly classified and all images. All fields are None on a rank that does not receive the
+    model's output.
     """
 
     loss: Tensor | None
@@ -122,7 +124,7 @@ class Strategy(ABC):
         self.stream_rank = spec.rank // self.dims.tensor
         """Index of this rank's random stream. The ranks of a tensor-parallel group use the same stream."""
         self.counts = self.coordinate.tensor == 0
-        """False if another rank computes the same results, so that those of this rank must not be counted again."""
+        """True if this rank's results count in sums over ranks. False if another rank computes the same results."""
         self.profiler = self.profiles(self.device)
         """Profiler with which `step` marks the end of each section of a step."""
         self.remarks: list[Warned | LogLine] = []
@@ -157,7 +159,7 @@ class Strategy(ABC):
             os.sched_setaffinity(0, cpus)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Return a context manager without reduction of gradients. Call this after `wrap`."""
+        """Return a context manager in which backward passes don't reduce gradients. Available after `wrap`."""
         return nullcontext()
 
     @property
@@ -210,26 +212,33 @@ class Strategy(ABC):
         self.model.load_state_dict(state)
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
-        """Sum `value` over the ranks that together hold every parameter once, and return it on the device of `value`.
+        """Sum `value` over the shards of the parameters, and return the sum on the device of `value`.
 
-        It gives all ranks the same norm of all gradients, for example. All ranks call it together. If every rank holds
-        all parameters, the result is `value` itself.
+        For example, this adds up the squared gradient norms of the shards to that of all parameters. It sums over ranks
+        that together hold every parameter once, and all ranks get the result. If every rank holds all parameters,
+        `value` itself is returned. All ranks call it together.
         """
         return value
 
     @property
     def receives_weights(self) -> bool:
-        """True if `wrap` sends rank 0's initial weights to all ranks, so that others may pass a meta-device model."""
+        """True if `wrap` sends rank 0's initial weights to all ranks.
+
+        Other ranks may then pass a model on the meta device.
+        """
         return False
 
     @property
     def repeated(self) -> frozenset[str]:
-        """Names of `parameters` that another rank contributes to `sum_over_shards`, so that this rank must not."""
+        """Names of `parameters` that this rank must leave out of values for `sum_over_shards`.
+
+        Another rank holds the same parameters and includes them.
+        """
         return frozenset()
 
     @property
     def state_ranks(self) -> int:
-        """Number of ranks, from rank 0 on, that together update every parameter."""
+        """Number of ranks whose optimizers together update every parameter. They are the ranks from 0 on."""
         return self.dims.pipeline
 
     def share_updates(self) -> None:  # noqa: B027 - most ranks update all their parameters
@@ -257,7 +266,7 @@ class Strategy(ABC):
 
 
 def microbatches(batch: Batch, count: int) -> list[Batch]:
-    """Divide `batch` into `count` parts, with sizes as in np.array_split. The last parts may be empty."""
+    """Divide `batch` into `count` parts, with sizes as in np.array_split. A small batch has empty parts at the end."""
     if count == 1:
         return [batch]
     pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
@@ -265,10 +274,11 @@ def microbatches(batch: Batch, count: int) -> list[Batch]:
 
 
 def resolve_precision(job: Job) -> str:
-    """Return the precision of `job`; "auto" becomes bf16 if all its devices are GPUs with native bf16, else fp32.
+    """Return the precision of `job`, after resolving "auto".
 
-    Only the GPUs of this machine are checked. `Autotuner` later makes the ranks of a run agree. CUDA device i is the
-    i-th of the job's GPUs, as in a worker.
+    "auto" means bf16 if all devices of the job are GPUs with native bf16, otherwise fp32. Only the GPUs of this machine
+    are checked here. `Autotuner` later makes the ranks of a run agree. CUDA device i must be the i-th of the job's
+    GPUs, as in a worker.
     """
     if job.precision.name != "auto":
         return job.precision.name
@@ -294,10 +304,11 @@ def memory_format(job: Job) -> torch.memory_format:
 
 
 def forward_precision(job: Job, strategy: StrategyEntry) -> str:
-    """Return the precision of autocast in forward passes.
+    """Return the precision of autocast for forward passes of `job` under `strategy`.
 
-    With shards in bf16, some buffers remain in fp32 and turn activations into fp32 (the tables of Swin V2). Autocast
-    converts such activations back before they are combined with weights.
+    If parameters are sharded in bf16, autocast uses bf16, too. Some buffers remain in fp32, such as the tables in Swin
+    V2, and turn activations into fp32. Autocast converts these activations to bf16 before they are combined with
+    weights.
     """
     return "bf16" if strategy.shards and job.parallel.shard_precision == "bf16" else job.precision.name
 
@@ -315,9 +326,10 @@ def clock(device: torch.device) -> float:
 
 
 def use_fast_kernels() -> None:
-    """Allow TF32, with its 10-bit mantissa, in matrix products; torch allows it for convolutions by default.
+    """Allow TF32 in matrix products and convolutions. It has 10 bits of mantissa.
 
-    `fp32_precision` is not set, because model files that read `allow_tf32` or the matmul precision would then fail.
+    torch's `fp32_precision` setting is not used, because model files that read `allow_tf32` or the matmul precision
+    would then fail.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
@@ -341,12 +353,12 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
 
 
 def pci_bus_id(index: int) -> str:
-    """Return the PCI bus id of a visible GPU in the format of sysfs: "0000:3b:00.0"."""
+    """Return the PCI bus id of the visible GPU `index` in the format of sysfs: "0000:3b:00.0"."""
     gpu: Any = torch.cuda.get_device_properties(index)
     return f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
 
 
 def worker_device(spec: WorkerSpec) -> torch.device:
-    """Return the device of a worker. Its CUDA index is among the run's devices on that machine."""
+    """Return the device of a worker. A GPU's CUDA index is its position among the run's devices on this machine."""
     index = spec.device_index
     return torch.device("cpu") if spec.local_devices[index] == CPU else torch.device("cuda", index)

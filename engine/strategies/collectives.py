@@ -1,4 +1,4 @@
-"""Collectives on the CPU, for everything except the training's own communication."""
+"""Collectives on the CPU. They serve everything except the exchange of gradients, parameters and activations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 class Collectives:
-    """Collectives for a run with a single rank.
+    """Collectives for a run with a single rank, and the interface for several ranks.
 
-    All ranks call each method together. Each rank gets the same result, except that only rank 0 gets the result of a
-    gather. Ranks may run on different machines. If a local fact (clock, GPU, files) decides whether, how often or with
-    what shapes ranks call a collective, they must first agree on it with these methods.
+    All ranks call each method together. Every rank gets the result, except that only rank 0 gets the result of a
+    gather. Ranks may run on different machines, where facts such as the time, the GPU or the files differ. If such a
+    fact decides whether, how often or with which shapes ranks call a collective, the ranks must first use these methods
+    to agree on it.
     """
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
@@ -27,9 +28,9 @@ class Collectives:
         return self.start_all_reduce_max(flags)()
 
     def start_all_reduce_max(self, flags: Sequence[int]) -> Callable[[], list[int]]:
-        """Start `all_reduce_max` and return a function that waits for the result.
+        """Start `all_reduce_max` without waiting, and return a function that waits for the result and returns it.
 
-        All ranks call both in the same order.
+        All ranks must start and finish these operations in the same order.
         """
         return lambda: list(flags)
 
@@ -59,7 +60,7 @@ class Collectives:
 
 
 class GroupCollectives(Collectives):
-    """Collectives over `group`, a gloo group of all ranks."""
+    """Collectives over `group`, a gloo group with all ranks of the run."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
@@ -115,7 +116,7 @@ class GroupCollectives(Collectives):
 
 
 def _with_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Apply `change` to each tensor in the nested dicts of `state` and return the result."""
+    """Return a copy of the nested dicts `state` in which each tensor is replaced by the result of `change`."""
     if isinstance(state, dict):
         return {name: _with_tensors(value, change) for name, value in state.items()}
     return change(state) if isinstance(state, Tensor) else state
@@ -127,7 +128,7 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def sync_metrics(measures: Metric, collectives: Collectives) -> None:
-    """Combine the `measures` of all ranks in place. All ranks call it together."""
+    """Merge the metric states of all ranks into `measures` on every rank. All ranks call it together."""
     measures.counters = collectives.all_reduce_sum(measures.counters)
     gathered = collectives.all_gather_objects(measures.rows.cpu().clone())  # a slice would be sent with its full memory
     measures.rows = torch.cat([rows for rows in gathered if len(rows)] or gathered[:1])

@@ -115,7 +115,10 @@ class DataParallelProcesses(Distributed, SingleDevice):
         return result
 
     def _backward_on_nothing(self, backward: Callable[[Tensor], None]) -> None:
-        """Join the reduction of gradients with gradients of 0."""
+        """Run a backward pass with gradients of 0 on blank images.
+
+        A rank without images calls it, because the other ranks wait for its gradients in DDP's reduction.
+        """
         with timed_reduction(self.profiler.timer, self.forward):
             self.blank_pass(backward)
 

@@ -97,8 +97,9 @@ def tensors_of(model: nn.Module) -> list[Tensor]:
 
 
 def receive_weights(complete: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
-    """Yield rank 0's `complete` tensors on `device`, one at a time. Other ranks only need their shapes.
+    """Broadcast rank 0's `complete` tensors, and yield each of them on `device`.
 
+    Only one tensor is on the device at a time. Other ranks pass tensors of the same shapes, whose values don't matter.
     All ranks iterate together.
     """
     for tensor in complete:

@@ -97,7 +97,7 @@ class FullySharded(Distributed, SingleDevice):
 
     @torch.no_grad()
     def _distribute(self, model: nn.Module, complete: Sequence[Tensor]) -> None:
-        """Copy shards of rank 0's `complete` parameters and buffers to all ranks. All ranks call it together."""
+        """Copy rank 0's `complete` parameters and buffers into the shards on all ranks. All ranks call it together."""
         for weights, sharded in zip(receive_weights(complete, self.device), tensors_of(model), strict=True):
             if self.spec.rank:
                 local_shard(sharded).copy_(shard_of(weights, sharded))
@@ -127,10 +127,13 @@ class FullySharded(Distributed, SingleDevice):
             )
 
     def _divide(self, model: nn.Module) -> None:
-        """Divide layers of `model` among ranks before the model is sharded. Tensor-parallel subclasses override it."""
+        """Divide layers of `model` among ranks before the model is sharded. Only tensor parallelism does this."""
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
-        """Shard a `model` on the CPU in place and return its groups. The device holds one complete block at a time."""
+        """Shard a `model` that is on the CPU, in place, and return the FSDP modules of its groups.
+
+        The device holds only one complete block at a time.
+        """
         from torch.distributed.fsdp import (
             CPUOffloadPolicy,
             FSDPModule,
@@ -195,7 +198,7 @@ class FullySharded(Distributed, SingleDevice):
             return result
 
     def _join_gradients(self) -> None:
-        """Complete the reduction of gradients after FSDP has summed them."""
+        """Complete the reduction of gradients after FSDP has summed them over the shards."""
         if self.used is not None:
             self.used.drop_others()
 

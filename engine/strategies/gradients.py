@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 BUCKET_BYTES = 25 << 20
-"""Maximum size of a bucket: tensors that are flattened into one for a collective."""
+"""Maximum size of a bucket of tensors, which are concatenated for a collective."""
 
 
 def lay_out(parameters: Iterable[nn.Parameter]) -> None:
@@ -38,7 +38,10 @@ def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGrou
 
 @torch.no_grad()
 def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work | None]) -> None:
-    """Run a collective on `tensors` in place, in buckets. `begin` starts it on a flattened bucket."""
+    """Run a collective on `tensors` in place, one bucket after another.
+
+    `begin` starts the collective on the flattened tensors of a bucket.
+    """
     joining = []
     for bucket in _buckets(tensors):
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
@@ -52,7 +55,10 @@ def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work |
 
 
 def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Group `tensors`, in order, into buckets of one type and at most `BUCKET_BYTES`. A larger tensor is on its own."""
+    """Group consecutive `tensors` of one type into buckets of at most `BUCKET_BYTES`.
+
+    A larger tensor gets a bucket of its own.
+    """
     buckets: list[list[Tensor]] = []
     held = 0
     for tensor in tensors:

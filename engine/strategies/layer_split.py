@@ -143,7 +143,10 @@ class _SharedAttention(nn.MultiheadAttention):
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False) -> Any:  # type: ignore[override]
-        """Return the output, and None for the weights. `query` (also used as key and value) is equal on all ranks."""
+        """Return the output and, in place of the attention weights, None.
+
+        `query` is also used as key and value. It must be equal on all ranks.
+        """
         from torch.distributed.tensor import DTensor, Replicate
 
         weight: Any = self.in_proj_weight

@@ -25,11 +25,11 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 
 def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives) -> None:
-    """Exchange data between every two ranks to test their connection.
+    """Exchange data between each pair of ranks to test their connection.
 
     All ranks call it together, after the process group has been initialized. If an exchange fails, all ranks raise
-    StrategyError, which names the two GPUs, a likely cause and the remedy. A rank with an error of NCCL raises that
-    error instead.
+    StrategyError, which names the two GPUs, a likely cause and the remedy. A rank whose exchange raised an error of
+    NCCL raises that error instead.
     """
     group = dist.new_group()
     assert isinstance(group, dist.ProcessGroup)
@@ -53,7 +53,7 @@ def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives
 
 
 def rounds(world_size: int) -> list[list[tuple[int, int]]]:
-    """Schedule all pairs of ranks in rounds, so that a rank is in at most one pair per round."""
+    """Divide all pairs of ranks into rounds such that each rank is in at most one pair per round."""
     count = world_size + world_size % 2
     turns = count - 1
     every = [
@@ -64,7 +64,7 @@ def rounds(world_size: int) -> list[list[tuple[int, int]]]:
 
 
 def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGroup) -> str:
-    """Exchange data with rank `peer` and return a description of the problem, or "" if it succeeds."""
+    """Exchange data with rank `peer`. Return a description of the problem, or "" if the exchange succeeded."""
     sent = torch.full((EXCHANGED_BYTES,), rank, dtype=torch.uint8).to(device)
     received = torch.full((EXCHANGED_BYTES,), 255, dtype=torch.uint8).to(device)
     works = dist.batch_isend_irecv(
@@ -79,14 +79,17 @@ def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGro
 
 
 def describe(spec: WorkerSpec, first: int, second: int, problem: str) -> str:
-    """Format an error message about two GPUs that can't exchange data, with a likely cause and a remedy."""
+    """Format an error message about two GPUs that can't exchange data, with a likely cause and a remedy.
+
+    `first` and `second` are the ranks of the GPUs.
+    """
     devices = spec.devices
     pair = f"GPU {first} ({devices[first]}) and GPU {second} ({devices[second]}) of the run"
     return f"{pair} can't exchange data: {problem}. {_remedy(spec, [devices[first], devices[second]])}"
 
 
 def _remedy(spec: WorkerSpec, pair: Sequence[str]) -> str:
-    """Return the most likely remedy for two GPUs of `pair` that can't exchange data."""
+    """Return the most likely remedy if the two GPUs in `pair`, given by their device names, can't exchange data."""
     if host_of(pair[0]) != host_of(pair[1]):
         return (
             "A firewall between the two machines may block some TCP ports: allow all of them. If only one of the machines "

@@ -21,7 +21,7 @@ _WORDS = re.compile(
 )
 """Pattern for out-of-memory errors that PyTorch raises as plain RuntimeErrors."""
 _SINGLE_VALUE = "Expected more than 1 value per channel"
-"""Text of BatchNorm's error for a part with too few images for statistics."""
+"""Text of BatchNorm's error for a batch that is too small for statistics."""
 
 
 class DoesNotFit(Exception):  # noqa: N818 - reads as a condition

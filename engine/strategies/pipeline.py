@@ -131,9 +131,10 @@ class Pipeline(Distributed):
 
     @torch.no_grad()
     def _distribute(self, model: nn.Module, local: Sequence[nn.Module]) -> None:
-        """Copy rank 0's parameters and buffers to the ranks whose stages (`local`) use them.
+        """Copy rank 0's parameters and buffers to the ranks whose stages use them.
 
-        All ranks call it together. The tensors of `model` stay the same objects, which both graphs of a stage share.
+        `local` has the stages of this rank. All ranks call this together. The tensors of `model` remain the same
+        objects, because both graphs of a stage (for training and evaluation) share them.
         """
         used = {id(tensor) for stage in local for tensor in tensors_of(stage)}
         complete = tensors_of(model)
@@ -144,7 +145,10 @@ class Pipeline(Distributed):
                 swap_tensors(tensor, nn.Parameter(received, tensor.requires_grad) if is_parameter else received)
 
     def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
-        """Measure the model on the first replica, let rank 0 compute a cut, and return it on all ranks."""
+        """Measure the segments of the model on the ranks of the first replica, and return the best cut for them.
+
+        Rank 0 computes the cut, and all ranks return it.
+        """
         costs: Any = None
         travel = 0.0
         if self.coordinate.replicate == 0:
@@ -179,9 +183,10 @@ class Pipeline(Distributed):
         return cut
 
     def _crossing(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
-        """Return the input of each stage and the output of the last, for one microbatch, as tensors on the meta device.
+        """Return meta tensors with the shapes of the tensors between stages, for one microbatch.
 
-        All ranks call it together, each with its stages in `modules`, by number.
+        These are the input of each stage and the output of the last one. All ranks call this together and pass their
+        own stages in `modules`, by stage number.
         """
         crossing = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
@@ -197,7 +202,10 @@ class Pipeline(Distributed):
         return crossing
 
     def _build(self, evaluated: dict[int, fx.GraphModule]) -> None:
-        """Create the training schedule, the relay for evaluation (with the stages `evaluated`), and the feeder."""
+        """Create the training schedule, the relay for evaluation, and the feeder.
+
+        `evaluated` has the graphs of this rank's stages in evaluation mode, by stage number.
+        """
         # Imported here, because the import is slow and other strategies do not need it.
         from engine.strategies.pipelining import schedules
         from engine.strategies.pipelining.stage import RecordedStage, StageModule

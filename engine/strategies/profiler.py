@@ -29,20 +29,20 @@ class StepProfiler:
 
     records: ClassVar[bool] = False
     reducing_parts: ClassVar[tuple[Part, ...]] = ("backward",)
-    """Parts of a step during which a rank may wait for others."""
+    """Parts of a step in which a rank may wait for other ranks, because they communicate in it."""
 
     def __init__(self, device: torch.device) -> None:
         self.watch = stopwatch(device)
         self.mark = self.watch.mark
         self.recording = False
         self.cost_s = 0.0
-        """Overhead of the last recorded step in seconds."""
+        """Time that recording the last recorded step has cost, in seconds."""
         self._started = time.monotonic()
         self._recorded_at = -math.inf
 
     @property
     def is_due(self) -> bool:
-        """True if it is time to record a step."""
+        """True if the next step should be recorded."""
         now = time.monotonic()
         interval_s = max(RECORD_S, RECORD_SHARE * (now - self._started), self.cost_s / RECORD_COST)
         return self.records and now - self._recorded_at >= interval_s
@@ -55,7 +55,10 @@ class StepProfiler:
         self.recording = record
 
     def end(self, step: int, collectives: Collectives) -> RanksTimed | ScheduleTraced | None:
-        """End a step and, if it was recorded, return an event about it on rank 0. All ranks call it together."""
+        """End a step. If the step was recorded, return an event about it on rank 0, otherwise None.
+
+        All ranks call it together.
+        """
         self.mark("logging")
         if not self.recording:
             return None

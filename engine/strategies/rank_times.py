@@ -24,21 +24,24 @@ from engine.strategies.profiler import StepProfiler
 from engine.torch_compat import device_events
 
 MIN_EXTRA_WAIT = 0.05
-"""Minimum wait of all other ranks for a straggler, as a fraction of the step."""
+"""Minimum time that all other ranks must wait for a rank to call it a straggler, as a fraction of the step."""
 
 Interval = tuple[float, float]
 """Start and end in seconds."""
 
 
 class Spent(NamedTuple):
-    """Duration of one rank's step, and its blocked time in each collective in call order, in seconds."""
+    """Duration of a step on one rank, and its blocked time in each collective, in seconds.
+
+    Collectives are in the order of their calls.
+    """
 
     seconds: float
     blocked: tuple[float, ...]
 
 
 def union(intervals: Sequence[Interval]) -> list[Interval]:
-    """Return the union of `intervals`, in order and without overlaps."""
+    """Merge overlapping intervals, and return the result in order."""
     covered: list[Interval] = []
     for start, end in sorted(intervals):
         if covered and start <= covered[-1][1]:
@@ -49,7 +52,7 @@ def union(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
-    """Return the length of the part of `interval` outside of the intervals `covered`, which `union` has returned."""
+    """Return the length of the part of `interval` that is outside the intervals `covered`, a result of `union`."""
     start, end = interval
     inside = 0.0
     index = bisect_left(covered, start, key=itemgetter(1))
@@ -60,9 +63,9 @@ def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
 
 
 def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]) -> tuple[float, ...]:
-    """Return for each collective, by start, the seconds during which no interval in `computing` ran.
+    """Return, for each collective in order of starts, the seconds in which the rank computed nothing.
 
-    If collectives overlap, the common time counts for the first one.
+    If collectives overlap, their common time counts only for the first one.
     """
     covered = union(computing)
     blocked: list[float] = []
@@ -75,9 +78,9 @@ def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]
 
 
 def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
-    """Create the event about the times of all ranks in `step`.
+    """Create the event with the times of all ranks in `step`.
 
-    If ranks recorded different numbers of collectives, all collectives of a rank count as one.
+    If ranks recorded different numbers of collectives, all collectives of each rank are treated as one.
     """
     if len({len(one.blocked) for one in spent}) > 1:
         spent = [one._replace(blocked=(sum(one.blocked),)) for one in spent]
@@ -96,7 +99,10 @@ def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
 
 
 def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
-    """Return the rank for which all others wait longer than MIN_EXTRA_WAIT of the step, or None if there is none."""
+    """Return the rank that all other ranks wait for, or None if there is none.
+
+    Each other rank must wait longer than the fraction MIN_EXTRA_WAIT of the step's duration `step_s`.
+    """
     order = sorted(range(len(ranks)), key=lambda rank: ranks[rank].waiting_s)
     if len(order) < 2:
         return None
@@ -105,7 +111,7 @@ def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
 
 
 class HostTimer:
-    """Timer for CPU workers. The strategy reports blocked time to it."""
+    """Timer for CPU workers. The strategy reports to it how long collectives blocked the rank."""
 
     def __init__(self) -> None:
         self.running = False
@@ -127,9 +133,9 @@ class HostTimer:
 
 
 class KernelTimer:
-    """Timer for GPU workers, which distinguishes NCCL's kernels from others with torch.profiler.
+    """Timer for GPU workers. With torch.profiler, it distinguishes NCCL's kernels from those that compute.
 
-    NCCL's kernels wait for the other ranks on the device.
+    NCCL's kernels include the time in which the device waits for other ranks.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -154,7 +160,7 @@ class KernelTimer:
 
 
 class RankProfiler(StepProfiler):
-    """Profiler that records the times of ranks that do the same work on different parts of a batch."""
+    """Profiler that records how long each rank computes and waits. Ranks process different parts of a batch."""
 
     records = True
 
@@ -165,7 +171,7 @@ class RankProfiler(StepProfiler):
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Time the step in the block if it is recorded."""
+        """Context manager that times the step in its block, if this step is recorded."""
         if not self.recording:
             yield
             return
@@ -181,16 +187,17 @@ class RankProfiler(StepProfiler):
 
 
 class ShardProfiler(RankProfiler):
-    """Profiler of ranks that also fetch parameters from each other, in the forward and the backward pass."""
+    """Profiler for ranks that also gather parameters from each other in the forward and the backward pass."""
 
     reducing_parts = ("forward", "backward")
 
 
 @contextmanager
 def timed_reduction(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
-    """Time the forward and backward pass in the block, including DDP's broadcast of buffers and its reduction.
+    """Context manager that times DDP's communication in a forward and backward pass, for CPU workers.
 
-    The rank counts as blocked until the buffers have arrived, and from its last local gradient on.
+    The rank counts as blocked from the start until DDP has broadcast the buffers, and again from its last local
+    gradient until the end of the reduction.
     """
     if not isinstance(timer, HostTimer) or not timer.running:
         yield

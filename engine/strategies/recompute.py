@@ -19,11 +19,11 @@ from engine.torch_compat import buffers_of
 
 
 def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
-    """Wrap `function`, which calls `module`: it stores only its inputs, and runs again in the backward pass.
+    """Wrap `function`, which calls `module`, so that only its inputs are stored and it runs again in the backward pass.
 
-    The repetition draws the same random numbers. It uses temporary copies of the buffers as they were before the first
-    call. Thus BatchNorm's statistics change once, as without checkpointing, and results that depend on a changing
-    buffer stay the same. Without gradients, `function` is called unchanged.
+    The second run draws the same random numbers as the first. It uses temporary copies of the buffers with the values
+    that they had before the first run. So BatchNorm updates its statistics only once, and results that depend on a
+    changing buffer stay the same. If no gradients are computed, `function` is called unchanged.
     """
 
     def call(*inputs: Any, **options: Any) -> Any:
@@ -36,10 +36,10 @@ def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[...,
 
 
 def checkpoint_blocks(model: nn.Module) -> int:
-    """Turn activation checkpointing on for each of `blocks(model)`, and return the number of blocks.
+    """Turn activation checkpointing on for each block of `model`, and return the number of blocks.
 
-    Modules, names and state remain the same. Each block gets a subclass of its class, which survives copying and
-    sharding.
+    The blocks are those that `blocks(model)` finds. Modules, names and state remain the same. Each block's class is
+    replaced by a subclass, which survives copying and sharding.
     """
     found = blocks(model)
     for _, block in found:
@@ -57,14 +57,17 @@ def _recomputing(kind: Any) -> Any:
 
 
 def _contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Return the contexts for the first and the second computation. `checkpoint` calls it right before the first."""
+    """Return the contexts for the first and the second run of a checkpointed function.
+
+    `checkpoint` calls this right before the first run.
+    """
     return nullcontext(), BuffersAsBefore(module)
 
 
 class BuffersAsBefore:
-    """Reusable context that temporarily restores the buffers of `module` to their values at its creation.
+    """Reusable context manager that temporarily resets the buffers of `module` to their values at its creation.
 
-    Changes to the buffers inside the context are discarded.
+    Changes made to the buffers inside the context are discarded.
     """
 
     def __init__(self, module: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Helpers for FSDP2: divisible blocks, tied parameters, used parameters and timed collectives."""
+"""Helpers for FSDP2: separately shardable blocks, tied parameters, used parameters and timed collectives."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def separate_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def tied_views(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of parameters that share memory with a different parameter or buffer.
+    """Return the names of parameters that share memory with another parameter or buffer.
 
-    An nn.Parameter with several names is not included, since changes apply to all its names.
+    A single nn.Parameter with several names is not included, because changes to it are visible under all its names.
     """
     spans: list[tuple[int, int, int, str]] = []
     parameters = dict(model.named_parameters())
@@ -58,7 +58,10 @@ def tied_views(model: nn.Module) -> tuple[str, ...]:
 
 
 def time_collectives(group: FSDPModule, timer: HostTimer, *, all_reduce: bool) -> None:
-    """Make the collectives of `group` report to `timer` how long they blocked a CPU worker."""
+    """Make the collectives of `group` report to `timer` how long they blocked a CPU worker.
+
+    If `all_reduce` is True, the group also sums gradients over replicas, and that is timed, too.
+    """
     scatter = _TimedReduceScatter(timer)
     group.set_custom_all_gather(_TimedAllGather(timer))  # type: ignore[arg-type]
     group.set_custom_reduce_scatter(scatter)  # type: ignore[arg-type]
@@ -67,7 +70,7 @@ def time_collectives(group: FSDPModule, timer: HostTimer, *, all_reduce: bool) -
 
 
 class _TimedCollective:
-    """Base class of timed collectives, which otherwise behave like FSDP's defaults."""
+    """Base class of collectives for FSDP that are timed and otherwise behave like FSDP's defaults."""
 
     def __init__(self, timer: HostTimer) -> None:
         self.timer = timer
@@ -105,11 +108,11 @@ class _TimedReduceScatter(_TimedCollective):
 
 
 class UsedParameters:
-    """Record of the parameters that received a gradient on any rank. The others must stay unchanged.
+    """Record of the parameters that received a gradient on any rank. All other parameters must not change.
 
     A custom model may use different layers for the images of different ranks. FSDP must then reduce gradients of 0 for
-    unused parameters. The optimizer would treat these as real gradients: momentum and weight decay would change a layer
-    that no rank has used.
+    the unused parameters. The optimizer would treat these as real gradients, so that momentum and weight decay would
+    change a layer that no rank has used.
     """
 
     def __init__(self, model: nn.Module, groups: Sequence[FSDPModule], collectives: Collectives) -> None:
@@ -128,7 +131,7 @@ class UsedParameters:
         self._used[number] = 1
 
     def drop_others(self) -> None:
-        """Drop the gradients of parameters that no rank has used since the last call. All ranks call it together."""
+        """Drop the gradients of parameters that no rank has used since the last call. All ranks call this together."""
         for used, shard in zip(self._collectives.all_reduce_max(self._used), self._shards, strict=True):
             if not used:
                 shard.grad = None

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class SingleDevice(Strategy):
     """Strategy with the full model on one device.
 
-    The loss is multiplied by `gradient_scale` before the backward pass. Subclasses set it to suit their reduction of
-    gradients.
+    Before the backward pass, the loss is multiplied by `gradient_scale`, which subclasses set to suit their reduction
+    of gradients.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -66,7 +66,7 @@ class SingleDevice(Strategy):
         return result
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
-        """Run a forward and backward pass for a part of the batch, and accumulate its gradients."""
+        """Run a forward and backward pass for `batch`, a part of this rank's batch, and accumulate its gradients."""
         with self.autocast():
             outputs = self.forward(batch.inputs, *self.objective.extra_inputs(batch.targets))
         outputs = outputs.float()
@@ -84,9 +84,10 @@ class SingleDevice(Strategy):
         return StepResult(loss.detach(), correct, len(batch.targets), losses)
 
     def blank_pass(self, backward: Callable[[Tensor], None]) -> None:
-        """Run a forward and backward pass that yields gradients of 0, and restore the buffers.
+        """Run a forward and backward pass on blank images that yields gradients of 0, and restore the buffers.
 
-        It uses two blank images, since BatchNorm can't compute statistics from a single value.
+        There are two images, since BatchNorm can't compute statistics from a single value. `backward` runs the backward
+        pass from a loss.
         """
         blank = torch.zeros(2, *self.example_shape, device=self.device)
         extra = self.objective.extra_inputs(self.objective.blank_targets(blank))
@@ -115,8 +116,8 @@ class SingleDevice(Strategy):
     def _evaluated(self, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch of an evaluation.
 
-        If memory runs out, a single worker divides the batch into more parts. One of several workers can't do that on
-        its own, so `parts_of` has divided its batches in advance.
+        If memory runs out, a single worker divides the batch into more parts. One of several workers can't do that
+        alone, so `parts_of` has divided its batches in advance.
         """
 
         def outputs(parts: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Measurement of the ranks' speeds before the training, so that faster ranks get more images."""
+"""Measurement of the ranks' training speeds before the training, so that faster ranks get more images."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ WARM_UP = 2
 TIMED = 5
 """Number of timed steps. Their median counts."""
 EVEN = 0.05
-"""Relative difference of speeds below which all ranks get the same number of images. Measurements vary that much."""
+"""Relative difference between the ranks' speeds below which all ranks get the same number of images.
+
+Measurements vary by that much.
+"""
 STRAGGLES = 1.1
-"""Minimum ratio of the slowest rank's time to the median of the others for a warning."""
+"""Minimum ratio of the slowest rank's time to the median time of the other ranks for a warning."""
 
 
 def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-    """Measure the speed of every data rank, and set `strategy.shares` in proportion. Warn about a straggler.
+    """Measure the speed of every data rank, and set `strategy.shares` in proportion to it. Warn about a straggler.
 
-    All ranks call it in `wrap` if the job requests balancing, with the plain model in training mode on this rank's
-    device. Weights, gradients, buffers and random states stay the same. The shares of a resumed run take precedence.
+    All ranks call it in `wrap` if the job requests balancing. They pass the plain model in training mode on this rank's
+    device. Weights, gradients, buffers and random states stay the same. If a resumed run has saved shares, they are
+    used instead.
     """
     if strategy.resolved.shares is not None:
         strategy.shares = strategy.resolved.shares
@@ -60,11 +64,11 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
 
 
 class Rehearsal:
-    """Context for forward and backward passes with blank images on this rank alone.
+    """Context manager for timing forward and backward passes with blank images on this rank alone.
 
-    A pass has as many images as a part of this rank's batch under `job`. Inside the context, the passes use copies of
-    the buffers, and leave weights, gradients and random states unchanged. `forward` (the function to call) and `inputs`
-    (float32 [n, channels, height, width]) may be replaced between passes.
+    A pass has as many images as a microbatch of this rank under `job`. Inside the context, passes change neither
+    weights, gradients, buffers nor random states. `forward` (the function to call) and `inputs` (float32 [n, channels,
+    height, width]) may be replaced between passes.
     """
 
     def __init__(
@@ -110,7 +114,7 @@ class Rehearsal:
 def images_per_second(
     strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]
 ) -> float:
-    """Measure the training speed of this rank with equal parts of a batch on all ranks."""
+    """Measure the training speed of this rank if all ranks get equal parts of a batch."""
     with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:
         seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED)]
     return rehearsal.images / statistics.median(seconds[WARM_UP:])

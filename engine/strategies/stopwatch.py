@@ -1,4 +1,4 @@
-"""Stopwatches for the parts of training steps."""
+"""Stopwatches that measure the durations of the parts of training steps."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import torch
 from engine.contract.events import Part, RanksTimed, ScheduleTraced
 
 Marked = Part | Literal["passes"]
-"""Name of a mark: a part of a step, or "passes" for all passes of a pipeline's schedule together."""
+"""Part of a step that a mark ends, or "passes" for all passes of a pipeline's schedule together."""
 
 SAMPLES_PER_S = 20.0
-"""Maximum number of timed steps per second on a GPU: few enough to cost nothing, enough for stable numbers."""
+"""Maximum number of timed steps per second on a GPU, low enough to cost nothing and high enough for stable results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Mean duration of `steps` steps in seconds, and of their parts, which add up to `step_s`.
+    """Mean duration of a step and of each of its parts in seconds, over `steps` steps.
 
-    `starved` is the fraction of steps before which the device ran out of work because the next batch was late. It is
-    None on the CPU, and if no step was timed.
+    The durations of the parts add up to `step_s`. `starved` is the fraction of steps before which the device ran out of
+    work because the next batch was late. It is None on the CPU, and if no step was timed.
     """
 
     steps: int
@@ -60,11 +60,14 @@ class Stopwatch:
         self._last = time.perf_counter()
 
     def pause(self) -> None:
-        """Pause. The time until `resume` does not count."""
+        """Pause the measurement. The time until `resume` does not count."""
         self.running = False
 
     def skip(self) -> None:
-        """Exclude the step that starts now from the measurement, because the profiler records and slows it."""
+        """Exclude the step that starts now from the measurement.
+
+        It is called before steps that the profiler records, because recording slows them.
+        """
 
     def mark(self, part: Marked) -> None:
         if self.running:
@@ -73,31 +76,33 @@ class Stopwatch:
             self._last = now
 
     def step_done(self) -> None:
-        """End a step and start the next one. The time since the last mark counts as logging."""
+        """End a step and start the next one. The time since the last mark is assigned to the part "logging"."""
         if self.running:
             self.mark("logging")
             self._steps += 1
 
     def learn(self, step: RanksTimed | ScheduleTraced, reducing_parts: tuple[Part, ...]) -> None:
-        """Estimate from a recorded step how much of its passes rank 0 spends on communication and waiting.
+        """Estimate from a recorded step which fraction of some parts rank 0 spends on communication and waiting.
 
-        Ranks of a data-parallel strategy communicate in the parts `reducing_parts`. Ranks of a pipeline are also idle
-        between passes.
+        Ranks of a data-parallel strategy communicate during the parts in `reducing_parts`. For a pipeline, the idle
+        time between passes counts as communication.
         """
         if isinstance(step, RanksTimed):
             local = step.ranks[0]
-            still = local.communication_s + local.waiting_s
-            self._communication = dict.fromkeys(reducing_parts, still / (still + local.compute_s)) if still else {}
+            blocked_s = local.communication_s + local.waiting_s
+            self._communication = (
+                dict.fromkeys(reducing_parts, blocked_s / (blocked_s + local.compute_s)) if blocked_s else {}
+            )
         elif step.span_s > 0:
-            lasted = dict.fromkeys("FBIW", 0.0)
+            durations = dict.fromkeys("FBIW", 0.0)
             for action in step.ranks[0]:
-                lasted[action.kind] += action.end_s - action.begin_s
-            forward, backward = lasted["F"] / step.span_s, (sum(lasted.values()) - lasted["F"]) / step.span_s
+                durations[action.kind] += action.end_s - action.begin_s
+            forward, backward = durations["F"] / step.span_s, (sum(durations.values()) - durations["F"]) / step.span_s
             idle = max(0.0, 1.0 - forward - backward)
             self._passes = {"forward": forward, "backward": backward, "communication": idle}
 
     def take(self) -> Times | None:
-        """Return the times since the last call and reset them, or None if there were no steps."""
+        """Return the mean times since the last call and reset the measurement. Return None if there were no steps."""
         if not self._steps:
             return None
         steps, spent = self._steps, self._spent
@@ -108,7 +113,10 @@ class Stopwatch:
         self._spent, self._steps = {}, 0
 
     def _divided(self, spent: Mapping[Marked, float]) -> dict[Part, float]:
-        """Move communication, as estimated by `learn`, from the other parts in `spent` to a part of its own."""
+        """Divide the times by mark in `spent` into parts, with communication as a separate part.
+
+        The fractions of communication are those that `learn` has estimated.
+        """
         parts: dict[Part, float] = {}
 
         def add(part: Part, seconds: float) -> None:
@@ -123,19 +131,20 @@ class Stopwatch:
                 continue
             share = self._communication.get(part, 0.0)
             # If communication would exceed the time of these parts, use its fraction of the part.
-            still = share * seconds * (passed / joined if share * passed < joined else 1.0)
-            add(part, seconds - still)
-            if still:
-                add("communication", still)
+            communication_s = share * seconds * (passed / joined if share * passed < joined else 1.0)
+            add(part, seconds - communication_s)
+            if communication_s:
+                add("communication", communication_s)
         return parts
 
 
 class DeviceStopwatch(Stopwatch):
     """Stopwatch for GPU workers, which records events in the stream and reads them later.
 
-    Only some steps are timed, and their events are read once the device has passed them. The time between two events
-    includes computing and idle time, so a late batch, or a host too slow to queue work, shows up where the device is
-    idle. Steps are chosen at random, so that periodic effects are sampled in proportion.
+    Only some steps are timed. Their events are read once the device has passed them. The time between two events
+    includes both computing and idle time. The part in which the device is idle therefore shows the delay if a batch is
+    late or the host queues work too slowly. Steps are chosen at random, so that periodic effects are sampled in
+    proportion.
     """
 
     def __init__(self, device: torch.device) -> None:

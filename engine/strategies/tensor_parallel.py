@@ -1,4 +1,4 @@
-"""Strategies that divide each layer among several devices, which compute it together (tensor parallelism)."""
+"""Strategies with tensor parallelism, in which several devices compute slices of each layer together."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 class _UnrecordedProfiler(ShardProfiler):
-    """Profiler that records no steps: ranks that compute every layer together hardly wait for each other."""
+    """Profiler that records no steps, because tensor-parallel ranks compute every layer together and hardly wait."""
 
     records = False
 
 
 class TensorParallel(FullySharded):
-    """Strategy with groups of ranks. Each rank of a group computes a slice of every layer in `layer_pairs`.
+    """Strategy with groups of ranks, in which each rank computes a slice of every layer in `layer_pairs`.
 
     All ranks of a group get the same images. They compute all other layers identically, with the same random numbers.
-    To keep these copies equal even if GPU kernels add in random order, their gradients are taken from the first rank of
-    the group.
+    GPU kernels may add up numbers in random order, so the gradients of these layers are taken from the first rank of
+    the group to keep the copies equal.
 
-    Along the other dimensions of the mesh, parameters are sharded as in FullySharded. With a single rank to
-    shard over, they remain complete. BatchNorm normalizes the images of each group separately.
+    Along the other dimensions of the mesh, parameters are sharded as in FullySharded. If these have a single rank,
+    parameters remain complete. BatchNorm normalizes the images of each group separately.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -71,9 +71,10 @@ class TensorParallel(FullySharded):
         self._divided -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
 
     def _refuse_unequal_gpus(self, model: nn.Module) -> None:
-        """Raise StrategyError if the model has dropout and the GPUs are of different types, which draw different masks.
+        """Raise StrategyError if the model has dropout and the GPUs are of different types.
 
-        The layout of a mask depends on the number of multiprocessors (ATen/native/cuda/Dropout.cu).
+        Such GPUs draw different masks, since the layout of a mask depends on the number of multiprocessors
+        (ATen/native/cuda/Dropout.cu).
         """
         names = sorted(set(self.collectives.all_gather_objects(gpu_type(self.device))))
         has_dropout = any(isinstance(module, nn.Dropout) and module.p for module in model.modules())
@@ -124,7 +125,10 @@ class TensorParallel(FullySharded):
 
 
 def gpu_type(device: torch.device) -> str:
-    """Return a GPU's name and number of multiprocessors, or "CPU": all CPUs draw the same dropout masks."""
+    """Return the name and number of multiprocessors of a GPU, or "CPU".
+
+    All CPUs draw the same dropout masks, so they have one type.
+    """
     if device.type != "cuda":
         return "CPU"
     properties = torch.cuda.get_device_properties(device)

@@ -1,4 +1,4 @@
-"""Strategy that shards only the optimizer state over the ranks (ZeRO stage 1)."""
+"""Strategy that shards only the optimizer's state over the ranks (ZeRO stage 1)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class ShardedOptimizer(DataParallelProcesses):
-    """Strategy like DDP, but each parameter is updated by one rank, which broadcasts it.
+    """Strategy like DDP in which each parameter is updated by a single rank, which then broadcasts it.
 
-    Only that rank stores the parameter's optimizer state and moving average, so both need a fraction of DDP's memory
-    (Rajbhandari et al. 2020, ZeRO). Parameters are not divided: optimizers that need complete ones, such as LAMB, work
-    unchanged, and a rank needs memory for at least the largest parameter. Gradients are reduced as under DDP, and are
-    complete on every rank.
+    Only that rank stores the parameter's optimizer state and moving average, so that these need less memory than under
+    DDP (Rajbhandari et al. 2020, ZeRO). Parameters are not divided. Optimizers that need complete parameters, such as
+    LAMB, therefore work unchanged, but a rank needs memory for at least the largest parameter. Gradients are reduced as
+    under DDP, and are complete on every rank.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -80,7 +80,10 @@ class ShardedOptimizer(DataParallelProcesses):
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
-    """Assign parameters with these `sizes` to ranks: the largest first, each to the rank with the smallest load."""
+    """Assign parameters with these `sizes` to ranks, and return the rank of each parameter.
+
+    The largest parameters are assigned first, each to the rank with the smallest load.
+    """
     loads = [(0, rank) for rank in range(ranks)]
     found = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda each: -sizes[each]):

@@ -43,9 +43,9 @@ class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         overlay: Path of a PNG of the colored map over the image. Its longer side is at most
             `engine.inference.explanation.explain.MAX_SIDE` pixels.
         raw: Path of a PNG of the map in gray, with white for the maximum.
-        score: Confidence of the model from 0 to 1, or None if it has none.
-        box: Explained detection.
-        empty: True if the map is black, since nothing supports the class.
+        score: Confidence of the model in the class from 0 to 1, or None if the task has no confidences.
+        box: Box of the explained detection. None for tasks other than detection.
+        empty: True if the map is entirely black, because nothing in the image supports the class.
         note: Sentence with additional information.
     """
 
@@ -59,13 +59,13 @@ class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class ExplainedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Image with its maps, in the order of the requested classes.
+    """Image with its heat maps, in the order of the requested classes.
 
     Attributes:
         predicted: Prediction in words.
         side_by_side: Path of a PNG of the image next to its overlays, or "" if there is only one map.
-        region: Region of the image that the model received.
-        reason: Reason in a sentence if there are no maps.
+        region: Region of the image that the model received, or None if the image can't be read.
+        reason: Sentence that explains why there are no maps, or "" if there are any.
     """
 
     path: str

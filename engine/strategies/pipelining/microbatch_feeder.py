@@ -1,4 +1,4 @@
-"""Input of a pipeline: images go to the first stage, targets to the last."""
+"""Input of a pipeline. Images go to the first stage and targets to the last stage."""
 
 from __future__ import annotations
 
@@ -16,27 +16,32 @@ PADDING = -1
 
 
 class Microbatches(NamedTuple):
-    """This rank's input for one batch: `inputs` on the rank of the first stage, `targets` on the rank of the last."""
+    """Input of this rank for one batch.
+
+    `inputs` is set on the rank of the first stage, and `targets` on the rank of the last stage. `sending` has the
+    pending messages to the last stage.
+    """
 
     inputs: Tensor | None = None
     targets: Tensor | None = None
     images: int = 0
-    """Number of images before the padding. Known on the ranks of the first and last stage."""
+    """Number of images in the batch before padding. Set on the ranks of the first and the last stage."""
     global_size: int = 0
-    """Size of the batch over all pipelines. Known on the ranks of the first and last stage."""
+    """Number of images in the global batch, over all pipelines. Set on the ranks of the first and the last stage."""
     sending: tuple[tuple[Any, Tensor], ...] = ()
 
     def sent(self) -> None:
-        """Wait until the last stage has received this rank's messages."""
+        """Wait until the rank of the last stage has received the messages that this rank sends for this batch."""
         for work, _ in self.sending:
             work.wait()
 
 
 class MicrobatchFeeder:
-    """Feeder that passes batches from the rank of the `first` stage to the rank of the `last` stage.
+    """Feeder that passes batches from the rank of the first stage to the rank of the last stage.
 
-    Every batch is padded to `size` images. Targets travel over `group`, like activations. Counts travel over `control`,
-    so that the host can read them without waiting for its device.
+    `first` and `last` are these ranks. Every batch is padded to `size` images. Targets are sent over the process group
+    `group`, as activations are. The numbers of images are sent over the CPU group `control`, so that the host can read
+    them without waiting for its device.
     """
 
     def __init__(
@@ -59,16 +64,16 @@ class MicrobatchFeeder:
         self._rank = dist.get_rank()
 
     def feed(self, batch: Batch | None) -> Microbatches:
-        """Distribute `batch`, which only the rank of the first stage passes, and return this rank's input.
+        """Send a batch to the ranks that need it, and return this rank's input.
 
-        All ranks call it together.
+        Only the rank of the first stage passes a `batch`. All ranks call it together.
         """
         if batch is not None:
             return self._begin(batch)
         return self._receive() if self._rank == self._last else Microbatches()
 
     def _begin(self, batch: Batch) -> Microbatches:
-        """Pad `batch` and send its counts and targets to the rank of the last stage."""
+        """Pad `batch`, and send its numbers of images and its targets to the rank of the last stage."""
         count = len(batch.targets)
         targets = batch.targets
         if count < self._size:
@@ -93,7 +98,7 @@ class MicrobatchFeeder:
 
 
 def _filled(inputs: Tensor, size: int) -> Tensor:
-    """Pad `inputs` to `size` images by repeating them, or with blank images if there are none."""
+    """Pad `inputs` to `size` images by repeating its images. If it is empty, pad it with blank images."""
     count = len(inputs)
     if count == size:
         return inputs

@@ -39,7 +39,10 @@ class CutPoint:
 
 @dataclass(frozen=True)
 class Traces:
-    """Graphs of a model in training and in evaluation mode, with the split points that both have, in order."""
+    """Graphs of a model in training mode and in evaluation mode.
+
+    `points` lists the split points that exist in both graphs, in order.
+    """
 
     train: fx.Graph
     eval: fx.Graph
@@ -56,7 +59,7 @@ VIEWS = frozenset(
 """Functions and methods whose result may share memory with their input."""
 
 PASSING = frozenset({"contiguous", "dropout", "stochastic_depth", "to", "float"})
-"""Functions and methods that may return their input unchanged."""
+"""Functions and methods that may return their input itself."""
 
 NOT_TENSORS = frozenset({"getattr", "size", "dim", "numel", "_assert", "len", "eq", "ne", "floordiv", "mod"})
 """Functions and methods that return numbers, shapes or booleans."""
@@ -119,18 +122,19 @@ def _graph(model: nn.Module) -> fx.Graph:
 
 @dataclass(frozen=True)
 class _Found:
-    """Split points of one graph."""
+    """Split points found in one graph, and the order in which its parameters and buffers are used."""
 
     points: dict[CutPoint, tuple[int, int]]
-    """Number of each split point's node, and the count of parameters and buffers that are used before it."""
+    """Position of each split point's node in the graph, and the number of parameters and buffers used up to there."""
     first_used: dict[int, int]
-    """Number of the first node that uses each parameter or buffer, by the tensor's id and in order."""
+    """Position of the first node that uses each parameter or buffer, in graph order. Keys are the tensors' ids."""
 
 
 def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
     """Return the split points that both graphs have, with the same parameters and buffers before them.
 
-    The sets are the same if they have equal sizes and if `other` also uses all of the first set before the point.
+    These sets of tensors are equal if they have equal sizes, and `other` uses every tensor of the first set before its
+    split point.
     """
     used = iter([*one.first_used.items(), (0, sys.maxsize)])
     tensor, first = next(used)
@@ -149,8 +153,8 @@ def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
 def _points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _Found:
     """Find the nodes of `graph` after which the model can be cut.
 
-    After such a node, its output is the only tensor that is still needed, no parameter or buffer is used on both sides,
-    and no later operation modifies the output in place.
+    After such a node, its output is the only intermediate tensor that later nodes use, no parameter or buffer is used
+    on both sides, and no later operation modifies the output in place.
     """
     nodes = list(graph.nodes)
     order = {node: number for number, node in enumerate(nodes)}
@@ -193,7 +197,7 @@ def _function(node: fx.Node) -> str:
 
 
 def _is_fresh_tensor(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Return True if the output of `node` is a tensor that shares no memory with others."""
+    """Return True if the output of `node` is a new tensor, which shares no memory with any other tensor."""
     while True:
         if node.op == "call_module":
             module = modules[str(node.target)]
@@ -242,7 +246,7 @@ def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 
 
 def module_of(node: fx.Node) -> str:
-    """Return the dotted path of the submodule that contains `node`, or the name of `node` if there is none."""
+    """Return the dotted path of the submodule that contains `node`, or the node's name if it is not in a submodule."""
     if node.op == "call_module":
         return str(node.target)
     stack = node.meta.get("nn_module_stack")
@@ -250,10 +254,10 @@ def module_of(node: fx.Node) -> str:
 
 
 def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPoint]) -> list[fx.GraphModule]:
-    """Cut `graph` after each of `cuts` into modules that share parameters and their names with `model`.
+    """Divide `graph` into modules by cutting it after each split point in `cuts`.
 
-    Each part makes its output contiguous, because NCCL has sent wrong values between tensors with different strides
-    (pytorch#62283).
+    The modules share the parameters of `model` and have the same parameter names. Each makes its output contiguous,
+    because NCCL has sent wrong values between tensors with different strides (pytorch#62283).
     """
     ends = {cut.node for cut in cuts}
     stages: list[fx.GraphModule] = []

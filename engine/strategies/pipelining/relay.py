@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 
 class Relay:
-    """Runner of forward passes without gradients through the stages, which may be on the ranks in any order.
+    """Runner of forward passes without gradients through the stages of a pipeline.
 
-    `stages` has this rank's stages by number, and `ranks` the rank of every stage. Activations travel over `group`.
-    Their shapes, which are sent once, travel over `control`.
+    `stages` has this rank's stages by number. `ranks` has the rank of every stage, in any order. Activations are sent
+    over the process group `group`. Their shapes, which are sent only once, go over the CPU group `control`.
     """
 
     def __init__(
@@ -34,9 +34,10 @@ class Relay:
 
     @torch.no_grad()
     def run(self, count: int, inputs: Sequence[Tensor] | None) -> list[Tensor]:
-        """Compute `count` microbatches. Return the model's outputs on the rank of the last stage, and [] elsewhere.
+        """Compute `count` microbatches.
 
-        All ranks call it together. The rank of stage 0 passes `inputs`, which must have the same shape in every call.
+        Returns the model's outputs on the rank of the last stage, and [] on other ranks. All ranks call it together.
+        The rank of the first stage passes `inputs`, which must have the same shape in every call.
         """
         # All ranks follow the same list, so that any two ranks send and receive in the same order, as NCCL requires. In
         # this list, the input of a stage is always computed before it is needed.

@@ -28,7 +28,10 @@ MULTI: dict[str, Any] = {
 
 
 def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:
-    """Create the schedule `name` for this rank's `stages`, in their order. It sums `loss` over microbatches."""
+    """Create the schedule `name` for this rank's `stages`, given in their order.
+
+    It runs `microbatches` microbatches per step and adds up their losses, as computed by `loss`.
+    """
     options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}
     if name in SINGLE:
         (stage,) = stages
@@ -37,7 +40,10 @@ def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: C
 
 
 def order(name: str, schedule: Any, devices: int, microbatches: int) -> Order:
-    """Return the passes of each device in `schedule`, the result of `build` for `name`."""
+    """Return the order of passes on each device.
+
+    `schedule` is the object that `build` returned for the schedule `name`.
+    """
     if name == "gpipe":
         return gpipe(devices, microbatches)
     if name == "1f1b":

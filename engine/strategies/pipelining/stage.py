@@ -57,10 +57,10 @@ def _contiguous(gradient: Tensor) -> Tensor:
 
 
 class RecordedStage(PipelineStage):
-    """Stage that reports its passes to `profiler`.
+    """Pipeline stage that reports its passes to `profiler`.
 
     `received` and `output` are the input and the output for one microbatch, on the meta device. Without them, torch
-    would run a pass to infer their shapes, which changed BatchNorm's statistics before torch 2.14.
+    would infer the shapes by running a pass, which changed BatchNorm's statistics before torch 2.14.
     """
 
     def __init__(

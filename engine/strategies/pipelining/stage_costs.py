@@ -1,7 +1,8 @@
 """Measurement of the time and memory that each segment of a model needs on the devices that train it.
 
-A pipeline calls `trace`, `measure_rank` and `seconds_per_byte` on the ranks of its first replica, and `assemble` on
-rank 0. Other replicas only receive the cut. Finally, `split` at `split_points_of` creates the stages.
+A pipeline calls `measure_rank` and `seconds_per_byte` on the ranks of its first replica, and `assemble` on rank 0,
+which computes the cut from the measurements. Other replicas only receive the cut. Finally, `split` divides the model at
+`split_points_of(traces, cut)`.
 """
 
 from __future__ import annotations
@@ -29,28 +30,34 @@ from engine.strategies.distributed import tensors_of
 from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
 PASSES = 2
-"""Number of passes over all segments. Repeating helps if other work on the device slows some segments."""
+"""Number of passes over all segments. With several, a segment slowed by other work on the device is measured again."""
 RUNS = 3
-"""Maximum number of times that a segment runs in a pass. The fastest run counts."""
+"""Maximum number of runs of a segment in a pass. The fastest run counts."""
 ENOUGH_S = 2.0
-"""Time budget for all segments, divided equally.
+"""Time budget for measuring all segments, in seconds. Each segment gets an equal part of it.
 
-A segment is repeated after its warm-up only within its share, and another pass starts only within the budget.
+After its warm-up, a segment is repeated only while its part lasts. Another pass starts only while the budget lasts.
 """
 LONG_S = 0.5
-"""Seconds above which a run on a CPU is not repeated, since its warm-up hardly matters."""
+"""Duration of a run on a CPU, in seconds, above which it is not repeated, because its warm-up hardly matters."""
 USABLE = 0.9
-"""Fraction of the free memory for stages. Workspaces, communication buffers and fragmentation need the rest."""
+"""Fraction of the free memory that stages may use.
+
+Workspaces, communication buffers and fragmentation need the rest.
+"""
 TRAVELLING_BYTES = 4 << 20
 """Size of the messages that measure the transfer time, about the size of an activation."""
 TRAVELS = 3
-"""Number of transfers. The fastest counts, because the first one takes longer."""
+"""Number of transfers that are timed. The fastest counts, because the first one takes longer."""
 STATE_BYTES = {"sgd": 12, "adam": 16, "adamw": 16}
 """Bytes per parameter for weight, gradient and the optimizer's one or two averages in fp32, by optimizer."""
 AVERAGE_BYTES = 4
 """Bytes per parameter for the moving average of weights."""
 UPDATED = 1 << 22
-"""Number of parameters for timing the optimizer: too many for the CPU's caches, as in a real model."""
+"""Number of parameters with which the optimizer is timed.
+
+They are too many for the CPU's caches, as in a real model.
+"""
 UPDATES = 3
 """Number of timed optimizer steps. The fastest counts."""
 
@@ -65,7 +72,7 @@ class Measured(NamedTuple):
 
 
 class CutPointCosts(NamedTuple):
-    """Measurements of one rank, as plain values that can be sent to other ranks."""
+    """Measurements of all segments on one rank, as plain values that can be sent to other ranks."""
 
     device: str
     """Name of the device in the job: a GPU's UUID, or "cpu"."""
@@ -123,7 +130,10 @@ def _segments_in_turn(
     clock: Callable[[], float],
     autocast: Callable[[], AbstractContextManager[None]],
 ) -> Iterator[Measured]:
-    """Measure each segment with the output of the previous one as input. Raises CannotCut if one does not fit."""
+    """Measure the segments in order, each with the output of the previous one as its input.
+
+    `crossing` is the input of the first segment. Raises CannotCut if a segment does not fit into memory.
+    """
     images = len(crossing)
     for number, segment in enumerate(segments):
         try:
@@ -145,10 +155,10 @@ def _minimum(one: Measured, other: Measured) -> Measured:
 
 
 class _Run:
-    """Timed runs of one segment, with a temporary copy on the device of its input."""
+    """Timed runs of one segment, which is copied to the device of its input for that time."""
 
     output: Tensor
-    """Output, which is the input of the next segment."""
+    """Output of the segment, which is the input of the next one."""
     measured: Measured
 
     def __init__(
@@ -183,11 +193,14 @@ class _Run:
         self.output = output.detach().requires_grad_(output.requires_grad)
 
     def drop(self) -> None:
-        """Free the copy at once, without waiting for garbage collection: a graph and its module form a cycle."""
+        """Free the copy immediately.
+
+        Otherwise it would remain until the next garbage collection, because a graph and its module refer to each other.
+        """
         self.segment.to("meta")
 
     def _once(self) -> tuple[Tensor, float, float]:
-        """Run the segment once, and return its output and the seconds of the forward and of the backward pass."""
+        """Run the segment once, and return its output and the seconds of the forward pass and of the backward pass."""
         received = self.received.detach().requires_grad_(self.received.requires_grad)
         started = self.clock()
         with self.autocast():
@@ -202,7 +215,10 @@ class _Run:
 
 
 def _copied(segment: fx.GraphModule, device: torch.device) -> fx.GraphModule:
-    """Copy a segment to `device`. Parameters and buffers on the meta device get arbitrary values of the same cost."""
+    """Copy a segment to `device`.
+
+    Parameters and buffers on the meta device get arbitrary values, which take as long to compute with.
+    """
     copied = copy.deepcopy(segment)
     if not any(tensor.is_meta for tensor in tensors_of(copied)):
         return copied.to(device)
@@ -213,7 +229,10 @@ def _copied(segment: fx.GraphModule, device: torch.device) -> fx.GraphModule:
 
 
 class _SavedMemory:
-    """Memory of all tensors that autograd saves, with each storage counted once and those of `others` excluded."""
+    """Hooks that add up the memory of all tensors that autograd saves.
+
+    Each storage is counted once. Storages of the tensors `others` are not counted.
+    """
 
     def __init__(self, others: Sequence[Tensor]) -> None:
         self._counted = {tensor.untyped_storage().data_ptr() for tensor in others}
@@ -248,7 +267,8 @@ def measure_rank(
 ) -> CutPointCosts:
     """Measure the model and the optimizer on this rank, and determine the free memory of its device.
 
-    `device` is the device's name in the job. `workers` is the number of ranks that share the CPU's memory.
+    `device` is the name of the device in the job, and `workers` the number of ranks that share the CPU's memory. For
+    the other arguments, see `measure`.
     """
     free = free_bytes(example.device, workers)
     costs = measure(model, traces, example, clock=clock, autocast=autocast, progress=progress)
@@ -256,7 +276,10 @@ def measure_rank(
 
 
 def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> float:
-    """Measure the seconds per parameter for a step of the job's optimizer, including clipping and weight averaging."""
+    """Measure the seconds per parameter that a step of the job's optimizer takes.
+
+    The step includes clipping and weight averaging.
+    """
     tensors = [nn.Parameter(torch.ones(UPDATED // 4, device=device)) for _ in range(4)]
     for tensor in tensors:
         tensor.grad = torch.ones_like(tensor)
@@ -271,7 +294,10 @@ def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> floa
 
 
 def free_bytes(device: torch.device, workers: int) -> int:
-    """Return the free memory of `device` for one rank in bytes. `workers` ranks share the CPU's memory."""
+    """Return the free memory of `device` that one rank may use, in bytes.
+
+    `workers` is the number of ranks that share the CPU's memory.
+    """
     if device.type != "cuda":
         return int(psutil.virtual_memory().available / max(1, workers) * USABLE)
     free, _ = torch.cuda.mem_get_info(device)
@@ -280,9 +306,10 @@ def free_bytes(device: torch.device, workers: int) -> int:
 
 
 def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> float:
-    """Measure the seconds to send one byte to the next rank of `group`, and return the maximum over its ranks.
+    """Measure how many seconds it takes to send one byte to the next rank of `group`.
 
-    All ranks of the group (all ranks if None) call it together and get the same result, which is 0 for a single rank.
+    Returns the maximum over the ranks of the group, or 0 for a group with a single rank. All ranks of the group call it
+    together. None means the group of all ranks.
     """
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=device)
@@ -315,10 +342,18 @@ def assemble(
     gathered: Sequence[CutPointCosts],
     travel: float,
 ) -> Cut:
-    """Return the cut that the job states or, if it states none, the cut that balances the measured costs.
+    """Return a model's cut with the measurements behind it.
 
-    `gathered` has the measurements of one replica, in order. `travel` is the result of `seconds_per_byte`. Raises
+    If the job names no split points for its cuts, they are chosen so that the measured costs are balanced. Raises
     CannotCut if the job's cuts or batch size are impossible.
+
+    Args:
+        model: Plain model.
+        traces: Graphs of the model.
+        job: Job whose cuts are used.
+        layout: Layout of the ranks and stages.
+        gathered: Measurements of the ranks in one replica, in order of ranks.
+        travel: Result of `seconds_per_byte`.
     """
     if layout.microbatches is None:
         raise CannotCut(
@@ -354,7 +389,10 @@ def assemble(
 def _segments(
     model: nn.Module, traces: Traces, gathered: Sequence[CutPointCosts], microbatches: int
 ) -> tuple[Segment, ...]:
-    """Combine the measurements of all ranks per segment, and spread the optimizer's time over `microbatches`."""
+    """Combine the measurements of all ranks into segments.
+
+    The optimizer's time per step is divided among the `microbatches` of a step and added to their backward passes.
+    """
     segments = []
     for number, segment in enumerate(split(model, traces.train, traces.points)):
         costs = [rank.segments[number] for rank in gathered]
@@ -381,6 +419,6 @@ def _segments(
 
 
 def split_points_of(traces: Traces, cut: Cut) -> tuple[CutPoint, ...]:
-    """Return the split points in `cut`, for use in `split`."""
+    """Return the split points in `traces` at which `cut` cuts the model, for use in `split`."""
     by_name = {point.node: point for point in traces.points}
     return tuple(by_name[name] for name in cut.cuts)

@@ -1,4 +1,4 @@
-"""Conversion between the state of the plain model and the states of pipeline stages."""
+"""Conversion between the state of a plain model and the states of its pipeline stages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.torch_compat import buffers_of
 
 
 class PlainState:
-    """Mapping between the state of `model` and the states of its `stages`.
+    """Mapping between the state of `model` and the states of the pipeline `stages` made from it.
 
-    A rank with a `model` on the meta device can load the state, but not join it.
+    If `model` is on the meta device, a state can be loaded into the stages, but the stages' states can't be joined.
     """
 
     def __init__(self, model: nn.Module, stages: Sequence[nn.Module]) -> None:
@@ -43,16 +43,19 @@ class PlainState:
         return {name: held[name] for name in self._names}
 
     def load(self, stages: Iterable[nn.Module], state: dict[str, Tensor]) -> None:
-        """Load `state` of the plain model into some `stages` and store tensors that no stage uses."""
+        """Load the `state` of a plain model into this rank's `stages`, and store the tensors that no stage uses."""
         for stage in stages:
             stage.load_state_dict({name: state.get(name, tensor) for name, tensor in stage.state_dict().items()})
         self._unused = copy_to_host({name: state[name] for name in self._unused})
 
 
 def share_buffers(trained: nn.Module, evaluated: nn.Module) -> None:
-    """Make both graphs of a stage share buffers again, in case moving them to a device has copied the buffers."""
+    """Make the graphs of a stage for training and evaluation share their buffers again.
+
+    Moving them to a device may have copied the buffers.
+    """
     names = {name for name, _ in evaluated.named_buffers()}
     for name, buffer in trained.named_buffers():
         if name in names:
-            module, _, own = name.rpartition(".")
-            buffers_of(evaluated.get_submodule(module))[own] = buffer
+            module, _, local_name = name.rpartition(".")
+            buffers_of(evaluated.get_submodule(module))[local_name] = buffer

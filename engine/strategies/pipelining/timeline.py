@@ -15,7 +15,10 @@ from engine.strategies.profiler import StepProfiler
 
 Kind = Literal["F", "B", "I", "W"]
 COSTS: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
-"""Theoretical cost of a pass, relative to a forward pass. A backward pass consists of two equal halves, I and W."""
+"""Cost of a pass in theory, relative to a forward pass.
+
+A backward pass (B) consists of two equal halves, for inputs (I) and for weights (W).
+"""
 
 
 class Pass(NamedTuple):
@@ -39,9 +42,10 @@ def gpipe(devices: int, microbatches: int) -> Order:
 
 
 def one_f_one_b(devices: int, microbatches: int) -> Order:
-    """Return 1F1B's order: one forward pass per later stage, then forward and backward passes in turn.
+    """Return the order of the 1F1B schedule.
 
-    Source: Narayanan et al. 2019.
+    Each device first runs a forward pass for each later stage, and then alternates between forward and backward passes
+    (Narayanan et al. 2019).
     """
     return tuple(tuple(_one_f_one_b(stage, devices - 1 - stage, microbatches)) for stage in range(devices))
 
@@ -56,12 +60,13 @@ def _one_f_one_b(stage: int, warmup: int, microbatches: int) -> Iterator[Pass]:
 
 
 def simulated(order: Order) -> list[list[tuple[float, float]]]:
-    """Compute the start and end of each pass in `order` if all stages cost the same and transfers cost nothing.
+    """Simulate `order`, and return the start and end of each pass on each rank.
 
-    The unit is the time that a device needs for a microbatch's forward passes through all its stages. Each rank
-    executes its passes in order. A pass waits for its prerequisites: a forward pass for that of the previous stage, a
-    backward pass for its forward pass and for the backward pass of the next stage, and a weights-only pass for the
-    inputs-only pass. Raises ValueError if the order deadlocks.
+    All stages cost the same and transfers cost nothing. The unit of time is the time that a device needs for the
+    forward passes of a microbatch through all its stages. Each rank executes its passes in order, and a pass waits for
+    the passes that it depends on. A forward pass depends on that of the previous stage, a backward pass on its own
+    forward pass and on the backward pass of the next stage, and a backward pass for weights on the one for inputs.
+    Raises ValueError if the order deadlocks.
     """
     stages = {task.stage for passes in order for task in passes}
     share = len(order) / len(stages)
@@ -85,7 +90,10 @@ def simulated(order: Order) -> list[list[tuple[float, float]]]:
 
 
 def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
-    """Return the prerequisites of `task`. Of each tuple, one pass suffices."""
+    """Return the passes that `task` depends on, if `last` is the last stage.
+
+    Each tuple lists alternatives, one of which must be complete.
+    """
     kind, stage, number = task
     if kind == "F":
         return [(Pass("F", stage - 1, number),)] if stage else []
@@ -96,20 +104,21 @@ def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
 
 
 def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
-    """Return the fraction of time that ranks are idle, from the first start to the last end."""
+    """Return the fraction of time for which ranks are idle between the first start and the last end of a pass."""
     every = [each for rank in times for each in rank]
     span = max(end for _, end in every) - min(start for start, _ in every)
     return 1.0 - sum(end - start for start, end in every) / (span * len(times))
 
 
 class ScheduleProfiler(StepProfiler):
-    """Profiler that records the passes on the ranks of the first pipeline.
+    """Profiler that records the passes of a pipeline schedule on the ranks of the first pipeline.
 
-    `devices` is the number of these ranks, and `theory` the idle fraction of `schedule` in theory.
+    `devices` is the number of these ranks, `schedule` the name of the schedule, and `theory` its idle fraction if all
+    stages cost the same.
 
-    While recording, each rank saves start and end of its passes. CPU workers use the clock that all processes of a
-    machine share. GPU workers record events in the stream, which do not slow the step. They are read afterwards, and
-    converted to the host's clock with an event whose time is known on both clocks.
+    While recording, each rank saves the start and end of its passes. CPU workers use a clock that all processes on a
+    machine share. GPU workers record events in the stream, which don't slow the step. The events are read after the
+    step, and converted to the host's clock with an event whose time is known on both clocks.
     """
 
     records = True
@@ -144,13 +153,16 @@ class ScheduleProfiler(StepProfiler):
         self._passes.append((Pass(kind, stage, microbatch), start, self._now()))
 
     def extend(self) -> None:
-        """Extend the last recorded pass to the present."""
+        """Set the end of the last recorded pass to the current time."""
         if self.recording and self._passes:
             task, start, _ = self._passes[-1]
             self._passes[-1] = task, start, self._now()
 
     def noted(self) -> list[tuple[Pass, float, float]]:
-        """Wait for the device and return the recorded passes with start and end in seconds of the host's clock."""
+        """Wait for the device, and return the recorded passes.
+
+        Each has its start and end in seconds of the host's clock.
+        """
         return [(task, self._seconds(start), self._seconds(end)) for task, start, end in self._passes]
 
     def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
@@ -175,7 +187,10 @@ class ScheduleProfiler(StepProfiler):
 def traced(
     step: int, schedule: str, ranks: Iterable[list[tuple[Pass, float, float]]], theory: float
 ) -> ScheduleTraced | None:
-    """Create the event about the passes of all ranks in one step. Return None if no passes were recorded."""
+    """Create the event with the passes of all ranks in one step, or return None if no passes were recorded.
+
+    `ranks` has the passes of each rank, each with its start and end in seconds.
+    """
     noted = [list(passes) for passes in ranks]
     times = [[(start, end) for _, start, end in passes] for passes in noted]
     every = [each for rank in times for each in rank]
