@@ -1,4 +1,4 @@
-"""Files that list the names of mask classes with their values or colors, in many layouts. Torch-free."""
+"""Class tables: files in many layouts that list the names of mask classes, with their values or colors. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.system.regular_files import UnusableFile
 
 _MAX_LINES = 100_000
 _MAX_BYTES = 1 << 20
-"""Size limit for files that may be class tables. A larger file with a matching name contains annotations instead."""
+"""Maximum size of a class table in bytes. Larger files with the name of one contain annotations instead."""
 _DEFINITION = "esri_model_definition.emd"
 _LISTS = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
 _COLOR_LISTS = ("label_colors.txt", "labelmap.txt")
@@ -43,10 +43,10 @@ Entry = tuple[str, int, bool]
 
 @dataclass(frozen=True)
 class ClassTable:
-    """Class names with the value of each class in masks.
+    """Class table: the names of classes, and the value of each class in masks.
 
-    Values are colors 0xRRGGBB if `colors` is True, otherwise numbers. If the file has names but no values, `listed` is
-    True and the classes are numbered from 0.
+    Values are colors 0xRRGGBB if `colors` is True, otherwise numbers. `listed` is True if the file contains names
+    without values. The classes are then numbered from 0 in the order of the names.
     """
 
     path: str
@@ -61,7 +61,7 @@ class ClassTable:
 
 
 def find_tables(folder: str) -> list[ClassTable]:
-    """Read all class tables in `folder`. Raises UnusableFile."""
+    """Read all class tables directly in `folder`. Raises UnusableFile."""
     found = [_of_definition(folder)]
     found += [_of_texts(os.path.join(folder, name)) for name in (*_LISTS, *_COLOR_LISTS)]
     found += [_of_sheet(path) for name in _SHEETS if _is_small(path := os.path.join(folder, name))]
@@ -70,7 +70,10 @@ def find_tables(folder: str) -> list[ClassTable]:
 
 
 def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """Return the class values and names that ArcGIS exports with image chips, or None if `folder` has no such file."""
+    """Return the class values and the class names from ArcGIS's definition file, or None if `folder` has no such file.
+
+    ArcGIS writes the file next to exported image chips.
+    """
     try:
         path = os.path.join(folder, _DEFINITION)
         with refuse_unusable(path):
@@ -146,7 +149,8 @@ def _of_sheet(path: str) -> ClassTable | None:
 def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], Entry | None] | None:
     """Return a function that reads the rows below the header `head`, or None if `head` isn't a header.
 
-    `row` is the first row below it.
+    `row` is the first row below it. A column in which this row has a number can't contain the names. The function
+    returns None for an invalid row.
     """
     bands = [next((head.index(name) for name in names if name in head), -1) for names in
              (("r", "red"), ("g", "green"), ("b", "blue"))]  # fmt: skip
@@ -174,9 +178,10 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
 
 
 def _by_cells(row: Sequence[str]) -> Entry | None:
-    """Read a row of a table without a header. It must contain one name, and one value or three color channels.
+    """Read a row of a table without a header, or return None for an invalid row.
 
-    If the row has four numbers, the first one is an id.
+    A valid row contains one name, and either one value or three color channels. If there are four numbers, the first
+    one is an id.
     """
     names = [cell for cell in row if cell and not cell.isdecimal()]
     numbers = [int(cell) for cell in row if cell.isdecimal()]
@@ -219,9 +224,9 @@ def _of_object(path: str) -> ClassTable | None:
 
 
 def _of_entries(path: str, entries: Sequence[Entry]) -> ClassTable | None:
-    """Return a class table, or None if there are fewer than two entries with different values.
+    """Return a class table with the given entries, or None if they can't form a table.
 
-    All values must be colors, or all must be numbers.
+    There must be at least two entries with different values, which must be either all colors or all numbers.
     """
     rows = [(name, value) for name, value, _ in entries]
     kinds = {is_color for *_, is_color in entries}
@@ -268,19 +273,19 @@ def _table(path: str, rows: Sequence[Row], *, colors: bool = False) -> ClassTabl
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Append numbers to repeated names, so that all names are different."""
+    """Make all names different: repeated names become "name (1)", "name (2)" and so on."""
     counts = Counter(names)
     numbered = {name: _numbered(name, counts) for name in counts}
     return tuple(name if counts[name] == 1 else next(numbered[name]) for name in names)
 
 
 def _numbered(name: str, taken: Container[str]) -> Iterator[str]:
-    """Yield the name followed by 1, 2 and so on, unless that is a name in `taken`."""
+    """Yield "name (1)", "name (2)" and so on, leaving out names that are in `taken`."""
     return (numbered for number in itertools.count(1) if (numbered := f"{name} ({number})") not in taken)
 
 
 def _is_small(path: str) -> bool:
-    """Return True if the file exists and has at most `_MAX_BYTES`."""
+    """Return True if the file at `path` exists and has at most `_MAX_BYTES`."""
     try:
         return os.path.getsize(path) <= _MAX_BYTES
     except OSError:

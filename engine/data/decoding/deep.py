@@ -1,4 +1,4 @@
-"""Read image files whose values Pillow reduces to 8 bits or can't read. Torch-free.
+"""Read image files whose values Pillow can't read or would reduce to 8 bits. Torch-free.
 
 These are PNG, PNM and JPEG 2000 files with more than 8 bits, and NumPy arrays.
 """
@@ -21,7 +21,7 @@ NUMPY = b"\x93NUMPY"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JP2 = (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")
 _SIZE_OF_JP2 = b"\xff\x4f\xff\x51"
-"""Markers SOC and SIZ at the beginning of a JPEG 2000 codestream (ITU-T T.800, annex A)."""
+"""First bytes of a JPEG 2000 codestream: the markers SOC and SIZ (ITU-T T.800, annex A). The image size follows."""
 _PNM = (b"P2", b"P3", b"P5", b"P6")
 _PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}
 """Number of bands for each color type of PNG."""
@@ -33,10 +33,10 @@ _MAX_CHANNELS = 4
 
 
 class Facts(NamedTuple):
-    """Size, number of bands and number type of an image, from its header.
+    """Facts about an image from its header: its size, its number of bands, and the number type of its values (`kind`).
 
-    `largest` is the value for white, or None if the number type does not determine it. `has_alpha` is True if the
-    header declares the last band as opacity.
+    `largest` is the value for white, or None if the header does not determine it. `has_alpha` is True if the header
+    declares the last band as opacity.
     """
 
     height: int
@@ -53,7 +53,7 @@ class Facts(NamedTuple):
 
 
 def is_array(content: bytes) -> bool:
-    """Return True if `content` begins like a NumPy file. The first bytes of a file are enough."""
+    """Return True if `content`, the first bytes of a file or more, is from a NumPy file."""
     return content.startswith(NUMPY)
 
 
@@ -77,7 +77,7 @@ def facts_of(stream: IO[bytes]) -> Facts | None:
 
 
 def read_deep(content: bytes, facts: Facts) -> Values:
-    """Return the values [h, w, bands] of an image that has these facts.
+    """Decode an image to its values [h, w, bands], given the facts from its header.
 
     Raises Unfit, and any exception of the decoder.
     """
@@ -122,7 +122,10 @@ def _pnm_facts(head: bytes) -> Facts | None:
 
 
 def pnm_header(head: bytes) -> tuple[list[int], int] | None:
-    """Return the three numbers in a PNM header and the offset of the first value, or None for a broken header."""
+    """Return [width, height, largest value] from a PNM header and the offset of the first pixel value in the file.
+
+    Returns None for a broken header.
+    """
     numbers: list[int] = []
     at = 2
     while len(numbers) < 3 and at < len(head):
@@ -159,7 +162,10 @@ def _read_pnm(content: bytes, facts: Facts) -> Values:
 
 
 def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and number type of the array in a NumPy file. Raises Unfit if it does not contain numbers."""
+    """Read the header of a NumPy file and return the shape and number type of the array.
+
+    Raises Unfit if the array does not contain real numbers.
+    """
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     read = readers.get(np.lib.format.read_magic(stream))
     if read is None:
@@ -175,9 +181,9 @@ def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def array_facts(stream: IO[bytes]) -> Facts:
-    """Return the facts about a NumPy array, and leave `stream` at its first value.
+    """Read the header of a NumPy file and return the facts about the image. `stream` is left at the first value.
 
-    Raises Unfit if it can't be an image.
+    Raises Unfit if the array can't be an image.
     """
     shape, kind = array_header(stream)
     height, width, bands = _sides(shape)
@@ -186,7 +192,10 @@ def array_facts(stream: IO[bytes]) -> Facts:
 
 
 def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return height, width and channels of an array [h, w], [h, w, c] or [c, h, w]. Raises Unfit for other shapes."""
+    """Return the height, width and number of channels of an array with the shape [h, w], [h, w, c] or [c, h, w].
+
+    Raises Unfit for other shapes.
+    """
     described = " x ".join(map(str, shape)) or "a single number"
     if len(shape) == 2 and all(shape):
         return shape[0], shape[1], 1
@@ -216,7 +225,10 @@ def _read_array(content: bytes) -> Values:
 
 
 def image_of(values: Values) -> Image.Image:
-    """Convert values [h, w, bands] to an image that holds all of them. Raises Unfit if Pillow has no suitable mode."""
+    """Convert values [h, w, bands] to a Pillow image without loss of precision.
+
+    Raises Unfit if Pillow has no suitable mode.
+    """
     values = values[:, :, 0] if values.shape[2] == 1 else values
     if values.dtype != np.uint8 and values.ndim == 3:
         raise Unfit(f"its values are {described(values.dtype)}, which no color image of 8 bits can hold")
@@ -239,7 +251,7 @@ MODES = ("L", "LA", "RGB", "RGBA")
 def mode_of(facts: Facts) -> str:
     """Return the Pillow mode of the image that `image_of` creates.
 
-    `image_of` rejects color images with more than 8 bits. For these, it is the mode of the same image with 8 bits.
+    Although `image_of` rejects color images with more than 8 bits, this function returns the mode for 8 bits for them.
     """
     if facts.bands == 1 and facts.is_deep:
         return "F" if facts.kind.kind == "f" else "I"
@@ -253,9 +265,10 @@ def described(kind: np.dtype[Any]) -> str:
 
 
 def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
-    """Convert values with more than 8 bits, [h, w, bands], to 8-bit levels if the file itself determines their scale.
+    """Convert values [h, w, bands] with more than 8 bits to 8-bit levels.
 
-    Raises Unfit if the scale is unknown, since a guess would give the model wrong levels.
+    `largest` is the value for white (see `Facts`). Floating-point values must be in 0..1. Raises Unfit if the scale is
+    unknown or the values use only a small part of it, since wrong levels would mislead the model.
     """
     convert = "Convert it to 8 bits with the same range for all images."
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
@@ -277,7 +290,7 @@ def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
 
 
 NARROW = 16
-"""Factor that detects files with unused bits, such as 12-bit values stored in 16 bits.
+"""Minimum ratio of the value for white to the largest value of a file for assuming that the file has unused bits.
 
-A file uses too few bits if its largest value is below the maximum of its number type divided by this factor.
+An example are 12-bit values stored in 16 bits.
 """

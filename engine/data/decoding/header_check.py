@@ -1,4 +1,4 @@
-"""Check from the first and last bytes of an image file if it is complete, a hundred times as fast as decoding."""
+"""Check if an image file is complete from its first and last bytes, which is a hundred times as fast as decoding it."""
 
 from __future__ import annotations
 
@@ -15,41 +15,45 @@ from engine.data.decoding.limits import MAX_PIXELS, Unfit
 HEAD_BYTES = 4096
 END_BYTES = 12
 MAX_SEGMENTS = 1000
-"""Largest number of segments before the pixels of a JPEG. Hostile files have more."""
+"""Number of segments of a JPEG, or boxes of an AVIF or HEIF file, that are read. Only hostile files have more."""
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 """Flags for opening a file without waiting.
 
-With these flags, opening a FIFO returns immediately. It then fails the check like other irregular files.
+With these flags, opening a FIFO returns immediately. A FIFO then fails the check, as it is not a regular file.
 """
 
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers for the JPEG segment that contains the height and width (ITU-T T.81, table B.1).
+"""Possible markers of the JPEG segment that contains the height and width (ITU-T T.81, table B.1).
 
 The three excluded markers have other meanings.
 """
 
 
 _SIZE_OF_BMFF = re.compile(rb"ispe")
-"""Type of the box that contains the image size: 4 bytes of version and flags, then the width and the height."""
+"""Pattern for the type of the box that contains the image size in AVIF and HEIF files.
+
+After the type come 4 bytes with the version and flags, then the width and the height.
+"""
 
 
 class _Kind(NamedTuple):
-    """First and last bytes in files of one format.
+    """Signature of one image format: the bytes at the beginning and at the end of a complete file.
 
-    `pixels(head, descriptor)` returns width times height, or 0 for an incomplete file.
+    `pixels(head, descriptor)` returns the number of pixels, given the first bytes and the descriptor of a file, or 0
+    for an incomplete file.
     """
 
     begin: bytes
     end: bytes
     pixels: Callable[[bytes, int], int]
     offset: int = 0
-    """Number of bytes before `begin`."""
+    """Position of `begin` in the file."""
 
 
 def seems_complete(path: str) -> bool:
-    """Return True if a file begins and ends like a complete image, and is not too large.
+    """Return True if a file begins and ends like a complete image and has an acceptable number of pixels.
 
-    False means unknown: only decoding can then show if the file is readable. Formats without an end marker, such as TGA
+    If the result is False, only decoding can show if the file is readable. Formats without an end marker, such as TGA
     and BMP, always return False.
     """
     try:
@@ -126,7 +130,7 @@ def _bmff_pixels(head: bytes, descriptor: int) -> int:
 
 
 def _pnm_pixels(head: bytes, descriptor: int) -> int:
-    """Return the number of pixels in a PGM or PPM file with one byte per value, or 0 if the file is incomplete."""
+    """Return the number of pixels in a binary PGM or PPM file, or 0 if the file is incomplete."""
     header = pnm_header(head)
     if header is None:
         return 0
@@ -136,7 +140,10 @@ def _pnm_pixels(head: bytes, descriptor: int) -> int:
 
 
 def _array_pixels(head: bytes, descriptor: int) -> int:
-    """Return the number of pixels in a NumPy array, or 0 if the file is incomplete."""
+    """Return the number of pixels in a NumPy file, or 0 if the file is incomplete.
+
+    Raises Unfit if the array is not an image.
+    """
     stream = BytesIO(head)
     facts = array_facts(stream)
     needed = facts.height * facts.width * facts.bands * facts.kind.itemsize

@@ -25,7 +25,7 @@ _NAME = re.compile(
 )
 _PIECE_BYTES = 1 << 20
 MAX_UNZIPPED_BYTES = 1 << 29
-"""Largest size of a gzipped idx file after decompression. Other files are memory-mapped and need no memory."""
+"""Maximum size in bytes of an unzipped idx file. Files that are not gzipped are memory-mapped and have no limit."""
 _PLACES = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
 
 
@@ -43,9 +43,9 @@ class IdxFiles(msgspec.Struct, frozen=True):
 
 
 def find_idx(folder: str) -> IdxFiles | None:
-    """Return the idx files in `folder` or in the subfolder that torchvision creates, or None if there are none.
+    """Return the idx files in `folder`, or else in one of the subfolders that torchvision creates, or None.
 
-    If a file exists both plain and gzipped, the plain one is used.
+    Test images ("t10k") are used for validation. If a file exists both plain and gzipped, the plain one is used.
     """
     for parent in _PLACES:
         found: dict[str, str] = {}
@@ -105,9 +105,10 @@ def read_idx(path: str) -> Bytes:
 
 
 class _GzipMember:
-    """Reader for the first member of a gzip file. Bytes after it are ignored. The gzip module would scan all of them.
+    """Reader for the first member of a gzip file.
 
-    Raises EOFError, zlib.error.
+    Bytes after the member are ignored, whereas Python's gzip module would read all of them. Raises EOFError or
+    zlib.error for a damaged file.
     """
 
     def __init__(self, file: IO[bytes]) -> None:

@@ -22,40 +22,40 @@ from engine.data.decoding.tiff import Bands
 from engine.data.decoding.view import boxed, extend_edges
 
 VERSION = 3
-"""Version of the decoding code.
+"""Version of the decoding code, which is part of the identity of cached images.
 
 Increase it with any change to the decoded pixels, so that older caches are not used.
 """
 
 REDUCING_GAP = 3
-"""Smallest ratio of a reduced JPEG to the requested size. Large JPEGs are decoded at 1/2, 1/4 or 1/8 of their size.
+"""Minimum ratio of the short side of a reduced JPEG to the requested size.
 
-From a ratio of 3, Pillow's documentation of `Image.resize` calls the result nearly indistinguishable from a result of
-the full image. Measured on photographs, a ratio of 2 differs by 2.3 of 255 levels on average, and a ratio of 3 by 1.6.
+Large JPEGs are decoded at 1/2, 1/4 or 1/8 of their size if this ratio is met. From a ratio of 3, Pillow's documentation
+of `Image.resize` calls the result nearly indistinguishable from a result of the full image. Measured on photographs, a
+ratio of 2 differs by 2.3 of 255 levels on average, and a ratio of 3 by 1.6.
 """
 
 SCRATCH_BYTES = 16 << 20
-"""Memory in bytes that each thread reuses for decoding. Larger images get memory of their own."""
+"""Maximum size in bytes of the memory that each thread reuses for decoding. Larger images get memory of their own."""
 
 _APP1, _START_OF_SCAN = 0xE1, 0xDA
 """Markers of two JPEG segments: Exif or XMP metadata, and the last segment before the pixels."""
 
 
 def decode(content: bytes, size: int, channels: int, bands: Bands | None = None) -> Bytes:
-    """Decode an image, turn it upright, and return its center square as uint8 [channels, size, size] without alpha.
+    """Decode an image, turn it upright, and resize its center square to uint8 [channels, size, size].
 
-    `bands` converts the bands of TIFFs to channels. The GIL is released nearly all of the time, and torch's intra-op
-    threads are not used. Raises Unfit, and nearly any other exception, since decoders may raise anything for a broken
-    file.
+    Transparency is removed. `bands` converts multi-band images to channels. The GIL is released nearly all of the time,
+    and torch's intra-op threads are not used. Raises Unfit, and nearly any other exception, since decoders may raise
+    anything for a broken file.
     """
     return _decode(content, size, channels, bands, _fit)[0]
 
 
 def decode_stretched(content: bytes, size: int, channels: int, bands: Bands | None = None) -> tuple[Bytes, float]:
-    """Decode an image, turn it upright, and stretch it to uint8 [channels, size, size] without cropping.
+    """Decode an image like `decode`, but stretch it to uint8 [channels, size, size] instead of cropping it.
 
-    Returns the pixels, and the original width divided by the height. `bands` and the exceptions are the same as for
-    `decode`.
+    Returns the pixels, and the original width divided by the original height.
     """
     return _decode(content, size, channels, bands, _stretch)
 
@@ -63,9 +63,10 @@ def decode_stretched(content: bytes, size: int, channels: int, bands: Bands | No
 def _decode(
     content: bytes, size: int, channels: int, bands: Bands | None, resize: Callable[[Bytes, int], Bytes]
 ) -> tuple[Bytes, float]:
-    """Decode an image and resize it from [h, w, C] or [h, w] to [C, size, size] with the function `resize`.
+    """Decode an image, upright, and pass it to `resize` with `size`.
 
-    Returns the pixels, and the original width divided by the height.
+    `resize` converts an image, uint8 [h, w, C] or [h, w], to [C, size, size]. Returns the result, and the original
+    width divided by the original height.
     """
     if bands is not None:
         pixels = decode_pixels(content, channels, bands)
@@ -81,17 +82,20 @@ def _decode(
 def decode_letterboxed(
     content: bytes, channels: int, size: int, bands: Bands | None = None
 ) -> tuple[Bytes, tuple[int, int]]:
-    """Decode an image, turn it upright, and letterbox it to uint8 [channels, size, size].
+    """Decode an image like `decode`, but letterbox it to uint8 [channels, size, size] instead of cropping it.
 
-    Returns the result with the height and width of the original image. The image is centered on black and as large as
-    possible (see `boxed`). `bands` and the exceptions are the same as for `decode`.
+    The full image is centered on a black square and as large as possible (see `boxed`). Returns the square, and the
+    height and width of the original image.
     """
     pixels = decode_pixels(content, channels, bands)
     return letterbox(pixels, size), pixels.shape[:2]
 
 
 def letterbox(pixels: Bytes, size: int) -> Bytes:
-    """Letterbox an image, uint8 [h, w, C], to a black square, uint8 [C, size, size]. See `boxed` for its position."""
+    """Center an image, uint8 [h, w, C], on a black square, uint8 [C, size, size].
+
+    The image is as large as possible (see `boxed`).
+    """
     height, width, channels = pixels.shape
     image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     top, left, tall, wide = boxed(height, width, size)
@@ -103,7 +107,7 @@ def letterbox(pixels: Bytes, size: int) -> Bytes:
 
 
 def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
-    """Crop, letterbox or stretch an image, uint8 [h, w, C], to a square, uint8 [C, size, size], as `framing` says."""
+    """Make an image, uint8 [h, w, C], square as named by `framing`, and resize it to uint8 [C, size, size]."""
     if framing == "crop":
         return _fit(pixels, size)
     image = letterbox(pixels, size)
@@ -111,9 +115,10 @@ def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
 
 
 def fit(image: Tensor, size: int) -> Tensor:
-    """Resize the short side of uint8 [N, C, h, w] (bilinear, antialiased), and crop the center to [N, C, size, size].
+    """Resize images, uint8 [N, C, h, w], until their short side is `size`, and crop the center to [N, C, size, size].
 
-    The result may be a view, because a copy would start torch's threads and take CPU time from the training.
+    The interpolation is bilinear with antialiasing. The result may be a view, because a copy would start torch's
+    threads and take CPU time from the training.
     """
     height, width = image.shape[-2:]
     if (height, width) != (size, size):
@@ -143,10 +148,10 @@ def _decode_jpeg(
 
 
 def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
-    """Decode a JPEG with libjpeg-turbo to uint8 [h, w, channels], large enough to be resized to `size`.
+    """Decode a JPEG with libjpeg-turbo to uint8 [h, w, channels], reduced if it is much larger than `size`.
 
-    The result is valid until this thread decodes another image. Returns None for CMYK images and for files that the
-    library rejects or warns about; Pillow decodes these.
+    The result is not turned upright, and is only valid until this thread decodes another image. Returns None for CMYK
+    images and for files that the library rejects or warns about. Pillow decodes these.
     """
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
@@ -171,7 +176,7 @@ _of_thread = threading.local()
 
 
 def _scratch(count: int) -> Bytes | None:
-    """Return memory for `count` bytes that this thread may use until its next image, or None if `count` is too large.
+    """Return memory for `count` bytes that the calling thread reuses for each image, or None if `count` is too large.
 
     Allocating memory for each image would take a third of the decoding time.
     """
@@ -184,9 +189,9 @@ def _scratch(count: int) -> Bytes | None:
 
 
 def _orientation(content: bytes) -> int:
-    """Return the orientation of a JPEG from its Exif or XMP data.
+    """Return the orientation of a JPEG from its Exif or XMP data, 1 to 8.
 
-    Pillow reads the data, but it is slow, so it is called only if the file may have an orientation.
+    Pillow, which is slow, is only used if the file contains such data. Otherwise the orientation is 1.
     """
     offset = 2
     while content[offset : offset + 1] == b"\xff" and content[offset + 1] != _APP1:
@@ -204,7 +209,7 @@ def _fit(pixels: Bytes, size: int) -> Bytes:
 
 
 def _stretch(pixels: Bytes, size: int) -> Bytes:
-    """Stretch an image of any shape, uint8 [h, w, C] or [h, w], to [C, size, size]."""
+    """Stretch an image of any aspect ratio, uint8 [h, w, C] or [h, w], to [C, size, size]."""
     image = _channels_first(pixels)
     if image.shape[-2:] != (size, size):
         image = functional.interpolate(image, (size, size), mode="bilinear", antialias=True)

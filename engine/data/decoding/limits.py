@@ -1,15 +1,15 @@
-"""Size limits for files that are decoded, and the error for files that exceed them."""
+"""Size limits for decoding files, and the error for files that exceed them."""
 
 from __future__ import annotations
 
 MAX_PIXELS = 178_956_970
-"""Largest number of pixels in an image. It is twice Pillow's MAX_IMAGE_PIXELS, which warns of decompression bombs."""
+"""Maximum number of pixels in an image: twice Pillow's MAX_IMAGE_PIXELS, which warns of decompression bombs."""
 MAX_VALUES = 4 * MAX_PIXELS
-"""Largest number of values in a file, in all bands together. More would take gigabytes."""
+"""Maximum number of values in a file (pixels times bands). More would take gigabytes of memory."""
 
 
 Size = tuple[int, int]
-"""Height and width."""
+"""Height and width of an image, in pixels."""
 
 
 class Unfit(ValueError):  # noqa: N818 - it describes the file
@@ -17,9 +17,9 @@ class Unfit(ValueError):  # noqa: N818 - it describes the file
 
 
 def require_size(subject: str, size: Size, expected: Size) -> None:
-    """Raise Unfit if annotations don't have the same size as their image.
+    """Raise Unfit if `size`, the size of an annotation, differs from `expected`, the size of its image.
 
-    `subject` is the beginning of the message, such as "its mask has".
+    `subject` begins the error message, such as "its mask has".
     """
     if size != expected:
         of_image = f"the image has {expected[1]} x {expected[0]}"

@@ -1,4 +1,4 @@
-"""Values that occur in a sample of masks, with their frequencies and the image types that contain them. Torch-free."""
+"""Survey of a sample of masks: their image types, and the values that occur with their frequencies. Torch-free."""
 
 from __future__ import annotations
 
@@ -24,26 +24,30 @@ from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.splits import printable, spread_evenly
 
 SAMPLED_MASKS = 400
-"""Number of evenly spaced masks that are opened to learn their values.
+"""Number of evenly spaced masks that are opened to find out which values occur.
 
 Values that occur only in other masks are reported during training.
 """
 MAX_VALUES = 4096
-"""Number of distinct values that are counted in one mask. Rarer values are ignored."""
+"""Maximum number of distinct values that are counted in one mask. The rarest ones are ignored."""
 ENOUGH_PHOTOS = 16
-"""Number of images that are read to recognize a folder of photos."""
+"""Number of masks after which the survey stops if most of them look like photos."""
 MANY = 50
-"""Number of distinct values in most masks that suggests photos or depth images rather than masks."""
+"""Number of distinct values above which a mask may be a photo or a depth image instead."""
 _ODD_PALETTES = 0.1
-"""Fraction of masks with a different palette above which colors are used instead of palette indices."""
+"""Maximum fraction of masks whose palette differs from that of the others.
+
+Above it, masks are read by their colors instead of their palette indices.
+"""
 _SMOOTH = 0.85
-"""Minimum fraction of equal neighboring pixels for an image to count as a mask."""
+"""Minimum fraction of pixels that equal their neighbor in masks, unlike in photos."""
 
 
 class MaskSample(NamedTuple):
-    """One mask in the sample.
+    """One mask in the sample, with the values that occur in it and the number of pixels with each value.
 
-    `distinct` is the number of distinct values in it. `flat` is False if its values vary smoothly.
+    `distinct` is the number of distinct values. `flat` is False if neighboring pixels mostly differ, as in photos. See
+    `MaskValues` for the other attributes.
     """
 
     mode: Mode
@@ -71,7 +75,7 @@ class Levels(NamedTuple):
 
 @dataclass
 class Survey:
-    """Sample of masks. `failure` names the first mask that can't be read, with the reason."""
+    """Sample of masks. `failure` names the first mask that can't be read and the reason, or is empty."""
 
     masks: list[MaskSample] = field(default_factory=list)
     failure: str = ""
@@ -85,7 +89,7 @@ class Survey:
 
     @property
     def colors(self) -> Values:
-        """Colors that occur in the color masks."""
+        """Distinct colors 0xRRGGBB in masks that are color images."""
         return merge_counts([(mask.values, mask.pixels) for mask in self.of("color")])[0]
 
     def is_colored(self) -> bool:
@@ -93,7 +97,10 @@ class Survey:
         return not are_gray(self.colors, JPEG_SPREAD if self.lossy else 0)
 
     def palette(self) -> dict[int, int] | None:
-        """Return the color for each used palette index, or None if the palettes of too many masks differ."""
+        """Return the color 0xRRGGBB of each used palette index.
+
+        Returns None if too many masks have a palette that differs from the others.
+        """
         of_masks = [_used_colors(mask) for mask in self.of("palette")]
         colors: dict[int, Counter[int]] = {}
         for used in of_masks:
@@ -104,7 +111,10 @@ class Survey:
         return found if odd <= _ODD_PALETTES * len(of_masks) else None
 
     def levels(self) -> Levels:
-        """Count the values of all masks as gray levels or palette indices. Gray masks may be stored as color images."""
+        """Count the values of all masks as gray levels or palette indices.
+
+        Color images are read as gray levels, since gray masks may be stored in color.
+        """
         return Levels(
             *merge_counts(
                 [(mask.values >> 8 & 0xFF if mask.mode == "color" else mask.values, mask.pixels) for mask in self.masks]
@@ -112,7 +122,7 @@ class Survey:
         )
 
     def as_colors(self) -> Levels:
-        """Count the values of all masks as colors."""
+        """Count the values of all masks as colors 0xRRGGBB, after converting gray levels and palette indices."""
         return Levels(*merge_counts([(_as_colors(mask), mask.pixels) for mask in self.masks]))
 
     def has_smooth_values(self) -> bool:
@@ -121,7 +131,10 @@ class Survey:
         return 2 * len(many) > len(self.masks)
 
     def no_data(self) -> tuple[int, ...]:
-        """Return the levels that are declared as missing data in every mask that contains them."""
+        """Return the levels that mean missing data.
+
+        Every mask that contains such a level must declare it as missing data.
+        """
         declared = {mask.no_data for mask in self.masks if mask.no_data is not None}
         return tuple(
             sorted(
@@ -157,14 +170,20 @@ def _sample(mask: MaskValues) -> MaskSample:
 
 
 def _flatness(values: Values) -> float:
-    """Return the fraction of equal pixels among horizontal or among vertical neighbors, whichever is smaller."""
+    """Return the fraction of pixels in `values` [h, w] that equal their neighbor.
+
+    It is measured for horizontal and for vertical neighbors, and the smaller fraction is returned.
+    """
     shares = [float((after == before).mean()) for after, before in
               ((values[1:], values[:-1]), (values[:, 1:], values[:, :-1])) if after.size]  # fmt: skip
     return min(shares, default=1.0)
 
 
 def _used_colors(mask: MaskSample) -> dict[int, int]:
-    """Return the color for each index that occurs in a mask with a palette. Indices beyond the palette are left out."""
+    """Return the color of each index that occurs in a mask with a palette.
+
+    Indices that are not in the palette are left out.
+    """
     assert mask.palette is not None
     used = mask.values[mask.values < len(mask.palette)]
     return dict(zip(used.tolist(), mask.palette[used].tolist(), strict=True))

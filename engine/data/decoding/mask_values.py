@@ -20,18 +20,18 @@ from engine.data.splits import MaskCode
 from engine.system.regular_files import open_regular
 
 NO_CLASS = 255
-"""Value for pixels without a class. Losses and metrics ignore these pixels, following the convention of PASCAL VOC."""
+"""Class number for pixels without a class. Losses and metrics ignore them, following the convention of PASCAL VOC."""
 GRAY = 0x010101
 """Factor that converts a gray level to its color 0xRRGGBB."""
 WHITE = 0xFFFFFF
 NOT_A_NUMBER = -(1 << 31)
-"""Replacement for NaN, and for numbers too large to be a class, in floating-point masks."""
+"""Value that replaces NaN, and numbers too large to be a class, in floating-point masks."""
 JPEG_SPREAD = 24
-"""Largest difference between the color channels of a gray pixel in a JPEG, whose compression changes colors."""
+"""Maximum difference between the channels of a gray pixel in a JPEG, since JPEG compression changes colors slightly."""
 ARRAY_SIGN = b"\x93NUMPY"
 
 _AT_ONCE = 1 << 20
-"""Number of pixels that are looked up at once, to limit memory: each pixel needs many bytes."""
+"""Number of pixels that are processed at once to limit memory, since each takes many bytes."""
 _SHORT = (np.uint8, np.uint16)
 """Number types with few enough values for a lookup table."""
 _GDAL_NO_DATA = 42113
@@ -43,7 +43,7 @@ Mode = Literal["gray", "palette", "color"]
 
 @dataclass(frozen=True, eq=False)
 class MaskValues:
-    """Values [h, w] of a mask, and the type of image that contains them.
+    """Values [h, w] of a mask. `mode` is the type of its image.
 
     A gray mask holds levels, a mask with a palette holds indices, and a color mask holds 0xRRGGBB. `palette` has the
     color 0xRRGGBB for each index. `no_data` is the level that the file declares as missing data. `lossy` is True if the
@@ -91,7 +91,10 @@ def mask_size(path: str) -> tuple[int, int]:
 
 
 def _of_image(image: Image.Image, content: bytes) -> MaskValues:
-    """Return the mask values in an opened image. Raises Unfit for unsuitable modes."""
+    """Return the values of a mask in an opened image, given the content of its file.
+
+    Raises Unfit for unsuitable modes.
+    """
     lossy = image.format in _LOSSY_FORMATS or "jpeg" in str(image.info.get("compression", ""))
     lossy |= image.format == "WEBP" and b"VP8L" not in content[:64]
     if image.mode in ("RGB", "RGBA", "RGBX"):
@@ -123,9 +126,9 @@ def _of_array(content: bytes) -> MaskValues:
 
 
 def _without_ones(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Remove dimensions of size 1 from the array of a mask. Returns [h, w], or uint8 [h, w, 3] for colors.
+    """Remove leading and trailing dimensions of size 1 from the array of a mask.
 
-    Raises Unfit for other shapes.
+    Returns [h, w], or uint8 [h, w, 3] for colors. Raises Unfit for other shapes.
     """
     found = array
     while found.ndim > 2 and 1 in (found.shape[0], found.shape[-1]):
@@ -137,7 +140,11 @@ def _without_ones(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy: bool = False) -> MaskValues:
-    """Convert gray levels or bands of any number type to mask values. Raises Unfit for fractional numbers."""
+    """Convert an array of any number type, [h, w] or [h, w, bands], to mask values.
+
+    Three bands of uint8 are colors, and any other array must have a single band. `no_data` is the level for missing
+    data. Raises Unfit for fractional numbers and other numbers of bands.
+    """
     if levels.ndim == 3:
         if levels.shape[2] == 3 and levels.dtype == np.uint8:
             return MaskValues(colors_of(levels), "color", lossy=lossy)
@@ -154,7 +161,7 @@ def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy:
 
 
 def _to_integers(levels: npt.NDArray[np.floating[Any]]) -> Values:
-    """Convert floating-point levels to integers. Raises Unfit for fractional numbers."""
+    """Convert floating-point levels to integers, and NaN to `NOT_A_NUMBER`. Raises Unfit for fractional numbers."""
     missing = ~(np.abs(levels) < -NOT_A_NUMBER)
     known = np.where(missing, 0, levels)
     fractions = known != np.rint(known)
@@ -182,9 +189,10 @@ def are_gray(colors: Values, spread: int = 0) -> bool:
 
 
 def aligned(mask: MaskValues, code: MaskCode) -> Values:
-    """Convert the values of a mask to the type of value that `code` uses: gray levels, palette indices or colors.
+    """Convert the values of a mask to the kind of values that `code` uses: gray levels, palette indices or colors.
 
-    Raises Unfit for a color mask if `code` has no colors, and for a palette with other colors than that of `code`.
+    Raises Unfit for a color mask if `code` does not use colors, and for a palette with colors that the palette in
+    `code` lacks.
     """
     if code.colors:
         if mask.mode == "palette":
@@ -193,8 +201,8 @@ def aligned(mask: MaskValues, code: MaskCode) -> Values:
     if mask.mode == "color":
         colors = values_in(mask)
         if not are_gray(colors, JPEG_SPREAD if code.nearest else 0):
-            strange = next(color for color in colors.tolist() if not are_gray(np.array([color])))
-            raise Unfit(f"its mask contains the color #{strange:06x}, but the other masks are gray")
+            not_gray = next(color for color in colors.tolist() if not are_gray(np.array([color])))
+            raise Unfit(f"its mask contains the color #{not_gray:06x}, but the other masks are gray")
         return mask.values >> 8 & 0xFF
     if mask.mode == "palette" and code.palette:
         return _in_palette_of(mask, code)
@@ -209,7 +217,7 @@ def _through_palette(mask: MaskValues) -> Values:
 
 
 def _in_palette_of(mask: MaskValues, code: MaskCode) -> Values:
-    """Convert the colors of a mask to indices in the palette that the other masks share."""
+    """Convert the indices of a mask, whose palette may have another order, to the palette in `code`."""
     expected = {value: color for value, color in zip(code.values, code.palette, strict=True) if color >= 0}
     used = values_in(mask).tolist()
     assert mask.palette is not None
@@ -235,9 +243,10 @@ def class_plane(mask: MaskValues, code: MaskCode) -> Bytes:
 
 
 def classes_of_values(values: Values, code: MaskCode) -> Bytes:
-    """Return the class for each of the values [h, w] that `aligned` has converted.
+    """Return the class of each value in `values`, [h, w], which `aligned` has converted.
 
-    Raises Unfit for a value that does not belong to any class.
+    The result is uint8 [h, w], with NO_CLASS for ignored values. Raises Unfit for a value that does not belong to any
+    class.
     """
     known = np.array([*code.values, *code.ignored], np.int64)
     if code.nearest:
@@ -250,14 +259,14 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
 
     plane: Bytes
     if values.dtype in _SHORT:
-        by_value, strange_values = look_up(np.arange(np.iinfo(values.dtype).max + 1))
-        plane, strange = by_value[values], strange_values[values]
+        by_value, is_unknown_value = look_up(np.arange(np.iinfo(values.dtype).max + 1))
+        plane, is_unknown = by_value[values], is_unknown_value[values]
     else:
-        plane, strange = np.empty(values.shape, np.uint8), np.empty(values.shape, bool)
+        plane, is_unknown = np.empty(values.shape, np.uint8), np.empty(values.shape, bool)
         for rows in _blocks_of(values):
-            plane[rows], strange[rows] = look_up(values[rows])
-    if strange.any():
-        value = int(values[strange][0])
+            plane[rows], is_unknown[rows] = look_up(values[rows])
+    if is_unknown.any():
+        value = int(values[is_unknown][0])
         text = f"#{value:06x}" if code.colors else str(value)
         raise Unfit(f"its mask contains the value {text}, which belongs to no class")
     return plane
@@ -292,9 +301,9 @@ def count_values(values: Values) -> tuple[Values, Values]:
 
 
 def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, Values]:
-    """Merge the counts from several masks.
+    """Merge the results of `count_values` for several masks.
 
-    Returns the values, the number of pixels with each value, and the number of masks that contain it.
+    Returns the distinct values, the number of pixels with each value, and the number of masks that contain it.
     """
     present = np.concatenate([np.zeros(0, np.int64), *(values for values, _ in counts)])
     pixels = np.concatenate([np.zeros(0, np.int64), *(of_each for _, of_each in counts)])
@@ -305,6 +314,6 @@ def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, V
 
 
 def _blocks_of(values: Values) -> Iterator[slice]:
-    """Yield slices of rows that divide `values` [h, w] into blocks of about `_AT_ONCE` pixels."""
+    """Yield row slices that divide `values` [h, w] into blocks of about `_AT_ONCE` pixels."""
     height = max(1, _AT_ONCE // max(values.shape[1], 1))
     return (slice(top, top + height) for top in range(0, len(values), height))

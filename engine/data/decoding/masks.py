@@ -1,4 +1,4 @@
-"""Map mask values to classes and their names, using a sample of masks and class tables. Torch-free."""
+"""Find the classes of masks and the value of each class, using a sample of the masks and class tables. Torch-free."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _VOC = (
 
 
 def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, ignored: int | None = None) -> Meaning:
-    """Determine the class for each value in `masks`.
+    """Determine the classes in `masks`, which are file paths, and the value of each class.
 
-    Class tables in `folder` or in one of `folders` are used if they fit the masks. Otherwise, only the values are used.
-    The value `ignored` never belongs to a class, even if a table lists it.
+    Class tables in the dataset folder `folder`, or in one of `folders`, are used if they fit the masks. Otherwise, only
+    the values are used. The value `ignored` never belongs to a class, even if a table lists it.
     """
     survey = survey_masks(masks)
     if not survey.masks:
@@ -70,7 +70,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
 
 
 def names_by_value(folder: str) -> Meaning | None:
-    """Return the class names by value from a table in `folder`, or None if there is no table."""
+    """Return the class names and values from a table with numbers in `folder`, or None if there is no such table."""
     for table in find_tables(folder):
         if len(table.names) > MAX_CLASSES:
             return too_many(table)
@@ -80,7 +80,7 @@ def names_by_value(folder: str) -> Meaning | None:
 
 
 class _Reader:
-    """Choice between three interpretations of surveyed masks: levels, palette indices or colors."""
+    """Interpreter of surveyed masks, which decides if their values are gray levels, palette indices or colors."""
 
     def __init__(self, survey: Survey, tables: Sequence[ClassTable], masks: Sequence[str], ignored: int | None) -> None:
         self._survey = survey
@@ -101,7 +101,7 @@ class _Reader:
         return self._in_levels({})
 
     def _with_palette(self) -> Meaning:
-        """Read the masks as palette indices if their palettes agree, otherwise as colors."""
+        """Interpret the masks as palette indices if their palettes agree, otherwise as colors."""
         palette = self._survey.palette()
         if palette is None:
             note = dataset_warning(
@@ -117,7 +117,10 @@ class _Reader:
         return self._in_levels(palette)
 
     def _in_levels(self, palette: dict[int, int]) -> Meaning:
-        """Read gray levels or palette indices, with names from a class table if one fits."""
+        """Interpret the masks as palette indices, or as gray levels if `palette` is empty.
+
+        The class names come from a class table if one fits.
+        """
         levels = self._survey.levels().without(*self._ignored)
         missing, notes = self._missing_data(levels)
         present = levels.without(*missing)
@@ -138,7 +141,7 @@ class _Reader:
         return _with(found, (), [*notes, *self._notes_on_tables()], palette)
 
     def _missing_data(self, levels: Levels) -> tuple[tuple[int, ...], list[Problem]]:
-        """Return the levels that mean missing data, with a warning about those that the masks declare.
+        """Return the levels that mean missing data, and a warning if the masks themselves declare some of them.
 
         Negative levels, such as `NOT_A_NUMBER`, always mean missing data.
         """
@@ -154,7 +157,7 @@ class _Reader:
         return missing, [dataset_warning(message)]
 
     def _voc(self, present: Levels, palette: dict[int, int]) -> Meaning | None:
-        """Return the classes of PASCAL VOC if the masks seem to come from it, otherwise None.
+        """Return the classes of PASCAL VOC if the masks seem to belong to it, otherwise None.
 
         The palette or the folder name must be that of VOC, and both VOC's last class and 255 must occur.
         """
@@ -182,17 +185,17 @@ class _Reader:
         return _with(unnamed, (), [*notes, *self._notes_on_tables()])
 
     def _check_gray(self, colors: Levels) -> str:
-        """Return the reason why gray masks can't be read as colors, or "" if they can."""
+        """Return the reason why gray and color masks can't be read together as colors, or "" if they can."""
         if not len(colors.values):
             return "The masks have no other value."
         if int(colors.values.max()) > WHITE or int(colors.values.min()) < 0:
             return "Some masks are in color, others have gray levels beyond 8 bits. Save all masks in the same way."
         gray = Survey(self._survey.of("gray")).as_colors().values
         colored = Survey([mask for mask in self._survey.masks if mask.mode != "gray"]).as_colors().values
-        strange = sorted(set(gray.tolist()) - set(colored.tolist()))
-        if not strange or are_gray(colors.values):
+        only_gray = sorted(set(gray.tolist()) - set(colored.tolist()))
+        if not only_gray or are_gray(colors.values):
             return ""
-        values = ", ".join(str(color & 0xFF) for color in strange[:5])
+        values = ", ".join(str(color & 0xFF) for color in only_gray[:5])
         return (
             f"Some masks are in color, others are gray and hold values that no mask in color holds ({values}). Save all "
             "masks in the same way."
@@ -211,7 +214,7 @@ class _Reader:
 
 
 def _in_gray_colors(meaning: Meaning) -> Meaning:
-    """Convert a mapping for gray levels to a mapping for colors."""
+    """Convert the values of a meaning from gray levels to colors 0xRRGGBB."""
     code = meaning.code
     if code is None:
         return meaning
@@ -222,7 +225,7 @@ def _in_gray_colors(meaning: Meaning) -> Meaning:
 def _with(
     meaning: Meaning, missing: Sequence[int], notes: Sequence[Problem], palette: dict[int, int] | None = None
 ) -> Meaning:
-    """Add values for missing data, warnings, and palette colors to a mapping."""
+    """Return a copy of `meaning` with additional values without a class (`missing`), warnings and palette colors."""
     code = meaning.code
     if code is None:
         return meaning
@@ -232,7 +235,10 @@ def _with(
 
 
 def _without(meaning: Meaning, ignored: int | None) -> Meaning:
-    """Remove the class with the value `ignored` from a mapping. Pixels with this value then have no class."""
+    """Return a copy of `meaning` without the class that has the value `ignored`, if any.
+
+    Pixels with this value then have no class.
+    """
     code = meaning.code
     if ignored is None or code is None:
         return meaning
@@ -245,7 +251,7 @@ def _without(meaning: Meaning, ignored: int | None) -> Meaning:
 
 
 def _notes_on_files(survey: Survey) -> list[Problem]:
-    """Return warnings about masks that are stored in different ways, such as with and without a palette."""
+    """Return warnings about masks of different image types, such as gray and color, and about transparent masks."""
     found = []
     stored = {"in gray": survey.of("gray"), "with a palette": survey.of("palette"), "in color": survey.of("color")}
     if sum(map(bool, stored.values())) > 1:
@@ -266,9 +272,9 @@ def _notes_on_files(survey: Survey) -> list[Problem]:
 
 
 def _voc_colors() -> list[tuple[int, int]]:
-    """Return the index and color for each class of PASCAL VOC.
+    """Return the palette index and the color 0xRRGGBB of each class of PASCAL VOC.
 
-    They are computed like `VOClabelcolormap` in its development kit.
+    The colors are computed in the same way as in `VOClabelcolormap` of its development kit.
     """
     found = []
     for index in range(len(_VOC)):

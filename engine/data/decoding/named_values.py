@@ -14,42 +14,52 @@ from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning
 from engine.data.splits import MaskCode
 
 _STRAY_MASKS = 0.5
-"""Fraction of masks with values that a table lacks above which the table is considered wrong."""
+"""Maximum fraction of masks with values that are missing from a table. Above it, the table is considered wrong."""
 _FEW = 8
-"""Maximum number of values missing from a table that are considered stray values."""
+"""Maximum number of values missing from a table that fits the masks.
+
+Tables with more classes than this may lack as many values as they have classes.
+"""
 
 
 def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:
-    """Interpret gray levels or palette indices with a class table. Returns None if the table lists other values."""
+    """Interpret gray levels, or indices of `palette`, with a class table.
+
+    `present` are the values that occur. Returns None if the table is about other values.
+    """
     values = _numbers(table, palette)
     if values is None:
         return None
     if set(values) == {0, 1} and set(present.values.tolist()) in ({0, NO_CLASS}, {NO_CLASS}):
         return Meaning(table.names, MaskCode(tuple(255 * value for value in values)))
     void = void_values(values)
-    strange = present.without(*values, *void)
-    one_more = strange.masks[strange.values == len(values)]
+    unlisted = present.without(*values, *void)
+    one_more = unlisted.masks[unlisted.values == len(values)]
     fits = _cover((*values, *void), present)
     if table.listed and (not fits or (one_more > 1).any()):
-        held = ", ".join(map(str, strange.values[:5].tolist()))
+        held = ", ".join(map(str, unlisted.values[:5].tolist()))
         return Meaning(
             failure=f"{table.file} names {len(values)} classes, numbered from 0 to {len(values) - 1}, but masks also hold "
             f"{held}. Write a table with the columns value and name instead, such as classes.csv."
         )
     if fits:
         return Meaning(table.names, MaskCode(values, ignored=void))
-    return _strange(table, strange, "value ", "d") if _names_most((*values, NO_CLASS), present) else None
+    return _lacks_values(table, unlisted, "value ", "d") if _names_most((*values, NO_CLASS), present) else None
 
 
 def by_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | None:
-    """Interpret colors with a class table. Returns None if the table lists other colors."""
+    """Interpret colors with a class table.
+
+    `present` are the colors that occur. `lossy` is True if compression has changed them. Returns None if the table is
+    about other colors.
+    """
     if not table.colors:
         return None
     if _cover(table.values, present):
         return Meaning(table.names, MaskCode(table.values, colors=True))
     if lossy or not _names_most(table.values, present):
         return None
-    return _strange(table, present.without(*table.values), "color #", "06x")
+    return _lacks_values(table, present.without(*table.values), "color #", "06x")
 
 
 def fits_colors(table: ClassTable, present: Levels) -> bool:
@@ -57,7 +67,10 @@ def fits_colors(table: ClassTable, present: Levels) -> bool:
 
 
 def with_two_names(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
-    """Name the two classes of noisy masks after a table with exactly two names, if there is one."""
+    """Return a copy of `meaning`, which has two classes, with their names from a table.
+
+    The table must contain exactly two names. If there is no such table, `meaning` is returned unchanged.
+    """
     assert meaning.code is not None
     for table in tables:
         values = _numbers(table, {})
@@ -73,12 +86,15 @@ def too_many(table: ClassTable) -> Meaning:
 
 
 def void_values(values: Sequence[int]) -> tuple[int, ...]:
-    """Return the values that mark pixels without a class, given the `values` that mark classes."""
+    """Return the values that mark pixels without a class: 255, unless it is one of `values`, which mark classes."""
     return () if NO_CLASS in values else (NO_CLASS,)
 
 
 def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | None:
-    """Return the gray levels or palette indices in a table, or None if its colors can't be converted to either."""
+    """Return the value of each class in a table, after converting colors to indices of `palette` or to gray levels.
+
+    Returns None if the palette is empty and a color is not gray.
+    """
     if not table.colors:
         return table.values
     if palette:
@@ -91,7 +107,10 @@ def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | No
 
 
 def _cover(values: Sequence[int], present: Levels) -> bool:
-    """Return True if at least one of `values` occurs and most masks have no other values."""
+    """Return True if a table with `values` fits the masks.
+
+    At least one of `values` must occur, and most masks must contain no other values.
+    """
     rest = present.without(*values)
     if len(rest.values) == len(present.values):
         return False
@@ -100,15 +119,21 @@ def _cover(values: Sequence[int], present: Levels) -> bool:
 
 
 def _names_most(values: Sequence[int], present: Levels) -> bool:
-    """Return True if at least two of `values` occur and most pixels have one of them."""
+    """Return True if a table with `values` seems to belong to the masks, even if it lacks some of their values.
+
+    At least two of `values` must occur, and most pixels must have one of them.
+    """
     named = np.isin(present.values, values)
     return int(named.sum()) >= 2 and 2 * int(present.pixels[named].sum()) > int(present.pixels.sum())
 
 
-def _strange(table: ClassTable, rest: Levels, word: str, form: str) -> Meaning:
-    """Return a failure saying that most masks contain values missing in a table."""
+def _lacks_values(table: ClassTable, rest: Levels, prefix: str, form: str) -> Meaning:
+    """Return a failure because most masks contain values that are missing from a table.
+
+    `rest` are the missing values. `prefix` and `form` format the most frequent one for the message.
+    """
     value = int(rest.values[rest.pixels.argmax()])
     return Meaning(
-        failure=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {word}"
+        failure=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {prefix}"
         f"{value:{form}}. Add these to the table."
     )

@@ -11,31 +11,32 @@ from engine.data.decoding.reading import read_image
 from engine.data.splits import spread_evenly
 
 SAMPLED_MASKS = 20
-"""Number of evenly spaced masks that are opened."""
+"""Number of evenly spaced masks that are examined."""
 MANY = 8
-"""Minimum number of values in masks of numbered objects. With fewer, a scan with classes looks the same."""
+"""Minimum number of objects in the mask with most objects. With fewer, masks of classes look the same."""
 MAX_PIXELS = 1 << 25
-"""Number of pixels in the largest mask that is inspected.
+"""Maximum number of pixels in a mask that is examined.
 
 Finding connected components takes 40 bytes for each pixel.
 """
 MAX_SCATTERED = 64
-"""Limit for the total area of the bounding boxes of all values, as a multiple of the mask's area.
+"""Maximum total area of the bounding boxes of all values, as a multiple of the mask's area.
 
-Above this limit the values are noise, and counting its components would take minutes.
+Above this limit, the values are noise, and counting their components would take minutes.
 """
 NEARLY_ALL = 0.9
-"""Fraction of values that must form a single component.
+"""Minimum ratio of values to connected components in masks that number objects.
 
-Other objects may be partly hidden and consist of several pieces.
+It is below 1 because a partly hidden object may consist of several pieces.
 """
 
 
 def count_numbered_objects(masks: Sequence[str]) -> int:
-    """Return the largest number of objects in any of the masks, or 0 if their values don't seem to number objects.
+    """Return the largest number of objects in a mask, or 0 if the values of the masks don't seem to number objects.
 
     Values seem to number objects if nearly every value except 0 forms one connected component, unlike a class, and if
-    the values differ between masks. They must also count from 1 without gaps, or exceed the largest class number.
+    the number of values differs between masks. The values must also count from 1 without gaps, or exceed the largest
+    class number. Lossy, unreadable and very large masks are left out.
     """
     values, pieces, counts, gapless = 0, 0, [], 0
     beyond = False
@@ -63,7 +64,10 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
 
 
 def _count_pieces(plane: Values, values: Values) -> int:
-    """Count the connected components of each value in a mask and return their total number."""
+    """Return the total number of connected components of all `values` in a mask, [h, w].
+
+    For noise, counting would take minutes, and a large number is returned instead.
+    """
     from scipy.ndimage import find_objects, label
 
     order = np.searchsorted(values, plane) + 1

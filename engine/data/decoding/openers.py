@@ -13,7 +13,7 @@ from engine.data.decoding.tiff_pages import is_tiff, read_tiff, tiff_facts
 from engine.system.plugins import install_command
 
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
-"""Brands of HEIF files with HEVC-coded images (ISO/IEC 23008-12, annex B) or with images of any coding."""
+"""Brands in the header of HEIF files, for HEVC coding or for any coding (ISO/IEC 23008-12, annex B)."""
 _AVIF = (b"avif", b"avis")
 
 
@@ -42,7 +42,7 @@ def _is_avif(head: bytes) -> bool:
 
 @cache
 def can_read_heif() -> bool:
-    """Register pillow-heif with Pillow. Returns False if it is not installed."""
+    """Register pillow-heif with Pillow and return True, or return False if it is not installed."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -52,7 +52,10 @@ def can_read_heif() -> bool:
 
 
 class ArrayImage(ImageFile.ImageFile):
-    """Pillow image that another library decodes. `load` raises Unfit if Pillow has no suitable mode for the values."""
+    """Pillow image whose pixels are decoded by another library: a NumPy array, or a TIFF that Pillow can't open.
+
+    `load` raises Unfit if Pillow has no suitable mode for the values.
+    """
 
     format = "array"
     format_description = "Array of values"

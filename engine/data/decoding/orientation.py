@@ -16,7 +16,7 @@ from engine.data.splits import spread_evenly
 
 TAG = 0x0112
 QUARTER = (5, 6, 7, 8)
-"""Values of the orientation tag that swap the width and height."""
+"""Values of the orientation tag for images that are turned by a quarter, which swaps width and height."""
 SAMPLED = 512
 """Number of evenly spaced images whose orientation is read first.
 
@@ -39,15 +39,15 @@ _UPRIGHT: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
 
 
 def upright(planes: npt.NDArray[_Kind], orientation: int) -> npt.NDArray[_Kind]:
-    """Return a view of planes [..., h, w], turned upright."""
+    """Return a view of images [..., h, w] that are turned upright according to their Exif orientation, 1 to 8."""
     rotation = _UPRIGHT.get(orientation)
     return planes if rotation is None else rotation(planes)
 
 
 def upright_edges(edges: Edges, orientation: int, height: float, width: float) -> Edges:
-    """Convert boxes [n, 4] (left, top, right, bottom) in a stored image to boxes in the upright image.
+    """Convert boxes [n, 4] (left, top, right, bottom) from a stored image to the upright image.
 
-    `height` and `width` are those of the stored image.
+    `orientation` is the Exif orientation, and `height` and `width` are those of the stored image.
     """
     left, top, right, bottom = edges.T
     if orientation in (2, 3, 7, 8):
@@ -97,7 +97,7 @@ def read_rotation(path: str) -> Rotation | None:
 
 
 def rotations_of(paths: Sequence[str]) -> dict[int, Rotation]:
-    """Return the rotation for each image that is not upright, by its index in `paths`."""
+    """Return the rotations of images that are not upright, keyed by their indices in `paths`."""
     sampled = spread_evenly(len(paths), SAMPLED)
     with ThreadPoolExecutor(THREADS, "turns") as pool:
         found = dict(zip(sampled, pool.map(lambda index: read_rotation(paths[index]), sampled), strict=True))
@@ -108,10 +108,10 @@ def rotations_of(paths: Sequence[str]) -> dict[int, Rotation]:
 
 
 def rotated_with(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) -> npt.NDArray[_Kind]:
-    """Rotate planes [..., h, w] if they were drawn on the image at `path` before it was turned upright.
+    """Turn `planes` [..., h, w] upright if they were drawn on the stored pixels of the image at `path`.
 
-    `sides` are the height and width of the upright image. Planes are rotated only if they have the size of the stored
-    image and not that of the upright image. Otherwise they are returned unchanged.
+    `sides` are the height and width of the upright image. The planes are turned only if they have the size of the
+    stored image and not that of the upright image. Otherwise they are returned unchanged.
     """
     if planes.shape[-2:] == sides:
         return planes

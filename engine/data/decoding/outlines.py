@@ -1,4 +1,4 @@
-"""Outlines of objects as in COCO, polygons or run lengths, and the pixels inside them. Torch-free."""
+"""Outlines of objects in COCO's formats (polygons or run lengths), and the pixels inside them. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 MAX_CROSSINGS = 1 << 22
-"""Limit on the number of times that a polygon crosses a pixel row.
+"""Maximum number of times that a polygon may cross a row of pixels, in total.
 
 Hand-drawn outlines have a few thousand crossings.
 """
@@ -30,7 +30,7 @@ class OutlineError(ValueError):
 
 
 class Window(NamedTuple):
-    """Rectangle in an image, with a mask of the pixels in it that belong to an object."""
+    """Rectangle in an image, with `pixels`, bool [h, w], which are True where the rectangle is covered by an object."""
 
     top: int
     left: int
@@ -58,9 +58,10 @@ _DECODER = msgspec.json.Decoder(list[list[float]] | _Runs)
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """Outline of an object: the pixels inside any of the `polygons`, float64 [k, 2] of x and y, or inside the `runs`.
+    """Outline of an object, given by polygons or by run lengths.
 
-    `size` is the height and width of the image.
+    The object consists of the pixels inside any of the `polygons`, each float64 [k, 2] with x and y. If `runs` is not
+    None, it holds run lengths instead (see `_Runs`), and `size` the height and width of their image.
     """
 
     polygons: tuple[Points, ...] = ()
@@ -68,7 +69,7 @@ class Outline:
     size: tuple[int, int] = (0, 0)
 
     def edges(self) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom edge of the outline, or NaN if it is empty."""
+        """Return the left, top, right and bottom edge of the outline, or four times NaN if it contains no pixels."""
         if self.runs is None:
             points = np.concatenate(self.polygons)
             (left, top), (right, bottom) = points.min(0).tolist(), points.max(0).tolist()
@@ -80,7 +81,7 @@ class Outline:
         return window.left, window.top, window.left + width, window.top + height
 
     def window(self, height: int, width: int) -> Window | None:
-        """Return the smallest window with all pixels of the object, or None if it has no pixels.
+        """Return the smallest window that contains all pixels of the object, or None if the object has no pixels.
 
         `height` and `width` are those of the image. A pixel is inside a polygon if its center is, by the even-odd rule.
         Raises OutlineError if the run lengths are for another image size.
@@ -117,7 +118,10 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
 
 
 def fill(polygon: Points, height: int, width: int) -> Window | None:
-    """Return the pixels whose centers are inside a polygon, by the even-odd rule, or None if there are none."""
+    """Return the smallest window around a polygon's pixels in an image of the given size, or None if there are none.
+
+    `polygon` is float64 [k, 2]. Its pixels are those whose centers are inside, by the even-odd rule.
+    """
     low, high = polygon.min(0), polygon.max(0)
     left, top = (int(edge) for edge in np.clip(np.floor(low), 0, (width, height)))
     right, bottom = (int(edge) for edge in np.clip(np.ceil(high), 0, (width, height)))
@@ -166,11 +170,10 @@ def _joined(windows: Iterable[Window]) -> Window | None:
 
 
 def _unpacked(text: str) -> list[int]:
-    """Unpack COCO's text format for run lengths.
+    """Decode run lengths from COCO's text format (`rleFrString` in maskApi.c of cocoapi).
 
     Each character holds six bits, offset by "0": five bits of a number, lowest first, and one bit that is set if more
-    bits follow. From the third number on, the difference to the second-to-last number is stored (cocoapi, `rleFrString`
-    in maskApi.c).
+    bits follow. From the fourth number on, only the difference to the second-to-last number is stored.
     """
     counts: list[int] = []
     value = shift = 0

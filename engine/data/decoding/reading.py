@@ -1,4 +1,4 @@
-"""Open dataset files safely, and check images without torch: their colors, their sizes, and reasons for failures.
+"""Open files of a dataset safely, and examine images without torch.
 
 Datasets may come from anyone. Therefore files are opened only with `read_image`, `read_text`, `open_image` or
 `open_regular`, and parsed only inside `refuse_unusable`.
@@ -29,14 +29,14 @@ from engine.data.splits import printable, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_IMAGE_BYTES = 2 << 30
-"""Maximum size of image files in bytes. The largest image that is decoded fits, with six bands of 16 bits."""
+"""Maximum size of an image file in bytes, enough for the largest image that is decoded, with six bands of 16 bits."""
 MAX_TEXT_BYTES = 16 << 20
-"""Largest text file, in bytes, that describes one image or lists class names."""
+"""Maximum size in bytes of a text file that describes one image or lists class names."""
 MAX_TABLE_BYTES = 512 << 20
-"""Largest text file, in bytes, that describes all images: ten million lines with fifty characters each."""
+"""Maximum size in bytes of a text file that describes all images: ten million lines with fifty characters each."""
 
 HEADERS = 512
-"""Number of images in a split that are opened to tell gray from color. Opening a million would take a minute."""
+"""Number of images in a split that are opened to find out if it is gray. Opening a million would take a minute."""
 
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 
@@ -67,7 +67,7 @@ _BYTE_ORDER_MARKS = (
 
 
 def read_text(path: str | os.PathLike[str], at_most: int = MAX_TEXT_BYTES) -> str:
-    """Read a text file and decode it with `decode_text`. Raises UnusableFile or OSError."""
+    """Read a text file of at most `at_most` bytes and decode it with `decode_text`. Raises UnusableFile or OSError."""
     with refuse_unusable(path):
         allow_for_text(path)
         return decode_text(read_regular(path, at_most))
@@ -76,8 +76,8 @@ def read_text(path: str | os.PathLike[str], at_most: int = MAX_TEXT_BYTES) -> st
 def decode_text(content: bytes) -> str:
     """Decode text and remove its byte order mark.
 
-    The byte order mark selects UTF-8, UTF-16 or UTF-32. Text without a mark is decoded as UTF-8, with surrogate escapes
-    for bytes that are invalid.
+    The byte order mark selects UTF-8, UTF-16 or UTF-32. Text without a mark is decoded as UTF-8. Bytes that are not
+    UTF-8 become surrogate escapes.
     """
     for mark, encoding, errors in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
@@ -113,9 +113,10 @@ _UNKNOWN_TO_EXPAT = frozenset(
 
 
 def _in_encoding_of_expat(content: bytes) -> bytes | str:
-    """Decode XML that the parser expat would misread or reject. Other XML is only stripped of surrounding whitespace.
+    """Return XML in an encoding that the parser expat supports.
 
-    Expat does not support multi-byte encodings other than UTF, or files with a wrongly declared encoding.
+    Most XML is only stripped of surrounding whitespace. It is decoded if its encoding is declared wrongly, or is a
+    multi-byte encoding other than UTF, because expat doesn't support these.
     """
     for mark, encoding, _ in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
@@ -133,7 +134,7 @@ def _in_encoding_of_expat(content: bytes) -> bytes | str:
 
 
 def read_number(word: str, line: int) -> float:
-    """Convert a word in line number `line` of a text file to a number. Raises Unfit if it is not a number."""
+    """Convert a word from line `line` of a text file to a number. Raises Unfit if it is not a finite number."""
     number = finite(word)
     if number is None:
         raise Unfit(f"line {line} contains {printable(word)[:40]}, which is not a number")
@@ -141,7 +142,7 @@ def read_number(word: str, line: int) -> float:
 
 
 def finite(word: str) -> float | None:
-    """Convert a word to a finite number. Returns None for text and infinite numbers."""
+    """Convert text to a number. Returns None if it is not a number, or is infinite or NaN."""
     try:
         number = float(word)
     except ValueError:
@@ -151,7 +152,7 @@ def finite(word: str) -> float | None:
 
 @contextmanager
 def refuse_unusable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Convert exceptions that a malicious or oversized file causes inside the block to UnusableFile."""
+    """Convert the exceptions that reading a malicious or oversized file at `path` may raise to UnusableFile."""
     try:
         yield
     except MemoryError:
@@ -172,7 +173,10 @@ def open_image(path: str) -> Iterator[Image.Image]:
 
 
 def decode_header(content: bytes) -> Image.Image:
-    """Open the image in `content` and read its header. Raises Unfit, and any exception of Pillow."""
+    """Open the image in `content`, the bytes of a file, and read its header. Its pixels are decoded later.
+
+    Raises Unfit, and any exception of Pillow.
+    """
     if not content:
         raise Unfit("it is empty")
     image = open_header(BytesIO(content))
@@ -182,7 +186,7 @@ def decode_header(content: bytes) -> Image.Image:
 
 
 def check_kind(image: Image.Image) -> None:
-    """Raise Unfit for PostScript files: these are programs, and Pillow would run them with Ghostscript."""
+    """Raise Unfit for PostScript files, which are programs that Pillow would run with Ghostscript."""
     if image.format == "EPS":
         raise Unfit("it is PostScript, not an image")
 
@@ -237,9 +241,9 @@ def describe_failure(error: BaseException) -> str:
 
 
 def folder_channels(*splits: Sequence[str]) -> int:
-    """Return the number of channels: 1 if all images that can be opened are gray, otherwise 3.
+    """Return the number of image channels for several splits: 1 if all readable images are gray, otherwise 3.
 
-    Stops at the first color image. At most `HEADERS` evenly spaced images of each split are opened.
+    `splits` are lists of paths. At most `HEADERS` evenly spaced images of each split are opened, until one is in color.
     """
     silence_pillow()
     channels: int | None = None

@@ -1,4 +1,4 @@
-"""Images that are not meant for display: with other than 1 or 3 bands, or with more than 8 bits. Torch-free.
+"""Multi-band images, with other than 1 or 3 bands or more than 8 bits, and their conversion to channels. Torch-free.
 
 Satellites, microscopes and depth cameras produce them as TIFF, PNG, PNM, JPEG 2000 or NumPy arrays. Their bands are
 converted to 8-bit channels. The range of each band, taken over all files of the dataset, is stretched to 0..255, so
@@ -37,22 +37,25 @@ SAMPLED = 32
 """Number of evenly spaced files that are decoded to learn the range of each band."""
 PIXELS_OF_EACH = 4096
 CUT_PERCENT = 0.5
-"""Percentage of values at each end of a band's range that are treated as outliers, such as glints and clouds.
+"""Percentage of values at each end of a band's range that are cut off as outliers, such as glints and clouds.
 
 Map viewers cut off 2 % for more contrast (QGIS's cumulative cut), but a model should see nearly all values.
 """
 DEVIATIONS = 3.0
-"""Number of standard deviations around the mean that are displayed if only the statistics of a band are known."""
+"""Number of standard deviations on either side of the mean that limit a band's range.
+
+They are used if statistics of a band are available instead of a sample.
+"""
 _DEFINITION, _ACCUMULATED = "esri_model_definition.emd", "esri_accumulated_stats.json"
-"""Files that ArcGIS writes next to exported image chips."""
+"""Files with statistics that ArcGIS writes next to exported image chips."""
 
 
 @dataclass(frozen=True)
 class Bands:
-    """Conversion from the bands of a dataset's images to 8-bit channels.
+    """Conversion of a dataset's multi-band images to 8-bit channels, one for each band.
 
-    In band i, values from `low[i]` to `high[i]` are mapped to 0..255. `mean` and `std` are the statistics of the
-    channels, scaled to 0..1. They do not include pixels with missing data.
+    In band i, values from `low[i]` to `high[i]` are mapped to 0..255. `mean` and `std` are the mean and standard
+    deviation of each channel, scaled to 0..1. They do not include pixels with missing data.
     """
 
     low: tuple[float, ...]
@@ -67,7 +70,10 @@ class Bands:
 
 @dataclass(frozen=True)
 class LearnedBands:
-    """Bands of a dataset, learned from `sampled` of its files. `kind` describes the number type of their values."""
+    """Conversion of a dataset's multi-band images, learned from a sample of `sampled` files.
+
+    `kind` describes the number type of the values for users.
+    """
 
     bands: Bands
     kind: str
@@ -76,16 +82,17 @@ class LearnedBands:
 
 
 def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
-    """Learn how to convert the multi-band images among `files` to channels. Returns None if no image has bands.
+    """Learn how to convert the multi-band images among `files` to channels. Returns None if there are no such images.
 
-    The ranges come from ArcGIS's statistics in the dataset folder `folder`, or else from a sample of the files.
+    The range of each band comes from ArcGIS's statistics in the dataset folder `folder`, or else from a sample of the
+    files.
     """
     learned = learn_from(folder, files)
     return None if learned is None else learned.bands
 
 
 def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
-    """Learn the range of each band and describe the source of the values. Returns None if no image has bands."""
+    """Learn the conversion like `learn_bands`, and return it with a description of the sample, for messages."""
     headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
     counts = {path: count for path in headers if (count := _special_bands(path)) is not None}
     if not counts:
@@ -108,7 +115,7 @@ def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
 
 
 def facts_in(stream: IO[bytes]) -> Facts | None:
-    """Return the facts about a TIFF, a NumPy array or an image with more than 8 bits, or None for other images.
+    """Return the facts about a TIFF, a NumPy array, or another image with more than 8 bits, or None for other images.
 
     `stream` is rewound. Raises Unfit, and any exception of tifffile.
     """
@@ -120,7 +127,10 @@ def facts_in(stream: IO[bytes]) -> Facts | None:
 
 
 def read_values(content: bytes, facts: Facts) -> tuple[Values, float | None]:
-    """Return all values [h, w, bands] of the image described by `facts`, and its no-data value, if any."""
+    """Return all values [h, w, bands] of an image, and its value for missing data, or None if it declares none.
+
+    `facts` are the facts about the image from its header.
+    """
     return read_tiff(BytesIO(content)) if is_tiff(content) else (read_deep(content, facts), None)
 
 
@@ -144,13 +154,16 @@ def read_bands(content: bytes, bands: Bands) -> Bytes | None:
 
 
 def opacity(values: Values) -> Bytes:
-    """Convert a band of opacities to uint8. Integers are scaled from the range of their type, fractions from 0..1."""
+    """Convert a band of opacities to uint8.
+
+    Integers are scaled from the range of their type, and floating-point numbers from 0..1.
+    """
     maximum = np.iinfo(values.dtype).max if values.dtype.kind in "ui" else 1
     return np.rint(np.clip(values.astype(np.float32), 0, maximum) * (255 / maximum)).astype(np.uint8)
 
 
 def channels_with(bands: Bands, channels: int | None) -> int:
-    """Return the number of channels for a dataset with these bands.
+    """Return the number of channels for a dataset that contains multi-band images with these bands.
 
     `channels` is the number of channels of its ordinary images, or None if there are none.
     """
@@ -160,13 +173,16 @@ def channels_with(bands: Bands, channels: int | None) -> int:
 def read_levels(content: bytes) -> tuple[Values, float | None]:
     """Return the values of a TIFF as stored, [h, w, bands], and the value for missing data.
 
-    Raises Unfit, and any exception of tifffile.
+    The second value is None if the file does not declare one. Raises Unfit, and any exception of tifffile.
     """
     return read_tiff(BytesIO(content))
 
 
 def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:
-    """Convert `values` [h, w, bands] to uint8 by stretching each band. NaN and `no_data` become 0."""
+    """Convert `values` [h, w, bands] to uint8 by stretching the range of each band to 0..255.
+
+    NaN, infinite values and `no_data`, the value for missing data, become 0.
+    """
     if values.dtype == np.uint8 and bands.low == (0.0,) * bands.count and bands.high == (255.0,) * bands.count:
         return values if no_data is None else np.where(values == no_data, np.uint8(0), values)
     low, high = (np.array(each, np.float32) for each in (bands.low, bands.high))
@@ -178,10 +194,11 @@ def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Byt
 
 @contextmanager
 def open_to_show(path: str) -> Iterator[Image.Image]:
-    """Open the image at `path` for display. Like Pillow, this reads only the header.
+    """Open an image for display. Like Pillow, this reads only the header.
 
-    The first three bands, or the first one, are displayed, each stretched to its range. Raises UnusableFile and any
-    exception of Pillow. `load` of the returned image may raise Unfit or any exception of tifffile.
+    For a multi-band image, the first three bands, or the first one, are shown as RGB, each stretched to its range in
+    this image. Raises UnusableFile and any exception of Pillow. `load` of the returned image may raise Unfit or any
+    exception of tifffile.
     """
     if _special_bands(path) is not None:
         with open_regular(path) as stream, _DisplayedBands(stream) as image:
@@ -219,10 +236,7 @@ class _DisplayedBands(ImageFile.ImageFile):
 
 
 def _special_bands(path: str) -> int | None:
-    """Return the number of bands in a file whose values must be stretched.
-
-    Returns None for ordinary and unreadable images.
-    """
+    """Return the number of bands of a multi-band image, or None for ordinary and unreadable images."""
     try:
         with open_regular(path) as stream:
             facts = facts_in(stream)
@@ -232,12 +246,12 @@ def _special_bands(path: str) -> int | None:
 
 
 def is_special(facts: Facts) -> bool:
-    """Return True for an image whose bands must be converted, False for an ordinary image."""
+    """Return True for a multi-band image, whose values must be converted, and False for an ordinary image."""
     return facts.is_deep or facts.bands not in (1, 3)
 
 
 def _some_values(path: str) -> Values | None:
-    """Return a sample of the pixels in a file, [bands, n], without missing data, or None if the file can't be read."""
+    """Return sampled pixels of the image at `path`, [bands, n], excluding missing data, or None if it can't be read."""
     try:
         content = read_image(path)
         facts = facts_in(BytesIO(content))
@@ -249,27 +263,27 @@ def _some_values(path: str) -> Values | None:
 
 
 def _some(values: Values) -> Values:
-    """Return about `PIXELS_OF_EACH` evenly spaced pixels from `values` [h, w, bands], as [bands, n]."""
+    """Return about `PIXELS_OF_EACH` evenly spaced pixels of an image [h, w, bands], as [bands, n]."""
     flat = values.reshape(-1, values.shape[2]).T
     return flat[:, :: max(1, flat.shape[1] // PIXELS_OF_EACH)]
 
 
 def _without(values: Values, no_data: float | None) -> Values:
-    """Remove pixels of `values` [bands, n] that are NaN or `no_data` in any band."""
+    """Remove the pixels that are NaN, infinite or `no_data` in any band from `values` [bands, n]."""
     has_data = np.isfinite(values).all(0)
     return values[:, has_data if no_data is None else has_data & (values != no_data).all(0)]
 
 
 def is_opacity(values: Values) -> bool:
-    """Return True if the last band of [bands, n] is mostly 0 or the maximum, as is typical for opacity."""
+    """Return True if the last band in pixels [bands, n] is mostly 0 or the maximum, as is typical for opacity."""
     maximum = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 1
     return bool(np.isin(values[-1], (0, maximum)).mean() > 0.5) if values.size else False
 
 
 def _by_values(read: Sequence[Values], is_8_bit: bool) -> Bands:
-    """Compute the range of each band from pixels [bands, n] of several files.
+    """Compute the range of each band from sampled pixels, [bands, n] for each file.
 
-    If `is_8_bit` is True, bands keep their full range.
+    8-bit bands (`is_8_bit`) keep their full range.
     """
     values = np.concatenate([each.astype(np.float64) for each in read], 1)
     if not values.shape[1]:
@@ -281,7 +295,10 @@ def _by_values(read: Sequence[Values], is_8_bit: bool) -> Bands:
 
 
 def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bit: bool) -> Bands:
-    """Compute the range of each band from `statistics` [bands, 4]: minimum, maximum, mean and standard deviation."""
+    """Compute the range of each band from `statistics` [bands, 4]: minimum, maximum, mean and standard deviation.
+
+    `kind` is the number type of the values. 8-bit bands (`is_8_bit`) keep their full range.
+    """
     minimum, maximum, mean, std = statistics.T
     low, high = np.maximum(minimum, mean - DEVIATIONS * std), np.minimum(maximum, mean + DEVIATIONS * std)
     low, high = _range(low, high, kind, is_8_bit)
@@ -291,7 +308,10 @@ def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_
 def _range(
     low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bit: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the displayed range of each band. For a constant band, it is the range of its number type."""
+    """Return the lower and upper limits of each band, [bands], that are mapped to 0 and 255.
+
+    8-bit bands keep their full range. For a constant band, the limits are those of the number type `kind`.
+    """
     if is_8_bit:
         return np.zeros_like(low), np.full_like(high, 255)
     flat = high <= low
@@ -307,9 +327,10 @@ def _bands(*each: npt.NDArray[np.float64]) -> Bands:
 
 
 def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
-    """Read the minimum, maximum, mean and standard deviation of each band, [bands, 4], from ArcGIS's file.
+    """Read the minimum, maximum, mean and standard deviation of each band, [bands, 4], from a file written by ArcGIS.
 
-    Returns None if there is no such file.
+    The file is searched in the dataset folder `folder` and in the parent of the folder that contains the image `file`.
+    Returns None if there is none.
     """
     for parent in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
         for name, read in ((_DEFINITION, _statistics_of_definition), (_ACCUMULATED, _accumulated_statistics)):
@@ -332,9 +353,9 @@ def _statistics_of_definition(content: Any) -> npt.NDArray[np.float64]:
 
 
 def _accumulated_statistics(content: Any) -> npt.NDArray[np.float64]:
-    """Convert the sums that ArcGIS saves during an export to statistics.
+    """Convert the accumulated statistics of an ArcGIS export to minimum, maximum, mean and deviation, [bands, 4].
 
-    The sums are the mean (M1) and the sum of squared deviations (M2).
+    M1 is the mean, and M2 the sum of squared deviations.
     """
     rows = [
         [band["Min"], band["Max"], band["M1"], (band["M2"] / band["Num"]) ** 0.5] for band in content["BandStatsState"]

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from tifffile import TiffFile, TiffPage, TiffPageSeries, TiffTag
 
 MAX_BANDS = 512
-"""Largest number of bands. A larger number suggests pages of a document or frames of a film."""
+"""Maximum number of bands or pages. Files with more are probably documents or films."""
 
 _SIGNS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _STACKS = ("shaped", "imagej", "ome")
-"""TIFF kinds, as named by tifffile, that declare their pages to be one array."""
+"""Kinds of TIFFs, as named by tifffile, that declare their pages to be one array."""
 _PILLOWS = (3, 5, 6)
 """Photometric interpretations that Pillow converts: palette, CMYK and YCbCr (TIFF 6.0)."""
 _ALPHAS = (1, 2)
-"""Kinds of extra samples that are opacity: with and without premultiplied colors."""
+"""Codes of extra samples that contain opacity: 1 with and 2 without premultiplied colors (TIFF 6.0, ExtraSamples)."""
 
 
 def is_tiff(content: bytes) -> bool:
@@ -31,7 +31,7 @@ def is_tiff(content: bytes) -> bool:
 
 
 def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
-    """Return the image in a file, either its first page or a stack of pages, and the order of its axes.
+    """Return the image in a TIFF (its first page or a stack of pages), and the order of its axes, such as "YXS".
 
     Raises Unfit for too many pages: tifffile would read all of them, and overlapping pages would take hours.
     """
@@ -45,9 +45,9 @@ def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
 
 
 def tiff_facts(source: Any) -> Facts | None:
-    """Return the facts about the image in a TIFF, or None if Pillow converts its colors.
+    """Return the facts about the image in a TIFF, or None if Pillow has to read it, for example to convert its colors.
 
-    Raises Unfit, and any exception of tifffile.
+    `source` is a path or a stream. Raises Unfit, and any exception of tifffile.
     """
     from tifffile import TiffFile
 
@@ -66,16 +66,13 @@ def tiff_facts(source: Any) -> Facts | None:
 
 
 def alpha_of(page: TiffPage) -> int | None:
-    """Return the kind of opacity in the last band of a page, 1 or 2 as defined by TIFF.
-
-    Returns None if the page has no opacity.
-    """
+    """Return the TIFF code (see `_ALPHAS`) for the opacity in the last band of a page, or None if it has no opacity."""
     extra = tuple(map(int, page.extrasamples or ()))
     return extra[-1] if len(extra) == 1 and extra[0] in _ALPHAS and page.samplesperpixel in (2, 4) else None
 
 
 def read_tiff(source: Any) -> tuple[Values, float | None]:
-    """Return all values [h, w, bands], and the value for missing data."""
+    """Return all values [h, w, bands] of a TIFF, and its value for missing data, or None if it declares none."""
     from tifffile import TiffFile
 
     silence_tifffile()
@@ -104,9 +101,10 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
 
 
 def as_number(tag: TiffTag | None) -> float | None:
-    """Parse the value for missing data, which GDAL writes as text.
+    """Parse the tag with the value for missing data, which GDAL writes as text.
 
-    Returns None for other text. Also returns None for NaN, since NaN always counts as missing.
+    Returns None if the tag is missing or not a finite number. NaN needs no declaration, since it always means missing
+    data.
     """
     try:
         value = float(str(tag.value)) if tag is not None else float("nan")

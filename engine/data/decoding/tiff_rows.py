@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tifffile import TiffPage
 
 GEO_TAGS = (33550, 33922, 34264, 34735, 34736, 34737, 50844)
-"""Tags for the georeference: those in annex F of OGC GeoTIFF 1.1, and the rational polynomial coefficients.
+"""Tags of the georeference: those in annex F of OGC GeoTIFF 1.1, and the rational polynomial coefficients.
 
 In order: ModelPixelScale, ModelTiepoint, ModelTransformation, GeoKeyDirectory, GeoDoubleParams, GeoAsciiParams and
 RPCCoefficientTag.
@@ -33,7 +33,10 @@ RPCCoefficientTag.
 NO_DATA_TAG = 42113
 """Tag GDAL_NODATA, which contains the value for missing data."""
 _JPEGS = (6, 7, 34892, 33007)
-"""Compressions whose segments can only be decoded with tables from their page (see tifffile's `TiffPage.segments`)."""
+"""Compressions with JPEG, whose tiles or strips need additional tables from the page to be decoded.
+
+See `TiffPage.segments` of tifffile.
+"""
 _PLAIN = (0, 1, 2)
 """Photometric interpretations with plain levels: white-is-zero gray, black-is-zero gray, and RGB."""
 _YCBCR = 6
@@ -42,17 +45,17 @@ PREMULTIPLIED = 1
 SAMPLED_ROWS = 64
 """Number of evenly spaced rows that determine the background color of a transparent image."""
 MAX_SEGMENT_BYTES = 1 << 29
-"""Largest size of a decoded tile or strip, in bytes, in a file that is read row by row."""
+"""Maximum size in bytes of a decoded tile or strip in a file that is read row by row."""
 
 GeoTags = tuple[tuple[int, int, int, Any, bool], ...]
-"""Tags in the form of tifffile's `extratags`.
+"""TIFF tags in the form of tifffile's `extratags`.
 
-Each has a code, data type, count, value, and True to write it only on the first page.
+Each tag has a code, data type, count and value, and True if it is written only on the first page.
 """
 
 
 class Georeference(NamedTuple):
-    """Position of an image on Earth, and its value for missing data."""
+    """Georeference: position of an image on Earth as TIFF tags, and its value for missing data, or None."""
 
     tags: GeoTags
     no_data: float | None
@@ -80,8 +83,8 @@ def georeference(path: str) -> Georeference | None:
 class TiffRows:
     """Image in a TIFF whose rows are read on demand.
 
-    `bands` converts its bands to channels. If it is None, the file is read as an ordinary image with `channels`
-    channels.
+    `bands` converts a multi-band image to channels. If it is None, the file is read as an ordinary image with
+    `channels` channels.
     """
 
     def __init__(self, stream: Any, channels: int, bands: Bands | None) -> None:
@@ -108,7 +111,7 @@ class TiffRows:
         )
 
     def rows(self, first: int, last: int) -> Bytes:
-        """Return the rows from `first` to `last`, uint8 [rows, width, channels]."""
+        """Return the rows from `first` up to, but not including, `last`, uint8 [rows, width, channels]."""
         levels, alpha = self._levels(first, last)
         if alpha is not None:
             levels = flattened(levels, alpha, self._background)
@@ -123,7 +126,10 @@ class TiffRows:
         return levels[:, :, :3] if levels.shape[2] >= 3 else np.repeat(levels[:, :, :1], self._channels, 2)
 
     def _levels(self, first: int, last: int) -> tuple[Bytes, Bytes | None]:
-        """Return the levels of the rows from `first` to `last`, and their opacity, which may be None."""
+        """Return the 8-bit levels of the rows from `first` to `last`, [rows, width, bands], and their opacity.
+
+        The opacity is uint8 [rows, width], or None for an opaque image.
+        """
         values = self._values(first, last)
         alpha = opacity(values[:, :, -1]) if self._alpha is not None else None
         if self._bands is not None:
@@ -137,15 +143,18 @@ class TiffRows:
 
     @cached_property
     def _background(self) -> int | None:
-        """Choose the background color for all rows from a sample of rows, since the image may not fit in memory."""
+        """Background level that replaces transparency in all rows, or None for opaque images (see `background_of`).
+
+        It is determined from a sample of rows, since the image may not fit in memory.
+        """
         sampled = [self._levels(row, row + 1) for row in spread_evenly(self.sides[0], SAMPLED_ROWS)]
         levels, alphas = zip(*sampled, strict=True)
         return background_of(np.concatenate(levels), np.concatenate(alphas))
 
     def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
-        """Return a mask of the pixels without data, bool [rows, width].
+        """Return a mask of the pixels without data in the rows from `first` to `last`, bool [rows, width].
 
-        All bands of such a pixel are NaN or the value for missing data.
+        All bands of such a pixel are NaN, infinite or the value for missing data.
         """
         values = self._values(first, last)
         none = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
@@ -176,7 +185,7 @@ class TiffRows:
 
 @contextmanager
 def open_rows(path: str, channels: int, bands: Bands | None) -> Iterator[TiffRows]:
-    """Open a TIFF to read it row by row.
+    """Open a TIFF to read it row by row. See `TiffRows` for the arguments.
 
     Raises Unfit if the file does not support this, and nearly any other exception for a damaged file.
     """
@@ -189,7 +198,7 @@ def _order(file: Any, page: Any) -> np.dtype[Any]:
 
 
 def _decoded(page: Any, first: int, last: int) -> Values:
-    """Decode some rows of a page from its tiles or strips to [rows, width, samples]."""
+    """Decode the rows of a page from `first` to `last`, stored in tiles or strips, to [rows, width, samples]."""
     width, samples = page.imagewidth, page.samplesperpixel
     tall, wide = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
     planes = samples if page.planarconfig == 2 and samples > 1 else 1

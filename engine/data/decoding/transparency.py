@@ -1,6 +1,6 @@
-"""Remove the transparency of images. Torch-free.
+"""Replace the transparency of images with a background. Torch-free.
 
-The background becomes white, or black if the visible pixels are nearly white.
+The background is white, or black if the visible pixels are nearly white.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from PIL import Image
 from engine.data.decoding.idx import Bytes
 
 NEARLY_WHITE = 230
-"""Minimum average level of the visible pixels for a black background. Darker images get a white one."""
+"""Minimum average level of the visible pixels for choosing a black background. Darker images get a white one."""
 WHITE, BLACK = 255, 0
 
 
 def background_of(levels: Bytes, alpha: Bytes) -> int | None:
-    """Choose the background for levels [..., c] with opacity `alpha` [...], or None if the opacity is constant.
+    """Choose the level of the background for an image [..., c] with opacity `alpha` [...]: black or white.
 
-    A constant opacity carries no information and would only reduce the contrast, so the colors are used unchanged.
+    Returns None if the opacity is constant. It then carries no information, and blending would only reduce the
+    contrast, so the colors are used unchanged.
     """
     if alpha.min(initial=255) == alpha.max(initial=0):
         return None
@@ -27,9 +28,9 @@ def background_of(levels: Bytes, alpha: Bytes) -> int | None:
 
 
 def flattened(levels: Bytes, alpha: Bytes, background: int | None) -> Bytes:
-    """Blend levels [..., c] with `background` by their opacity `alpha` [...].
+    """Blend an image [..., c] with the level `background` according to its opacity `alpha` [...].
 
-    Returns the levels unchanged if `background` is None.
+    Returns the image unchanged if `background` is None.
     """
     if background is None:
         return levels

@@ -1,4 +1,4 @@
-"""Derive the classes of masks from their values, if no table names the classes. Torch-free."""
+"""Derive the classes of masks from their values if no table names the classes. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,20 +13,29 @@ from engine.data.splits import MaskCode, dataset_warning
 
 MAX_CLASSES = NO_CLASS
 _FILLED = 5
-"""Maximum ratio of possible values (0 to the largest) to values that occur, if they are class numbers."""
+"""Maximum ratio of the possible values, 0 to the largest one, to the values that occur.
+
+Above it, values are not read as class numbers.
+"""
 _FEW = 12
-"""Maximum value for interpreting values as class numbers even if only few of them occur."""
+"""Largest value up to which values are read as class numbers even if only few of the numbers occur."""
 _SMALL = 33
-"""Largest class number in Cityscapes. If no value is larger, 255 means "no class", even if most numbers don't occur."""
+"""Largest class number in Cityscapes.
+
+If no other value is larger, 255 means "no class", even if most numbers don't occur.
+"""
 _NEAR = 32
-"""Maximum distance from black or white of levels that count as such in masks that were smoothed or saved as JPEG."""
+"""Maximum distance of the values from one of the two levels in masks that were smoothed or saved as JPEG."""
 _MIDDLE = 5
-"""Minimum number of levels between black and white in masks that were probably smoothed."""
+"""Minimum number of values far from both levels in masks that were probably smoothed."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """Classes of a folder's masks and their values. `failure` gives the reason if they could not be determined."""
+    """Meaning of mask values: the class names, and the value of each class in `code`.
+
+    If it could not be determined, `failure` gives the reason, and `code` is None.
+    """
 
     classes: tuple[str, ...] = ()
     code: MaskCode | None = None
@@ -34,10 +43,11 @@ class Meaning:
 
 
 def by_level(present: Levels, survey: Survey) -> Meaning:
-    """Return the classes for gray levels or palette indices.
+    """Return the classes of masks with gray levels or palette indices.
 
-    Two values are background and foreground. More values are class numbers, with 255 for pixels without a class. If
-    most numbers are missing, each value is a class instead.
+    `present` are the values that occur. Two values are background and foreground, even if smoothing or JPEG has spread
+    them. More values are class numbers, with 255 for pixels without a class. If most numbers up to the largest one are
+    missing, each value that occurs is a class instead.
     """
     values: list[int] = present.values.tolist()
     if len(values) <= 2 and values[0] == 0 and values[-1] != 1:
@@ -63,7 +73,10 @@ def by_level(present: Levels, survey: Survey) -> Meaning:
 
 
 def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
-    """Return one class for each number from 0 to the largest value. 255 marks pixels without a class."""
+    """Return one class for each number from 0 to the largest of the sorted `values`. 255 marks pixels without a class.
+
+    `has_void` is True if 255 occurs. Returns a failure if the meaning of 255 is ambiguous.
+    """
     if values[-1] >= MAX_CLASSES:
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
     if has_void and values == [0, 1] and _differ_in_white(survey):
@@ -83,7 +96,7 @@ def _differ_in_white(survey: Survey) -> bool:
 
 
 def _apart(values: list[int], present: Levels) -> Meaning:
-    """Return one class for each value that occurs, or a failure if there are too many or too few values."""
+    """Return one class for each of the sorted `values`, or a failure if there are too many or too few of them."""
     if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:  # objects, or a class and an object in one number
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
     if len(values) > MANY:
@@ -110,7 +123,10 @@ def _extent(present: Levels) -> str:
 
 
 def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
-    """Return the two levels around which noise or smoothing has spread the values, or None for other masks."""
+    """Return the two original levels of masks in which noise or smoothing has spread the values.
+
+    Returns None for other masks. `lossy` is True if the masks are saved as JPEG.
+    """
     if len(present.values) <= 2 or present.values[0] < 0 or present.values[-1] > 255:
         return None
     pixels = np.bincount(present.values, present.pixels, 256)
@@ -129,7 +145,7 @@ def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
 
 
 def by_color(present: Levels, survey: Survey) -> Meaning:
-    """Return one class for each color in the masks."""
+    """Return one class for each color in `present`, or a failure if there are too many."""
     count = len(present.values)
     lossy = survey.lossy and count > 8
     if lossy or count > MAX_CLASSES or survey.has_smooth_values():

@@ -1,4 +1,4 @@
-"""Map between coordinates in an image and in a square that contains it, such as a model's input. Torch-free."""
+"""Conversion of coordinates between an image and a square that contains it, such as a model's input. Torch-free."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, height: int, width: int, size: int, resized: int, framing: Framing) -> View:
-        """Return the view for an image of the given height and width in a model's input of `size` pixels.
+        """Return the view of an image, given its height and width, in a model's input of `size` x `size` pixels.
 
-        `framing` first makes a square with side `resized` (see `engine.data.decoding.images.frame`). The model receives
-        its center.
+        `framing` first converts the image to a square with side `resized` (see `engine.data.decoding.images.frame`).
+        The model receives the center of this square.
         """
         if framing == "crop":
             scale = resized / min(height, width)
@@ -42,24 +42,33 @@ class View(NamedTuple):
         return cls(tall / height, wide / width, top - margin, left - margin)
 
     def boxes(self, boxes: Boxes, height: int, width: int) -> Boxes:
-        """Map boxes [n, 4] (x1, y1, x2, y2) from the square to an image of the given size, and clip them to it."""
+        """Convert boxes [n, 4] (x1, y1, x2, y2) from the square to the image, and clip them to it.
+
+        `height` and `width` are those of the image.
+        """
         scales = np.array([self.scale_x, self.scale_y] * 2)
         moved = (boxes - np.array([self.left, self.top] * 2)) / scales
         return np.clip(moved, 0, [width, height] * 2)
 
     def rows(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Return the centers of the image's rows from `first` to `last`, in coordinates of the square."""
+        """Return the positions of the image's rows from `first` to `last` in the square, float64 [rows].
+
+        Positions are counted in pixels, and 0 is the square's first row.
+        """
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_y + self.top - 0.5
 
     def columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Return the centers of the image's columns from `first` to `last`, in coordinates of the square."""
+        """Return the positions of the image's columns from `first` to `last` in the square, float64 [columns].
+
+        Positions are counted in pixels, and 0 is the square's first column.
+        """
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5
 
 
 def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
-    """Return the top, left, height and width of a letterboxed image.
+    """Return the top, left, height and width of an image that is letterboxed in a square with side `size`.
 
-    Its longer side fills the square with side `size`.
+    The longer side of the image, whose original `height` and `width` are given, fills the square.
     """
     scale = size / max(height, width)
     tall, wide = max(1, round(height * scale)), max(1, round(width * scale))
@@ -67,9 +76,9 @@ def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
 
 
 def box_plane(plane: Bytes, size: int, outside: int) -> Bytes:
-    """Letterbox a plane of classes, uint8 [h, w], like `letterbox`, and fill the rest with the class `outside`.
+    """Letterbox a plane of classes, uint8 [h, w], to [size, size], and fill the rest with the class `outside`.
 
-    Each pixel gets the class nearest to its center, as with Pillow's NEAREST.
+    Pixels are taken from the nearest position, as with Pillow's NEAREST.
     """
     height, width = plane.shape
     top, left, tall, wide = boxed(height, width, size)
@@ -83,7 +92,7 @@ def box_plane(plane: Bytes, size: int, outside: int) -> Bytes:
 def extend_edges(image: Bytes, sides: tuple[int, int]) -> Bytes:
     """Repeat the outermost pixels of a letterboxed image [c, size, size] up to the edges of the square.
 
-    `sides` are the height and width of the original image.
+    `sides` are the height and width of the image before it was letterboxed.
     """
     size = image.shape[-1]
     top, left, tall, wide = boxed(*sides, size)
