@@ -43,14 +43,15 @@ class JobInForm:
 class TabEntry:
     """Page with a tab.
 
-    Its actions, its menu entry, and the choice whether the devices panel is shown next to it follow from the entry. The
-    window handles the signals `message` and `run_chosen` of the page, if it has them, and calls its `close_work` at the
-    end.
+    Its actions, its menu entry, and the choice whether the devices panel is shown next to it follow from the entry.
+    The window handles the signals `message` and `run_chosen` of the page, if it has them, and calls its `close_work`
+    at the end.
 
     Attributes:
         name: Id of the page.
-        factory: Class as "MODULE:CLASS". It is "" for the Train page, which exists before the others, and for a tab whose
-            page is one of `PAGES`, which is created when the tab is first selected.
+        factory: Class as "MODULE:CLASS", or "" if the entry doesn't create the page. This is the case for the Train
+            page, which exists before the others, and for a page in `PAGES`, which is created when its tab is first
+            selected.
         parts: Attributes of the workspace that the class takes as its arguments.
     """
 

@@ -193,7 +193,10 @@ class RunControl(QObject):
         self._panel.begin_prefill(prefill)
 
     def _prefill_changed(self, run: RunFolder, changes: Mapping[str, Any], further: bool) -> None:
-        """Put the job of an ended run into the form, with the changes that the run page suggests."""
+        """Put the job of an ended run into the form, with the changes that the run page suggests.
+
+        `further` is True if the run should be continued rather than a new one started.
+        """
         in_background(
             lambda: to_follow(run.summary(), changes, further=further),
             self,

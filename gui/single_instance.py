@@ -52,7 +52,8 @@ def socket_path() -> Path:
 class SingleInstance(QObject):
     """Lock that only one window can hold, and a server for requests from later starts.
 
-    Only the lock on the file counts. The next window removes the socket of a killed window.
+    Only the lock on a file decides which process has the window. If a killed window has left its socket, the next
+    window removes it.
 
     Signals:
         requested(OpenRequest): a later start has sent a request.

@@ -84,7 +84,7 @@ class StatusBar(QWidget):
         self.show_idle(tr("Starting…"))
 
     def show_idle(self, text: str) -> None:
-        """Show a text without a run. The text begins with a state."""
+        """Show `text` while no run is open. It begins with a state."""
         self._set_status(text)
         self._set_name("")
         self.progress.hide()

@@ -137,7 +137,10 @@ class AdvicePage(FinderPage):
         super()._ask()
 
     def _ask_with_options(self) -> None:
-        """Request advice with the changed options. Saved measurements are ignored only if the time limit has changed."""
+        """Request advice with the changed options.
+
+        Saved measurements are ignored only if the time limit has changed.
+        """
         before = self._order.seconds if self._order is not None else None
         self._ask(again=before is not None and self.options.time.currentData() != before)
 

@@ -34,7 +34,10 @@ class NoticeSender(JsonLinesProcess):
 
 
 class DesktopNotices(QObject):
-    """Sender of desktop notifications for alerts whose rules request them. It combines alerts, and limits their rate."""
+    """Sender of desktop notifications for alerts whose rules request them.
+
+    It combines alerts that are raised shortly after one another, and limits the rate of notifications.
+    """
 
     def __init__(
         self,

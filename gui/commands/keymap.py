@@ -35,7 +35,7 @@ class Keymap(QObject):
         return sorted(self._acts.all(), key=lambda action: (action.title.lower(), action.objectName()))
 
     def holder(self, action: Action, keys: str) -> Action | None:
-        """Return another command that would react to the shortcut `keys` with the same focus, or None if there is none."""
+        """Return another command that would react to the shortcut `keys` with the same focus, or None."""
         sequence = QKeySequence(keys)
         return next(
             (

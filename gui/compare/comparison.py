@@ -175,7 +175,10 @@ def _figure_row(
     among: Sequence[bool] | None = None,
     help_text: str = "",
 ) -> Row:
-    """Return a row of figures and mark the best one. If `among` isn't None, only runs for which it is True can be best."""
+    """Return a row of figures in which the best one is marked.
+
+    If `among` isn't None, only the runs for which it is True can be the best.
+    """
     counted = {
         series: value for series, value in enumerate(values) if value is not None and (among is None or among[series])
     }

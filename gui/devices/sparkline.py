@@ -80,7 +80,7 @@ class Sparkline(QWidget):
         painter.drawPolyline(QPolygonF(run))
 
     def _runs(self, width: int, height: int) -> list[list[QPointF]]:
-        """Return the graph as lines in pixels, one for each section without gaps. A single point becomes one pixel wide."""
+        """Return the graph as lines in pixels, one for each section without gaps. A single point is one pixel wide."""
         finite = np.isfinite(self._values)
         if not finite.any():
             return []

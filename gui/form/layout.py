@@ -105,7 +105,7 @@ class FormLayout(QWidget):
         return next(section for section in self.sections if section.title == title)
 
     def focus_field(self, name: str, *, flash: bool = True) -> None:
-        """Open the section of a field, scroll to the field, and focus it. If `flash` is True, highlight it for a moment."""
+        """Open the section of a field, scroll to the field, and focus it. If `flash`, highlight it for a moment."""
         self._reveal(name)
         control = self._fields.rows[name].editor.control
         control.setFocus(Qt.FocusReason.OtherFocusReason)

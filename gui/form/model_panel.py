@@ -170,8 +170,8 @@ class ModelPanel(QFrame):
     ) -> None:
         """Look up weights and estimates for `models` in the background, and show them.
 
-        `estimate` gets the default image size of each model, by id. It returns a function that computes the estimates on a
-        worker thread.
+        `estimate` gets the default image size of each model, by id. It returns a function that computes the estimates
+        on a worker thread.
         """
         estimates = estimate({entry.id: entry.image_size for entry in models})
         in_background(

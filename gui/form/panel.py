@@ -205,7 +205,7 @@ class JobPanel(JobSignals):
         self.inspected.emit()
 
     def _focus_step(self, step: str, problem: Problem | None) -> None:
-        """Move the focus to the field with the problem. Without such a field, move it to the first field of the step."""
+        """Focus the field with the problem or, if there is no such field, the first field of the step."""
         has_field = problem is not None and problem.field in self.form.rows
         self.form.focus_field(problem.field if problem is not None and has_field else _FIRST_FIELDS[step])
 

@@ -93,7 +93,7 @@ _REMEMBERED = 500
 
 
 class LabelCheck:
-    """Check of the labels before the first training run on a folder whose format or labels were inferred with uncertainty.
+    """Label check before the first training run on a folder whose format or labels were inferred with uncertainty.
 
     It delays the start once for each folder and format. If there are settings, they store these datasets.
     """

@@ -129,7 +129,10 @@ class SubmitBar(QWidget):
         self.setLayout(hbox((self._column, 100), 1, margins=(14, 8, 14, 12)))
 
     def _enable(self, disabled_reason: str) -> None:
-        """Enable the actions unless there is a `disabled_reason`. Focus Train again unless the user has moved the focus."""
+        """Enable the actions unless there is a `disabled_reason`.
+
+        If the Train button had the focus before it was disabled, it gets the focus again unless the user has moved it.
+        """
         window = self.window()  # its focus widget is known even before the window is active
         if window.focusWidget() in (self.train, self.at_once) and disabled_reason:
             self._focus_train_when_enabled = True

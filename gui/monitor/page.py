@@ -316,9 +316,13 @@ class Saving(QObject):
     def ask_csv(
         self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
     ) -> QFileDialog:
-        """Ask for a file name and export the readings of the devices `keys` from `low` to `high` (seconds since the epoch).
+        """Ask for a file name and export the readings of the devices `keys`.
 
-        If `quantities` is None, all are exported.
+        Args:
+            keys: Devices, by their keys in the history.
+            low: Start of the time range, in seconds since the epoch.
+            high: End of the time range, in seconds since the epoch.
+            quantities: Ids of the quantities, or None for all.
         """
         chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
         return self._ask(tr("Save numbers"), "csv", lambda path: self.save_csv(path, keys, chosen, low, high))

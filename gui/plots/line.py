@@ -54,7 +54,10 @@ class Frame:
     log: bool
 
     def thin(self, x: Floats, y: Floats, scale: float) -> tuple[Floats, Floats]:
-        """Return the points to draw, at most a few per pixel column. `scale` converts `y` to the unit of the vertical axis."""
+        """Return the points to draw, at most a few per pixel column.
+
+        `scale` converts `y` to the unit of the vertical axis.
+        """
         x, y = peaks(x, y, self.low, self.high, self.width)
         y = y * scale
         if self.log:

@@ -214,7 +214,7 @@ class LinePlot(QWidget):
         self._write_values()
 
     def has_mark(self, mark: Mark) -> bool:
-        """Return True if this plot shows a mark, which may be for all plots or for some lines."""
+        """Return True if `mark` is for all plots or for a line of this plot."""
         return mark.of is None or not mark.of.isdisjoint(self._lines)
 
     def _show_marks(self) -> None:
@@ -337,7 +337,10 @@ class LinePlot(QWidget):
         self.touch()
 
     def _set_span(self, spans: list[tuple[float, float]]) -> None:
-        """Fit the vertical range to the drawn values, unless the current range fits them well enough."""
+        """Fit the vertical range to the drawn values, unless the current range fits them well enough.
+
+        `spans` contains the minimum and maximum of each line.
+        """
         low, high = (None, None) if self._log else self._edges
         if low is None or high is None:
             if not spans:

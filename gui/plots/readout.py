@@ -71,9 +71,9 @@ class Readout(QWidget):
         self._show()
 
     def _show(self) -> None:
-        """Show the values, without the unit if they then fit into one row. The title also has the unit.
+        """Show the values. If they fit into one row only without their unit, leave the unit out.
 
-        In a small plot with many lines, only the tool tip has the names.
+        The title also has the unit. In a small plot with many lines, only the tool tip has the names.
         """
         spans = self._spans()
         if self._width_of(spans) > self._values.width():

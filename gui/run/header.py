@@ -147,7 +147,7 @@ _MAX_WARNINGS = 3
 """Maximum number of visible warnings. The log contains all."""
 
 _FIRST = ("out_of_memory", "step_skipped", "steps_passed_over")
-"""Warnings about changes to the training, which are shown first, followed by the newest other warnings."""
+"""Ids of warnings about changes to the training. They are shown first, and then the newest other warnings."""
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ _KINDS: dict[StatusLabel, str] = {
     "Stopped": "muted",
     "Paused": "muted",
 }
-"""Label styles of the states."""
+"""Style of the label for each state."""
 _FIGURE_WIDTH = 96
-"""Minimum width of the metric and of the time, so that changing numbers don't move other widgets."""
+"""Minimum width in pixels of the metric and of the time, so that changing numbers don't move other widgets."""
 
 
 class RunHero(QWidget):

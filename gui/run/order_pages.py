@@ -46,7 +46,7 @@ class OrderPages(QStackedWidget):
             form: Page that requests an order.
             result: Page that shows the results.
             first: Widget of the form that gets the focus.
-            reading: Text of the page READING.
+            reading: Text that is visible while the results are being read.
         """
         super().__init__()
         self._title = title

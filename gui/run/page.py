@@ -221,7 +221,10 @@ class RunPage(QWidget):
         self.views.setCurrentIndex(view)
 
     def _show_result_card(self) -> None:
-        """Show the result above the curves. Other views and an enlarged plot need its space."""
+        """Show the result card above the curves, but hide it in other views and next to an enlarged plot.
+
+        They need its space.
+        """
         has_room = self.header.tabs.currentIndex() == CURVES and self._curves.currentWidget() is not self.large
         self.result.setVisible(self._has_shown_result and has_room)
 

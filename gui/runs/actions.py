@@ -173,7 +173,10 @@ class DeletingBar(TrashBar):
         super().dismiss()
 
     def _confirm(self, held: Holding, active: int) -> None:
-        """Show the question, unless the user has cancelled it."""
+        """Show the question, unless the user has cancelled it.
+
+        `held` is the disk usage of the runs, and `active` the number of selected runs that can't be deleted.
+        """
         if not self._runs:
             return
         takes = tr("It takes") if len(self._runs) == 1 else tr("Together they take")

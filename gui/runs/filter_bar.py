@@ -31,7 +31,7 @@ _TYPING_MS = 120
 """Milliseconds without typing after which the search is applied."""
 
 _MIN_CHARACTERS = 9
-"""Minimum number of characters of a choice that fit into a filter, and pixels around the choices in its list."""
+"""Minimum number of characters of a choice that fit into a filter."""
 
 
 class FilterBar(QWidget):

@@ -147,7 +147,7 @@ _MAX_TICK_LENGTH = 14
 class ParallelCoordinates(TrialPlot):
     """Parallel coordinates: each trial is a line through its field values and its result.
 
-    Better trials are drawn more strongly.
+    Better trials have a stronger color.
     """
 
     title = tr("Parallel coordinates")
@@ -195,7 +195,10 @@ class ParallelCoordinates(TrialPlot):
         self.setYRange(-0.12, 1.12, padding=0)
 
     def _heights(self, data: SearchData) -> Floats:
-        """Return the heights on the axes from 0 to 1. Each trial is a row. Each field and the goal are columns."""
+        """Return the positions of all trials on the axes, from 0 (bottom) to 1 (top), [trials, axes].
+
+        There is an axis for each field, followed by one for the goal.
+        """
         low, high = axis_range(data.values[:, 0], data.search.goals[0])
         goal = np.clip((data.values[:, :1] - low) / (high - low), 0, 1)
         fields = [_fraction(axis, data.positions[:, index]) for index, axis in enumerate(data.axes)]
@@ -256,9 +259,10 @@ class TwoFields(TrialPlot):
         return (x, y) if x is not None and y is not None else None
 
     def _draw_contours(self, x_axis: Axis, y_axis: Axis, x: Floats, y: Floats, ranks: Floats) -> None:
-        """Draw bands of the weighted average over trials.
+        """Draw bands of the average result, which is weighted by the distance to the trials.
 
-        Weights are Gaussian, with a width according to Scott's rule (1992).
+        Weights are Gaussian, with a width according to Scott's rule (1992). `ranks` are the results of the trials from
+        0 (bad) to 1 (best).
         """
         width = 0.29 * len(x) ** (-1 / 6)
         cells = (np.arange(_GRID, dtype=np.float32) + 0.5) / _GRID

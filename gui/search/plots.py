@@ -137,7 +137,7 @@ class TrialPlot(ThemedPlot):
         )
 
     def points(self, x: Floats, y: Floats, data: SearchData) -> None:
-        """Draw a clickable point for each trial, stronger for better trials, and gray for pruned and failed ones.
+        """Draw a clickable point for each trial. Better trials are stronger, and pruned and failed ones gray.
 
         Each color is a separate item, because pyqtgraph is slow to draw items with several colors.
         """

@@ -106,8 +106,8 @@ class SearchForm(QWidget):
         Args:
             job: Job, or None if it has errors.
             problems: Problems of the job.
-            devices: Selected devices.
-            names: Names of the GPUs.
+            devices: Devices that are checked in the devices panel.
+            names: Titles of GPUs by the keys that jobs use.
             report: Report on the job's dataset, or None before its inspection.
         """
         previous_task = self._job.task if self._job is not None else None
@@ -160,7 +160,7 @@ class SearchForm(QWidget):
             self.vary(name, dimension)
 
     def vary(self, name: str, dimension: Any = None) -> None:
-        """Add a field to vary over `dimension`, or over a suggestion."""
+        """Add a field to the search, which varies it over `dimension`. If that is None, suggest a dimension."""
         field = self._field(name)
         if field is None or name in self.dimensions:
             return

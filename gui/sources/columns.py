@@ -13,7 +13,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 _THINNED_FROM = 3
-"""Curves with fewer points per bucket are drawn in full."""
+"""Minimum number of points per bucket for reducing a curve. Curves with fewer points are drawn in full."""
 
 
 class Column:

@@ -164,7 +164,11 @@ def estimates_by_model(
 ) -> dict[str, Estimate]:
     """Return estimates for the requested job with each other model that has past runs, by model id.
 
-    `image_sizes` are the models' default image sizes, which apply if the job doesn't set one.
+    Args:
+        request: Request for the current job.
+        image_sizes: Default image sizes of the models, which apply if the job doesn't set one.
+        runs: Past runs.
+        known: Cache of the durations and memory of runs by run id, which is extended.
     """
     trained = {run.model for run in runs}
     found = {}

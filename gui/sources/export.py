@@ -154,7 +154,10 @@ def _temporary_file(path: Path) -> Path:
 
 
 def _settle(descriptor: int, flush: Callable[[], None]) -> None:
-    """Flush a file to disk, because some file systems report only then that the disk is full."""
+    """Write the remaining content of an open file to the disk.
+
+    Some file systems report only then that the disk is full. `flush` empties the buffers of the file object.
+    """
     flush()
     os.fsync(descriptor)
 

@@ -40,7 +40,7 @@ def files_of(name: str, run_id: str) -> list[RunFile]:
 
 
 def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
-    """Run a Footplate command on a host and decode each line of its output. Raises QueryFailed."""
+    """Run a Footplate command on a host and decode each line of its output as a `kind`. Raises QueryFailed."""
     where = host(name) or Host(name=name)
     try:
         command = ssh_command(where.reached_by, where.command(*arguments))

@@ -186,7 +186,7 @@ class Prefill:
         return job_values | {name: value for name, value in edited.items() if name in self.open_fields - unchanged}
 
     def to_check(self, job: Job) -> Job:
-        """Return the job to validate, as a new run that starts from the checkpoint."""
+        """Return the job to validate. Resuming a run is validated like a new run from its checkpoint."""
         return job if self.run is None else job.with_fields(resume_from=self.checkpoint)
 
     def changes(self, values: dict[str, Any]) -> dict[str, Any]:

@@ -184,7 +184,10 @@ class RunData:
         self._add(fresh, sampled)
 
     def _add(self, fresh: list[StepMetrics], sampled: dict[str, list[tuple[float, float, DeviceSample]]]) -> None:
-        """Append the collected numbers to the columns."""
+        """Append the collected numbers to the columns, and clear the collections.
+
+        `fresh` contains steps, and `sampled` samples by device, each with its time and step.
+        """
         if fresh:
             self.steps.extend(fresh, self._origin)
             fresh.clear()

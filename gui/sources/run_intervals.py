@@ -30,7 +30,7 @@ from gui.sources.background import describe_error
 from gui.titles import run_title
 
 RECENT_S = 86_400.0
-"""Maximum number of seconds since the end of executions that graphs mark."""
+"""Maximum age in seconds of an ended execution that graphs mark."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _has_several(run: RunFolder) -> bool:
 
 
 def _offsets(log: IO[bytes]) -> list[int]:
-    """Find the offsets at which executions begin."""
+    """Return the offsets in bytes at which executions begin."""
     offsets, start, rest = [0], 0, b""
     while b"\n" in (chunk := log.read(MAX_LINE_BYTES)):  # a chunk without a newline is the end, or damaged
         text = rest + chunk

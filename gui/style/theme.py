@@ -85,7 +85,7 @@ _order: dict[str, int] = {}
 
 
 _USUAL_PIXELS = 12
-"""Font size in pixels for which widget sizes in the code are stated: 9 points at 96 dots per inch."""
+"""Font size in pixels for which the pixel sizes in the code are meant: 9 points at 96 dots per inch."""
 
 
 @dataclass

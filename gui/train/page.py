@@ -186,11 +186,11 @@ class TrainPage(QWidget):
         if job is not None and job.data.dataset != str(paths.sample_dataset()):
             self._emphasize(True)
 
-    def _emphasize(self, own_job: bool) -> None:
-        """Make the button for the user's job the primary one, or that for the sample on the welcome page."""
-        set_primary(self._job_panel.submit_bar.train, own_job)
+    def _emphasize(self, is_user_job: bool) -> None:
+        """Make the Train button primary if `is_user_job` is True, otherwise the button for the sample."""
+        set_primary(self._job_panel.submit_bar.train, is_user_job)
         if self.welcome is not None:
-            set_primary(self.welcome.sample, not own_job)
+            set_primary(self.welcome.sample, not is_user_job)
 
     def _switch(self, step: int) -> None:
         self.tabs.setCurrentIndex((self.tabs.currentIndex() + step) % self.tabs.count())

@@ -38,7 +38,10 @@ _TEXT_MARGIN = 3
 
 
 class HeaderColumn(Protocol):
-    """Column of a table: title, `number` for right alignment, and tool tip of the header ("" for none)."""
+    """Column of a table.
+
+    `number` is True for a column of numbers, which are aligned to the right. `help` is the header's tool tip, or "".
+    """
 
     @property
     def title(self) -> str: ...

@@ -11,7 +11,10 @@ from gui.widgets.run_drag import is_of_runs
 
 
 class DropTarget(QLabel):
-    """Notice that covers `covered` from `cover` until the dragged files leave it or are dropped."""
+    """Notice that covers the widget `covered` after a call of `cover`.
+
+    It disappears when the dragged files leave it or are dropped.
+    """
 
     def __init__(self, covered: QWidget, text: str) -> None:
         super().__init__(text, covered, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)

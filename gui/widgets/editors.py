@@ -239,7 +239,7 @@ _Spin = TypeVar("_Spin", bound=QAbstractSpinBox)
 
 
 def padded(spin: _Spin) -> _Spin:
-    """Indent the text of a spin box and return the spin box. The left padding in a style sheet has no effect on it."""
+    """Indent the text of a spin box and return the spin box. The left padding in a style sheet doesn't do this."""
     spin.lineEdit().setTextMargins(6, 0, 0, 0)
     return spin
 

@@ -78,14 +78,14 @@ class LabelledField(QWidget):
 
     @cached_property
     def note(self) -> QLabel:
-        """Note about the value, below the editor."""
+        """Note about the value, below the editor. It is created when it is first used."""
         label = self.make_note()
         label.hide()
         self._add_below(label, 2 if self._stacked else 1)
         return label
 
     def make_note(self) -> QLabel:
-        """Return the label of the note."""
+        """Create the label for the note."""
         return muted_label(word_wrap=True)
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:

@@ -198,7 +198,7 @@ class EmptyState(QScrollArea):
 
 _BREAK = "\u200b"
 _LONGEST = 20
-"""Maximum characters of a word, or of a piece between separators, without line breaks."""
+"""Maximum length in characters of a word, or of a piece between separators, without line breaks."""
 
 
 class WrappingLabel(QLabel):

@@ -204,7 +204,10 @@ class FlowLayout(QLayout):
         return minimum
 
     def _lay_out(self, rect: QRect, move: bool) -> int:
-        """Lay out all items and return the required height."""
+        """Lay out all items in rows within `rect`, or only measure them if `move` is False.
+
+        Returns the required height in pixels.
+        """
         left, top, height = rect.left(), rect.top(), 0
         line: list[tuple[QLayoutItem, int]] = []
         for item in (item for item in self._items if not item.isEmpty()):

@@ -60,9 +60,9 @@ def _next_in(area: QWidget, chain: Iterable[QWidget]) -> QWidget | None:
 
 
 def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) -> Iterator[QWidget]:
-    """Yield the widgets that accept the focus from Tab after the widget `after`, or before it.
+    """Yield the widgets that Tab reaches from `after`, in its direction or, unless `forward`, in that of Shift+Tab.
 
-    Hidden widgets are included.
+    If `after` is None, all widgets of the window are yielded. Hidden widgets are included.
     """
     widget: QWidget | None = after or window
     while widget is not None:

@@ -186,8 +186,8 @@ class ValueGrid(QWidget):
 def columns_for(needed: Sequence[int], width: int) -> list[int]:
     """Return the widths of as many columns as fit into `width` pixels, at least one.
 
-    `needed` contains the required widths of the values, row by row. The remaining width is divided among the columns, but
-    a column gets at most the width of a gap.
+    `needed` contains the required widths of the values, row by row. The remaining width is divided among the columns,
+    but a column gets at most the width of a gap.
     """
     columns: list[int] = []
     for count in range(len(needed), 0, -1):

@@ -66,8 +66,9 @@ def process_rows(
 ) -> list[ProcessRow]:
     """Return the rows for a host. In a `tree`, group rows precede their members. A table has no groups.
 
-    A group consists of the processes of a run, or of processes that the same process has started. Processes on lost GPUs
-    are left out. Only local processes can belong to `runs`, and none do if their pids are from outside of a container.
+    A group consists of the processes of a run, or of processes that the same process has started. Processes on lost
+    GPUs are left out. Only local processes can belong to `runs`, and none do if their pids are from outside of a
+    container.
     """
     active = [] if host or snapshot.foreign_pids else [run for run in runs if run.is_active]
     family = _Family(host, snapshot.gpus, active)

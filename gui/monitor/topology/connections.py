@@ -234,7 +234,10 @@ def _peer_access(site: Site) -> str:
 
 
 def islands(site: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
-    """Group the GPUs. A pair for which `joined` is True puts both GPUs, and all that are connected to them, in one group."""
+    """Group the GPUs so that each group contains all GPUs that pairs connect, directly or through other GPUs.
+
+    Only pairs for which `joined` is True count as a connection.
+    """
     groups: list[list[Gpu]] = []
     for gpu in site.gpus:
         touching = [

@@ -48,8 +48,8 @@ _STEPS = {
 class ConfusionMatrix(QWidget):
     """Confusion matrix with a row for each true class and a column for each predicted class.
 
-    The fraction of the row determines the fill and the label of a cell. Correct cells have a frame. Arrow keys and the
-    mouse select a cell.
+    The fill and the label of a cell show its count as a fraction of the row. Correct cells have a frame. Arrow keys and
+    the mouse select a cell.
 
     Signals:
         cell_chosen(int, int, str): row, column and description of the selected cell.

@@ -200,7 +200,7 @@ class ConfusionCsv:
 
 
 def format_number(value: float | None) -> str:
-    """Format a number for a CSV file with 9 significant digits, or return "" for None and NaN."""
+    """Return the index of the selected class, or None if no class is selected."""
     return "" if value is None or math.isnan(value) else f"{value:.9g}"
 
 

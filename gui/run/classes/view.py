@@ -78,7 +78,7 @@ class ClassesView(QWidget):
                 self._show_figures()
 
     def figures(self) -> ClassFigures | None:
-        """Return the visible figures."""
+        """Return the visible figures, or None if there are none."""
         figures, position = self._data.validation_details.classes, self.validation_slider.position
         return figures[position] if 0 <= position < len(figures) else None
 
@@ -166,7 +166,7 @@ class ClassFiguresView(QWidget):
         self._show_cell()
 
     def figures(self) -> ClassFigures | None:
-        """Return the visible figures."""
+        """Return the visible figures, or None if there are none."""
         return self._figures
 
     def resizeEvent(self, event: QResizeEvent) -> None:

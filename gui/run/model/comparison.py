@@ -180,7 +180,7 @@ class ComparisonPage(QWidget):
 
 
 def _title(other: ComparableEvaluation, opened: OpenedEvaluation) -> str:
-    """Return the title of `other`, with that of its run if it is another run."""
+    """Return the title of `other`, preceded by the title of its run unless that is the run of `opened`."""
     title = evaluation_title(other.kept.evaluation)
     return title if other.kept.evaluation.run == opened.evaluation.run else f"{other.title} · {title}"
 

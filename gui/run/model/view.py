@@ -97,7 +97,10 @@ class ModelView(QWidget):
             )
 
     def _show_list(self, run: RunFolder, chosen: str, found: _FoundEvaluations) -> None:
-        """Show the evaluations of the run, or the form if there are none."""
+        """Show the evaluations that were found for `run`, or the form if there are none.
+
+        `chosen` is the folder of the evaluation to select, or "" to keep the selection.
+        """
         if run is not self._run:
             return
         is_first, self._stale = self._stale, False

@@ -81,9 +81,9 @@ class Zoom(QObject):
         changed(): the part or the direction has changed.
 
     Attributes:
-        factor: Magnification relative to the fitted image.
-        center: Center as fractions of width and height.
-        direction: Direction in which point clouds are seen.
+        factor: Magnification relative to an image that fits the pane.
+        center: Center of the visible part, as fractions of the image's width and height.
+        direction: Direction from which point clouds are seen.
     """
 
     changed = Signal()
@@ -96,11 +96,11 @@ class Zoom(QObject):
 
     @property
     def is_changed(self) -> bool:
-        """Return True unless images are shown in full, and point clouds in the first direction."""
+        """Return True if the images aren't shown in full, or point clouds not from their initial direction."""
         return self.factor > 1 or self.direction != Direction()
 
     def set_direction(self, direction: Direction) -> None:
-        """Show point clouds from another direction."""
+        """Set the direction from which point clouds are seen."""
         self.direction = direction
         self.changed.emit()
 
@@ -166,7 +166,7 @@ class ImagePane(QWidget):
         return self._cloud is not None
 
     def _on_zoomed(self) -> None:
-        """Draw a point cloud in its direction, at the size of the screen."""
+        """Draw a point cloud from the current direction, in the size that it has on the screen."""
         description = self._description
         if self._cloud is not None:
             side = round(min(self._room().width(), self._room().height()) * self.devicePixelRatioF())

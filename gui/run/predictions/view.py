@@ -261,7 +261,7 @@ class SampleStrip(QListWidget):
         return None
 
     def _read_slice(self) -> None:
-        """Read some of the pending thumbnails, then return to the event loop."""
+        """Read some of the pending thumbnails, for at most `_SLICE_S` seconds."""
         deadline = time.monotonic() + _SLICE_S
         while self._pending and time.monotonic() < deadline:
             name = self._pending.pop(0)

@@ -172,7 +172,7 @@ class RankBars(QWidget):
         self.update()
 
     def bar(self, rank: int) -> tuple[QRectF, QRectF, QRectF]:
-        """Return the rectangles of the three sections of a rank's bar."""
+        """Return the rectangles of the sections of a rank's bar: computing, communication and waiting."""
         plot = self._plot()
         ranks = self._timed.ranks if self._timed is not None else ()
         longest = max(map(_total, ranks), default=0.0) or 1.0

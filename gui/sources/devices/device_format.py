@@ -60,7 +60,7 @@ def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str
 def busy_briefly(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
     """Return a shorter form of `busy` for narrow rows, as in "busy: 12.0 GiB".
 
-    Several users, or unknown ones, are left out.
+    Names of users are left out if there are several users, or only unknown ones.
     """
     if not processes or len({process.user for process in processes if process.user}) == 1:
         return busy(processes, me)

@@ -176,7 +176,10 @@ class Timeline:
 
 
 def _moved(rows: Floats, room: int, times: int, one: _Pick, other: _Pick) -> Floats:
-    """Copy `rows` to the start of a new array, after thinning their older half `times` times."""
+    """Copy `rows` to the start of a new array with `room` rows, after thinning their older half `times` times.
+
+    Each thinning replaces four rows by two, which `one` and `other` select or compute from them.
+    """
     for _ in range(times):
         fours = rows[: _older(len(rows))].reshape(-1, 4)
         thin = np.empty((len(fours), 2), rows.dtype)

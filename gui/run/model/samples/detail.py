@@ -93,7 +93,13 @@ class SampleDetail(QWidget):
         self.drawings.show_evaluation(opened, devices)
 
     def show_sample(self, rows: Sequence[int], position: int, file: Path) -> None:
-        """Show the sample at `position` of `rows` (sample numbers in the evaluation), which is stored in `file`."""
+        """Show a sample of the evaluation.
+
+        Args:
+            rows: Numbers of the visible samples, in display order.
+            position: Index of the sample in `rows`.
+            file: File of the sample.
+        """
         if self._opened is None:
             return
         number, count = rows[position], len(rows)

@@ -207,7 +207,10 @@ class SamplesPage(QWidget):
             self._writing.request()
 
     def _next_write(self) -> Callable[[], None] | None:
-        """Return the call that saves the newest marks of an evaluation. Writes must not overtake each other."""
+        """Return a function that saves the newest marks of an evaluation, or None if all marks are saved.
+
+        Writes must not overtake each other.
+        """
         return partial(write_marks, *self._unsaved.pop(next(iter(self._unsaved)))) if self._unsaved else None
 
     def _on_write_failed(self, error: Exception) -> None:

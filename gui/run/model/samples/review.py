@@ -328,7 +328,14 @@ def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
 def _mask(
     lists: tuple[tuple[int, ...], ...] | None, single: Numbers | None, index: int | None, count: int
 ) -> npt.NDArray[np.bool_]:
-    """Return a mask of the samples that have the class `index`."""
+    """Return a mask of the samples that have the class `index`, or of all samples if `index` or `lists` is None.
+
+    Args:
+        lists: Classes of each sample, or None if they are unknown.
+        single: Class of each sample if no sample has several, otherwise None.
+        index: Index of the class, or `NO_CLASS` for samples without a class.
+        count: Number of samples.
+    """
     if index is None or lists is None:
         return np.ones(count, np.bool_)
     if single is not None:
