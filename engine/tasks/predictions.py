@@ -1,4 +1,7 @@
-"""Predictions for one sample: `Scores` in the coordinates of the model, and `Prediction` in those of the sample."""
+"""Predictions for one sample.
+
+`Scores` are in the coordinates of the model's input, and a `Prediction` is in those of the file.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ LINE_COLOUR = 1
 
 
 MASK_THRESHOLD = 0.5
-"""Smallest probability of pixels that belong to an object: He et al. 2017, section 3.1, "Inference"."""
+"""Minimum probability of the pixels that belong to an object: He et al. 2017, section 3.1, "Inference"."""
 
 
 class LabelScores(NamedTuple):
-    """Probability of each class, [C]. `several` is True if several classes may be true at once."""
+    """Probability of each class, [C]. `several` is True if an image may have several classes."""
 
     probabilities: Tensor
     several: bool = False
@@ -52,9 +55,9 @@ class ObjectScores(NamedTuple):
 
     Attributes:
         boxes: x1, y1, x2, y2 in pixels, float64 [d, 4].
-        scores: Scores, [d].
-        classes: Classes, int64 [d].
-        masks: Likelihood of the object over its box, [d, p, p], or None if unknown.
+        scores: Scores in 0..1, [d].
+        classes: Class numbers, int64 [d].
+        masks: Likelihood of the object at each point of a grid over its box, [d, p, p], or None for boxes only.
     """
 
     boxes: npt.NDArray[np.float64]
@@ -70,7 +73,7 @@ class PointScores(NamedTuple):
 
 
 class RawScores(NamedTuple):
-    """Model output that Footplate can't interpret."""
+    """Output of a model for a task whose kind of prediction is unknown."""
 
     output: Tensor
 
@@ -87,13 +90,13 @@ class Prediction(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """Short description of the prediction."""
+        """Short description of the prediction for display."""
 
     @property
     def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Predicted classes with their probabilities, most likely first.
+        """Numbers of the predicted classes, highest value first, and their values.
 
-        For pixels and points, with their fractions.
+        The values are probabilities, or for pixels and points the fractions that the classes cover.
         """
         return (), ()
 
@@ -128,7 +131,7 @@ class Labels(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mask(Prediction):
-    """Classes of the pixels in an image: `plane`, uint8 [h, w], and their `probability`, float32 [h, w]."""
+    """Class of each pixel in an image, `plane` uint8 [h, w], and its `probability`, float32 [h, w]."""
 
     plane: Bytes
     probability: Floats
@@ -147,14 +150,17 @@ class Mask(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Lines(Prediction):
-    """Edges, roads or other lines in an image: the probability of a line at each pixel, float32 [h, w]."""
+    """Edges, roads or other lines in an image.
+
+    `likelihood` is the probability of a line at each pixel, float32 [h, w]. Pixels with at least `threshold` are lines.
+    """
 
     likelihood: Floats
     threshold: float = 0.5
 
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
-        """Mask of the pixels on lines, bool [h, w]."""
+        """Mask of the pixels that are lines, bool [h, w]."""
         mask: npt.NDArray[np.bool_] = self.likelihood >= self.threshold
         return mask
 
@@ -171,11 +177,11 @@ class Objects(Prediction):
     """Objects in an image, sorted by descending score.
 
     Attributes:
+        size: Height and width of the image in pixels.
         boxes: x1, y1, x2, y2 in pixels of the image, float32 [n, 4].
-        scores: float32 [n].
-        numbers: Numbers of the classes, int64 [n].
-        size: Height and width of the image.
-        windows: Masks of instances, each for the part of the image that contains it, or None for boxes.
+        scores: Scores in 0..1, float32 [n].
+        numbers: Class numbers, int64 [n].
+        windows: Mask of each object in the part of the image that contains it, or None if there are only boxes.
     """
 
     size: tuple[int, int]
@@ -189,7 +195,7 @@ class Objects(Prediction):
 
     @property
     def masks(self) -> npt.NDArray[np.bool_]:
-        """Masks of all instances in the full image, bool [n, h, w]. Raises ValueError for boxes without masks."""
+        """Masks of all objects in the full image, bool [n, h, w]. Raises ValueError if there are only boxes."""
         if self.windows is None:
             raise ValueError("These objects have boxes but no masks.")
         masks = np.zeros((len(self.windows), *self.size), bool)
@@ -221,7 +227,7 @@ class Objects(Prediction):
 class PointClasses(Prediction):
     """Classes of the points in a cloud, in the order of its file.
 
-    `numbers` are uint8 [n], or 255 for a point without a position. `probability` is float32 [n].
+    `numbers` are the class numbers, uint8 [n], or 255 for a point without a position. `probability` is float32 [n].
     """
 
     numbers: Bytes
@@ -238,9 +244,9 @@ class PointClasses(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raw(Prediction):
-    """Output for one sample from a task with an unknown kind of predictions, float32 of any shape.
+    """Output for one sample of a task whose kind of prediction is unknown, float32 of any shape.
 
-    `shown` is a drawing, uint8 [h, w, 3], and `shown_words` its text.
+    `shown` is a drawing of it, uint8 [h, w, 3], and `shown_words` is the text for the drawing.
     """
 
     output: Floats
@@ -256,9 +262,9 @@ class Raw(Prediction):
 
 
 def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return the classes that occur, most frequent first, and their fractions.
+    """Return the numbers of the classes that occur, most frequent first, and their fractions.
 
-    `counts` [256] hold a count for each class. The last one is for pixels or points without a class.
+    `counts` [256] hold the number of pixels or points of each class. The last entry is for those without a class.
     """
     counts = counts[:NO_CLASS]
     order = np.argsort(-counts, kind="stable")
@@ -267,21 +273,21 @@ def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float,
 
 
 def in_shares(classes: Sequence[str], numbers: Sequence[int], fractions: Sequence[float]) -> str:
-    """Format the fraction of each class as text."""
+    """Format the fraction of each class as text, e.g. "road 60 %, car 5 %". `numbers` are the class numbers."""
     return ", ".join(
         f"{classes[number]} {100 * fraction:.0f} %" for number, fraction in zip(numbers, fractions, strict=True)
     )
 
 
 def on_lines(share: float) -> str:
-    """Format the fraction of an image that is on lines as text."""
+    """Format the fraction of an image that lines cover, e.g. "Lines on 4.2 % of it"."""
     return f"Lines on {100 * share:.1f} % of it"
 
 
 def palette(classes: int) -> Bytes:
-    """Return the colors for the numbers 0 to 255 in a mask, uint8 [256, 3].
+    """Return the colors for the values 0 to 255 in a mask of `classes` classes, uint8 [256, 3].
 
-    They are the colors of the legend, and white for no class.
+    These are the colors of the legend, and white for pixels without a class.
     """
     colours = np.zeros((NO_CLASS + 1, 3), np.uint8)
     colours[:classes] = class_colors(classes)

@@ -223,7 +223,9 @@ def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
 def _search(
     pixel: int, near: list[list[int]], taken_by: list[int], exhausted: set[int], reached_from: dict[int, int]
 ) -> int:
-    """Search an augmenting path from a predicted pixel, and return the free drawn pixel at its end, or -1 if none exists.
+    """Search an augmenting path from a predicted pixel.
+
+    Returns the free drawn pixel at its end, or -1 if there is none.
 
     Args:
         pixel: Index of the predicted pixel.

@@ -1,4 +1,7 @@
-"""Meaning of point labels. Names come from class lists and public datasets, or else are numbers. Torch-free."""
+"""Determine the classes of point clouds from the labels of their points. Torch-free.
+
+Class names come from lists in the folder or from public datasets. Without such a source, classes are numbered.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +29,23 @@ _ASPRS = (
     "low point (noise)", "model key-point", "water", "rail", "road surface", "overlap", "wire guard", "wire conductor",
     "transmission tower", "wire connector", "bridge deck", "high noise",
 )  # fmt: skip
-"""Standard classes by value (ASPRS LAS Specification 1.4, tables 9 and 17)."""
+"""Names of the standard LAS classes, indexed by label (ASPRS LAS Specification 1.4, tables 9 and 17)."""
 _FIRST_USER_DEFINED = 64
-"""First user-defined LAS class. Lower numbers without a name are reserved."""
+"""Smallest label of a user-defined LAS class. Smaller labels without a standard name are reserved."""
 _SEMANTIC3D = (
     "man-made terrain", "natural terrain", "high vegetation", "low vegetation", "buildings", "hard scape",
     "scanning artefacts", "cars",
 )  # fmt: skip
-"""Classes in Semantic3D (Hackel et al. 2017) by value, starting with 1."""
+"""Names of the classes in Semantic3D (Hackel et al. 2017), ordered by label from 1 on."""
 _SEMANTIC3D_NAME = "_xyz_intensity_rgb"
 
 
 @dataclass(frozen=True)
 class PointCode(MaskCode):
-    """Meaning of point labels if several labels may belong to one class.
+    """Mapping from point labels to classes, in which several labels may belong to one class.
 
     Attributes:
-        merged: Pairs of a label and the label with the same meaning.
+        merged: Pairs of an additional label and the main label of the same class.
     """
 
     merged: tuple[tuple[int, int], ...] = ()
@@ -50,7 +53,10 @@ class PointCode(MaskCode):
 
 @dataclass
 class PointMeaning:
-    """Classes of the points in a folder, and the meaning of their labels, or None if there is nothing to learn."""
+    """Classes of the points in a folder and the mapping from labels to them.
+
+    `code` is None if there is nothing to learn. `problems` then say why.
+    """
 
     classes: tuple[str, ...] = ()
     code: MaskCode | None = None
@@ -58,9 +64,9 @@ class PointMeaning:
 
 
 def label_classes(labels: Labels, code: MaskCode) -> Bytes:
-    """Return the class of each point, uint8 [n]. Ignored labels and labels below 0 become `NO_CLASS`.
+    """Convert labels to classes, uint8 [n]. Ignored labels and labels below 0 become `NO_CLASS`.
 
-    Raises Unfit for any other label without a meaning.
+    Raises Unfit for any other label that belongs to no class.
     """
     numbers = {value: number for number, value in enumerate(code.values) if value >= 0}
     meaning = dict.fromkeys(code.ignored, NO_CLASS) | numbers
@@ -68,19 +74,24 @@ def label_classes(labels: Labels, code: MaskCode) -> Bytes:
         meaning.setdefault(label, numbers.get(other, NO_CLASS))
     known = np.array(sorted(meaning), np.int64)
     index = np.minimum(np.searchsorted(known, labels), len(known) - 1)
-    strange = (known[index] != labels) & (labels >= 0)
-    if strange.any():
-        raise Unfit(f"it holds the label {labels[strange][0]}, which belongs to no class")
+    is_unknown = (known[index] != labels) & (labels >= 0)
+    if is_unknown.any():
+        raise Unfit(f"it holds the label {labels[is_unknown][0]}, which belongs to no class")
     numbers_of_known = np.array([meaning[value] for value in known.tolist()], np.uint8)
     classes: Bytes = np.where(labels < 0, NO_CLASS, numbers_of_known[index]).astype(np.uint8)
     return classes
 
 
 def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) -> PointMeaning:
-    """Learn the meaning of the labels in `files`, given the number of points with each label in a sample.
+    """Determine the classes of the labels in `files`.
 
     Labels that belong to no class are reported with their fraction of the points. Names are used only if there is
     evidence for them: a list in the folder, or the layout of a public dataset.
+
+    Args:
+        folder: Folder of the dataset.
+        files: Point cloud files in the folder.
+        counts: Number of points with each label, counted in a sample of the files.
     """
     counts = Counter(counts)
     named = names_by_value(folder)
@@ -132,9 +143,10 @@ def _by_semantic3d(counts: Counter[int]) -> PointMeaning:
 
 
 def _by_values(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
-    """Return one class for each label. If `is_survey` (LAS files), labels get the standard names if these fit.
+    """Make a class of each label, except labels below 0 and the label 255.
 
-    Labels below 0 and the label 255 have no class.
+    If `is_survey` is True, the files are LAS files, and the classes get the standard names if the labels can be those
+    of the standard.
     """
     problems = []
     ignored = [value for value in sorted(counts) if value < 0 or value == NO_CLASS]
@@ -158,7 +170,7 @@ def _by_values(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
 
 
 def _are_standard(values: Sequence[int]) -> bool:
-    """Return True if labels in LAS files can be those of ASPRS.
+    """Return True if labels in LAS files can be the standard labels of ASPRS.
 
     They can't be if one of them is reserved, or if they are just counted from 0.
     """
@@ -177,7 +189,7 @@ def _checked(
     counts: Counter[int],
     problems: list[Problem],
 ) -> PointMeaning:
-    """Return the classes, or a problem if there are too few or too many."""
+    """Return the meaning of the labels, or only a problem if there are too few or too many classes."""
     if len(values) < 2:
         only = f"the label {values[0]}" if values else "no label"
         message = f"All points of the inspected clouds have {only}; at least two labels are needed."
@@ -189,7 +201,7 @@ def _checked(
 
 
 def _labels_with_share(values: Sequence[int], counts: Counter[int]) -> str:
-    """Return a text such as "Label 0 (33.3 % of the points) is" or "Labels -1 and 255 (0.2 % of the points) are"."""
+    """Format labels with their fraction of the points, e.g. "Labels -1 and 255 (0.2 % of the points) are"."""
     share = sum(counts[value] for value in values) / max(counts.total(), 1)
     noun, verb = ("Label", "is") if len(values) == 1 else ("Labels", "are")
     return f"{noun} {listed(map(str, values), most=5)} ({100 * share:.2g} % of the points) {verb}"

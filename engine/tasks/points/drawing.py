@@ -18,9 +18,9 @@ from engine.tasks.points.decoding.fields import Points
 
 BACKGROUND, FAR, NEAR = CLOUD_GRAY
 TILT = np.deg2rad(CLOUD_TILT_DEG)
-"""Tilt of a view in radians."""
+"""Tilt of the view in radians."""
 MAX_ENCODED = 4096
-"""Maximum number of points that `encode_points` keeps of a cloud."""
+"""Maximum number of points, evenly spaced in the cloud, that `encode_points` keeps."""
 
 
 def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
@@ -32,14 +32,14 @@ def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
 def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     """Draw an orthographic view of points in the colors of their classes, uint8 [side, side, 3].
 
-    Points without a class, and points of the first class, whose color is black, are gray. Nearer ones are darker. The
-    view is tilted by `TILT` from the direction in which the points vary least, so that a floor and the objects on it
-    are visible whichever axis is vertical.
+    Points without a class are gray, and so are points of the first class, whose color is black. Points nearer to the
+    viewer are darker. The view is tilted by `TILT` from the direction in which the points vary least, so that a floor
+    and the objects on it are visible whichever axis is vertical.
 
     Args:
         positions: float32 [n, 3].
         classes: uint8 [n].
-        side: Side of the image in pixels.
+        side: Side length of the image in pixels.
     """
     image = np.full((side, side, 3), BACKGROUND, np.uint8)
     x, y, depth = _project(positions)
@@ -61,7 +61,10 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
 
 
 def encode_points(positions: Points, classes: Bytes) -> str:
-    """Return points, float32 [n, 3], and the colors of their classes, uint8 [n], as the text of `CLOUD_TEXT`."""
+    """Encode points as the text described at `CLOUD_TEXT`, in the colors of their classes.
+
+    `positions` are float32 [n, 3], and `classes` are uint8 [n]. At most `MAX_ENCODED` points are kept.
+    """
     rows = spread_evenly(len(positions), MAX_ENCODED)
     axes = _principal(positions[rows])
     middle = (axes.min(1) + axes.max(1)) / 2
@@ -78,7 +81,7 @@ def _colors(classes: Bytes) -> Bytes:
 
 
 def _project(positions: Points) -> npt.NDArray[np.float64]:
-    """Project points to the view, [3, n]: to the right, up, and towards the viewer."""
+    """Return the coordinates of points in the view, [3, n]: to the right, up, and towards the viewer."""
     first, second, third = _principal(positions)
     up = np.cos(TILT) * second + np.sin(TILT) * third
     near = np.cos(TILT) * third - np.sin(TILT) * second
@@ -86,9 +89,9 @@ def _project(positions: Points) -> npt.NDArray[np.float64]:
 
 
 def _principal(positions: Points) -> npt.NDArray[np.float64]:
-    """Return centered points along their principal axes, [3, n], by descending scatter.
+    """Return the coordinates of centered points along their principal axes, [3, n], by descending scatter.
 
-    Each has the same direction as the nearest axis of the file.
+    Each principal axis points in the positive direction of the file's axis that is nearest to it.
     """
     centered = positions.astype(np.float64) - positions.mean(0, np.float64)
     _, axes = np.linalg.eigh(centered.T @ centered)  # sorted by ascending variance

@@ -20,16 +20,19 @@ from engine.tasks.predictions import PointClasses
 NEVER = 0
 """ASPRS class for points that were never classified."""
 MAX_LEGACY_CLASS = 31
-"""Largest class number that LAS point formats 0 to 5 can hold (LAS 1.4, table 8)."""
+"""Largest class number that fits in LAS point formats 0 to 5 (LAS 1.4, table 8)."""
 EXTRA = "predicted"
 """Name of the additional dimension for classes that do not fit in the standard dimension of a LAS file."""
 LABEL = "label"
-"""Name of the property for classes in a PLY file that had no labels."""
+"""Name of the property for the predicted classes in a PLY file whose points had no labels."""
 COLORS = ("red", "green", "blue")
 
 
 class CloudFiles(SampleFiles):
-    """Files with point clouds. Predictions for LAS and PLY files keep the file type, all others are written as PLY."""
+    """Reader and writer for point clouds.
+
+    Predictions for LAS and PLY files keep the file type. Those for other files are written as PLY.
+    """
 
     noun = "point cloud (PLY, LAS, LAZ, PCD, a table or a scan)"
 
@@ -56,7 +59,10 @@ class CloudFiles(SampleFiles):
 
 
 def _write_las(source: str, target: Path, labels: Labels) -> None:
-    """Write labels as the classification in a LAS file, or as a dimension "predicted" if they don't fit."""
+    """Copy a LAS file with labels as its classification.
+
+    Labels that are too large for the classification are written to the additional dimension `EXTRA`.
+    """
     import laspy
 
     with open_regular(source) as stream:
@@ -71,7 +77,10 @@ def _write_las(source: str, target: Path, labels: Labels) -> None:
 
 
 def _write_ply(source: str, target: Path, labels: Labels) -> None:
-    """Write labels to the property that held the original labels, with its type, or to a new property."""
+    """Copy a PLY file with new labels.
+
+    They replace the values of the property that held the labels, with its type, or are added as a new property.
+    """
     from plyfile import PlyData, PlyElement
 
     with open_regular(source) as stream:
@@ -98,7 +107,7 @@ def _write_ply(source: str, target: Path, labels: Labels) -> None:
 
 
 def _convert_to_ply(source: str, target: Path, labels: Labels) -> None:
-    """Convert a cloud from another file type to PLY, with `labels` and without the points that have no position."""
+    """Write a cloud of another file type as PLY, with `labels` and without the points that have no position."""
     from plyfile import PlyData, PlyElement
 
     features = read_head(source).features

@@ -1,4 +1,4 @@
-"""Labelled point clouds in files of any type, in folders of any depth. Torch-free."""
+"""Dataset format for labelled point clouds in files of any type and folders of any depth. Torch-free."""
 
 from __future__ import annotations
 
@@ -35,16 +35,19 @@ LAYOUT = (
     "classification in LAS, a file .labels next to a table or .label next to a scan."
 )
 READ_FOR_LABELS = 32
-"""Number of evenly spaced clouds that are read to learn the labels."""
+"""Number of evenly spaced clouds that are read to find out which labels occur."""
 _SAMPLED = 8
-"""Number of clouds that are opened to detect the format, both among unique extensions and among ambiguous ones."""
+"""Maximum number of clouds that are opened to detect the format.
+
+It applies separately to files with an extension that only clouds use, and to files with an ambiguous extension.
+"""
 _OTHER_TEXTS = ("readme", "license", "licence", "classes", "class_names", "labels", "labelmap", "requirements", "notes")
-"""Names of text files that aren't point clouds."""
+"""Names, without extension, of text files that aren't point clouds."""
 
 
 @dataclass(frozen=True, eq=False)
 class PointSplit:
-    """Split of point cloud files. `features` are the inputs of points in addition to the coordinates."""
+    """Split of point cloud files. `features` are the inputs of a model in addition to the positions of points."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]
@@ -107,7 +110,11 @@ def heads(files: Sequence[str]) -> Iterator[Head | None]:
 
 
 def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
-    """Return the clouds recognized by extension, the folders with possible clouds, and True if there are images."""
+    """List possible point clouds in a folder.
+
+    Returns the files with an extension that only clouds use, the folders that have files with an ambiguous extension,
+    and True if there are images.
+    """
     sure: list[str] = []
     folders: list[str] = []
     has_images = False
@@ -122,13 +129,13 @@ def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
 
 
 def _unsure_in(tree: Tree, folder: str, endings: Iterable[str]) -> list[str]:
-    """Return the files in a folder that have one of the extensions and a name that is possible for a cloud."""
+    """Return the files in a folder with one of the extensions `endings`, except texts such as readme.txt."""
     names = tree.files(folder, sorted(endings))
     return [os.path.join(folder, name) for name in names if os.path.splitext(name)[0].lower() not in _OTHER_TEXTS]
 
 
 def _sample_unsure(tree: Tree, folders: Sequence[str]) -> list[str]:
-    """Return some files that may be clouds, taken from many folders."""
+    """Return up to `_SAMPLED` files with an ambiguous extension, taken from as many folders as possible."""
     sampled = [folders[index] for index in spread_evenly(len(folders), _SAMPLED)]
     each = max(1, _SAMPLED // max(len(sampled), 1))
     found: list[str] = []
@@ -150,7 +157,7 @@ def _fields_or_none(path: str) -> Fields | None:
 
 
 def _is_guessed(path: str) -> bool:
-    """Return True if the columns of a table must be guessed from their values.
+    """Return True for a table if both its labels and its other columns are recognized only by their values.
 
     If the labels are in a separate file, the table certainly contains points.
     """
@@ -161,7 +168,10 @@ def _is_guessed(path: str) -> bool:
 
 
 def _usable(tree: Tree, names: Iterable[str], problems: list[Problem]) -> dict[str, Fields | None]:
-    """Return the labelled clouds with their fields, or None for unreadable ones. Empty if no cloud is labelled."""
+    """Return the labelled clouds with their fields, and report the other files in `problems`.
+
+    The fields are None for an unreadable cloud. The result is empty if no labelled cloud can be read.
+    """
     files = {tree.path(name): _fields_or_none(tree.path(name)) for name in names}
     unlabelled = [path for path, fields in files.items() if fields is not None and not fields.labelled]
     strays = [path for path, fields in files.items() if fields is None and suffix(path) in UNSURE]
@@ -188,7 +198,7 @@ def _count(some: Sequence[str], files: Mapping[str, object]) -> str:
 def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[str, list[str]]:
     """Divide files into splits by the names of their folders, or by the usual sequences of SemanticKITTI.
 
-    Returns all files under "" if there are no splits.
+    Returns the files of each split, or all files under "" if there are no splits.
     """
     splits: dict[str, list[str]] = {}
     for path in files:
@@ -224,7 +234,7 @@ def _count_labels(files: Sequence[str]) -> Counter[int]:
 
 
 def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
-    """Report the interpretation of tables without column names."""
+    """Report how tables without column names are interpreted."""
     by_columns: dict[tuple[str, ...], list[str]] = {}
     for path in files:
         if suffix(path) in TABLES and not rooms.is_room(path):

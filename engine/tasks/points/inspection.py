@@ -42,18 +42,18 @@ from engine.tasks.points.drawing import draw_points, encode_points
 from engine.tasks.points.formats import PointSplit
 
 READ = 64
-"""Approximate number of clouds in a split that are read to learn the fraction of each class.
+"""Approximate number of clouds in a split that are read to determine the fraction of each class.
 
-For the other clouds, only the headers are read.
+Of the other clouds, only the headers are read.
 """
 DRAWN_POINTS = 20_000
-"""Largest number of points that are drawn for a cloud, evenly spaced."""
+"""Maximum number of points that are drawn from a cloud. They are evenly spaced in the file."""
 
 
 def inspect_points(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect every point cloud in a dataset.
 
-    `leave_out(path, reason)` is called for unusable files.
+    `leave_out(path, reason)` is called for each unusable file.
     """
     splits = splits_of_type(found, PointSplit)
     result = Inspection(channels=max(3 + len(split.features) for _, split in splits))
@@ -73,7 +73,7 @@ def inspect_points(found: RecognizedDataset, progress: Progress, leave_out: Leav
 
 
 def list_points(found: RecognizedDataset, split: PointSplit, index: int) -> dict[str, Any]:
-    """Return the number of points of each class in a cloud."""
+    """Return the number of points of each class in a cloud, under the key "pixels"."""
     assert found.code is not None
     labels, counts = count_labels(split.files[index])
     numbers = np.repeat(label_classes(labels, found.code), counts)
@@ -84,11 +84,11 @@ class _Cloud(NamedTuple):
     by_class: Labels | None = None
     """Number of points by class, or None if only the header was read."""
     lost: int = 0
-    """Number of points without a position."""
+    """Number of points without valid coordinates."""
 
 
 def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int) -> _Cloud:
-    """Count the points of a cloud by class if its index is in `read`, otherwise check only its header.
+    """Count the points of a cloud by class if its index is in `read`. Otherwise only check its header.
 
     Raises Unfit, or the errors of its reader.
     """
@@ -102,7 +102,10 @@ def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int
 
 
 def _report_lost(lost: Mapping[str, int]) -> list[Problem]:
-    """Report points that are left out because of missing or damaged coordinates."""
+    """Return a problem that reports points without valid coordinates, if there are any.
+
+    `lost` is the number of such points in each file.
+    """
     files = [path for path, count in lost.items() if count]
     total = sum(lost.values())
     if not total:

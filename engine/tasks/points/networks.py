@@ -18,8 +18,11 @@ from engine.torch_compat import scan
 class Level(NamedTuple):
     """X-Conv level of the encoder.
 
-    Each representative point (a fraction of all points) uses `neighbours` of its `neighbours * dilation` nearest
-    points, and has `channels` channels at width 1.
+    Attributes:
+        share: Fraction of all points that are representative points of this level.
+        neighbours: Number of neighbors that each representative point uses.
+        dilation: Each representative point uses every `dilation`-th of its nearest points.
+        channels: Number of output channels at width 1.
     """
 
     share: float
@@ -29,15 +32,21 @@ class Level(NamedTuple):
 
 
 LEVELS = (Level(1.0, 8, 1, 32), Level(768 / 2048, 12, 5, 64), Level(256 / 2048, 16, 5, 96))
-"""Levels of the encoder, with channels for width 1. The authors use width 4 for Semantic3D, 8 for S3DIS and ScanNet."""
+"""Levels of the encoder.
+
+The authors multiply the numbers of channels by a width of 4 for Semantic3D, and 8 for S3DIS and ScanNet.
+"""
 UP = ((12, 2, 1), (8, 1, 0), (8, 1, 0))
-"""Levels of the decoder (X-DeConv, section 3.3): neighbors, dilation, and the encoder level with the output points."""
+"""Levels of the decoder (X-DeConv, section 3.3).
+
+Each has the number of neighbors, the dilation, and the index of the encoder level with the same points.
+"""
 DROPOUT = 0.5
-"""Dropout before the last fully connected layer (section 3.3)."""
+"""Dropout probability before the last fully connected layer (section 3.3)."""
 
 
 class PointCNN(nn.Module):
-    """PointCNN, which classifies every point: [n, 3 + f, points] to [n, classes, points].
+    """PointCNN, which maps points [n, 3 + f, points] to class scores [n, classes, points].
 
     The first three channels of a point are its coordinates, the others its features. In training, the points should be
     in a new random order each time, so that the neighbors of a representative point are random, too (section 3.3, Data
@@ -98,13 +107,15 @@ class PointCNN(nn.Module):
 class XConv(nn.Module):
     """X-Conv (section 3.2, algorithm 1).
 
-    It accepts features [n, m, before] at points [n, m, 3] and returns [n, p, out] at the representative points [n, p,
-    3]. The first layer has no features, so its `before` is 0.
+    It accepts features [n, m, before] at points [n, m, 3] and returns features [n, p, out] at the representative points
+    [n, p, 3]. The first layer has no features, so its `before` is 0.
 
     Args:
-        before: Channels of the features.
-        out: Channels of the output.
-        lifted: Channels to which the coordinates of neighbors are lifted.
+        before: Number of input channels.
+        out: Number of output channels.
+        neighbours: Number of neighbors of each representative point.
+        dilation: Each neighbor is every `dilation`-th of the nearest points.
+        lifted: Number of channels to which the coordinates of neighbors are lifted.
         multiplier: Depth multiplier of the depthwise convolution.
         placed: True to prepend out / 4 channels computed from the position of the representative point, as in the last
             layer of the authors' code.
@@ -152,7 +163,7 @@ class XConv(nn.Module):
 
 
 class XTransform(nn.Module):
-    """X-transformation, line 4 of algorithm 1: P' [n, p, K, 3] to X [n, p, K, K].
+    """X-transformation, line 4 of algorithm 1, which maps P' [n, p, K, 3] to X [n, p, K, K].
 
     As in the authors' code, it consists of a fully connected layer over all K neighbors and two layers that treat the K
     values of each column separately.
@@ -222,7 +233,10 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
 
 
 def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
-    """Return the result of `farthest_points`, with the loop as one operation in an exported graph."""
+    """Return the same indices as `farthest_points`.
+
+    In an exported graph, the loop is a single operation.
+    """
 
     def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         away, last = state
@@ -241,9 +255,9 @@ def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
 def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
     """Return the indices of the neighbors of each representative point, int64 [n, p, count].
 
-    The representative points are [n, p, 3], and the neighbors are chosen among points [n, m, 3]. They are every
-    `dilation`-th of the count * dilation nearest points (section 3.3, Dilated Convolution). With fewer points, the
-    dilation is smaller. With fewer than `count` points, they repeat.
+    `representative` are [n, p, 3], and the neighbors are chosen among `points` [n, m, 3]. They are every `dilation`-th
+    of the count * dilation nearest points (section 3.3, Dilated Convolution). If there are fewer points, the dilation
+    is smaller. If there are fewer than `count` points, neighbors repeat.
     """
     available = points.shape[1]
     dilation = max(1, min(dilation, available // count))
@@ -257,7 +271,7 @@ def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: 
 def _distances(ones: Tensor, others: Tensor) -> Tensor:
     """Return the distances between points [n, p, 3] and [n, m, 3], as [n, p, m].
 
-    Computing them from products would be faster, but lose the small differences between close points.
+    Computing them from products would be faster, but would lose the small differences between close points.
     """
     if torch.compiler.is_exporting():  # ONNX export would use products; this needs three times the memory
         return (ones[:, :, None] - others[:, None]).square().sum(3)

@@ -32,30 +32,36 @@ from engine.tasks.points.decoding.fields import Points
 from engine.tasks.points.formats import PointSplit, heads
 
 DRAWN = 8
-"""A block has at most this many times as many points as a sample that is drawn from it.
+"""Maximum number of points in a block, as a multiple of the points in a sample.
 
-A sample then covers the same area as a thinned block, as in PointCNN.
+A sample is drawn from an entire block, so it covers the same area as a thinned block, as in PointCNN.
 """
 CACHE_BYTES = 2 << 30
 CACHE_FRACTION = 1 / 16
-"""Fraction of the free memory that is used to cache recent clouds, but at least `CACHE_BYTES`."""
+"""Fraction of the available memory that may hold recently read clouds. The limit is at least `CACHE_BYTES`."""
 SURVEYED = 16
-"""Number of clouds that are read to compute the mean and standard deviation of each channel."""
+"""Maximum number of clouds that are read to compute the mean and standard deviation of each channel."""
 TILTED = math.pi / 32
-"""Largest rotation about each axis if the vertical axis is unknown. PointCNN rotates S3DIS as far about one axis."""
+"""Largest rotation about each axis in radians if the vertical axis is unknown.
+
+PointCNN rotates the rooms of S3DIS about one axis by at most the same angle.
+"""
 
 Flags = npt.NDArray[np.bool_]
 
 
 class _Read(NamedTuple):
-    """Cloud whose points are sorted by block. Block i extends from `starts[i]` to `starts[i + 1]`."""
+    """Cloud whose points are sorted by block.
+
+    The rows of block i are `starts[i]` to `starts[i + 1]`.
+    """
 
     positions: Points
     features: Points
     classes: Bytes
     starts: tuple[int, ...]
     rows: Labels
-    """Position of each point in the file."""
+    """Index of each point in the file."""
 
     @property
     def size(self) -> int:
@@ -63,7 +69,7 @@ class _Read(NamedTuple):
 
 
 class PointBlocks(FileSamples):
-    """Split of blocks with `points` points each: inputs float32 [3 + f, points], and targets int64 [points] of classes.
+    """Split whose samples are blocks of neighboring points: inputs float32 [3 + f, points], and classes int64 [points].
 
     Each cloud is halved across its longest side until a block has at most `DRAWN` times as many points as a sample. The
     points of a block are distributed at random over as many samples as needed, so that every point occurs once per
@@ -124,10 +130,10 @@ class PointBlocks(FileSamples):
         return printable(os.path.relpath(self.split.files[self._samples[index][0]], self.folder))
 
     def points_of(self, index: int) -> tuple[Labels, Flags]:
-        """Return the file positions of the points in a validation sample, int64 [points], and a mask without fillers.
+        """Return the indices in the file of a validation sample's points, int64 [points], and a mask without fillers.
 
-        Each point of the cloud is a regular point in exactly one sample. Elsewhere it may occur as a filler. Raises the
-        exceptions of the file's reader.
+        Each point of the cloud is a regular point in exactly one sample. In other samples it may be a filler. Raises
+        the exceptions of the file's reader.
         """
         cloud, block, number = map(int, self._samples[index])
         read = self._read(cloud)
@@ -172,15 +178,15 @@ class PointBlocks(FileSamples):
         return counts[:classes].astype(float).tolist()
 
     def normalised(self, statistics: Statistics) -> Self:
-        """Return a copy of this split whose channels are normalized by `statistics`."""
+        """Normalize the channels of samples by `statistics` from now on, and return this split."""
         self.statistics = statistics
         return self
 
     def compute_statistics(self) -> Statistics:
         """Compute the mean and standard deviation of each channel from some of the clouds.
 
-        Positions are relative to the mean of their block and share one deviation, which preserves shapes. Constant
-        channels have a deviation of 1.
+        Positions are relative to the mean of their block and share one standard deviation, which preserves shapes. The
+        standard deviation of a constant channel is set to 1.
         """
         squares, positions, features = 0.0, 0, []
         for cloud in spread_evenly(len(self.split.files), SURVEYED):
@@ -199,7 +205,10 @@ class PointBlocks(FileSamples):
         return (0.0, 0.0, 0.0, *means), (spread, spread, spread, *(each if each > 0 else 1.0 for each in deviations))
 
     def _draw_rows(self, read: _Read, cloud: int, block: int, number: int, epoch: int) -> tuple[Labels, Flags]:
-        """Return the rows of a sample's points in its cloud, and a mask that is False for fillers."""
+        """Draw the points of a sample, and return their rows in `read` and a mask that is False for fillers.
+
+        The sample is the one with this `number` in the block with the index `block`.
+        """
         first, last = read.starts[block : block + 2]
         samples = math.ceil(_even(self._counts[cloud], self._block_counts[cloud])[block] / self.points)
         counters = np.arange(last - first, dtype=np.int64) + (cloud << 40) + (block << 24)
@@ -210,9 +219,10 @@ class PointBlocks(FileSamples):
         return rows, np.arange(self.points) < sizes[number]
 
     def _rotation(self, index: int, epoch: int, *, upright: bool) -> Points:
-        """Draw a random rotation, float32 [3, 3], with a reflection half of the time.
+        """Draw a random rotation matrix, float32 [3, 3], with a reflection half of the time.
 
-        If `upright` is True, it rotates only about the vertical axis, by any angle.
+        If `upright` is True, it rotates only about the vertical axis, by any angle. Otherwise it rotates about each
+        axis by at most `TILTED`.
         """
         drawn = self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)
         first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()
@@ -248,7 +258,7 @@ class PointBlocks(FileSamples):
 
 
 class UnlabelledClouds(PointBlocks):
-    """Blocks of one point cloud without labels, normalized as in training."""
+    """Blocks of a single point cloud without labels, normalized as in training."""
 
     labelled = False
 
@@ -270,15 +280,15 @@ def open_points(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _even(count: int, parts: int) -> list[int]:
-    """Return the sizes of nearly equal parts of `count` items, like np.array_split."""
+    """Return the sizes of `parts` nearly equal parts of `count` items, like np.array_split."""
     size, rest = divmod(count, parts)
     return [size + (number < rest) for number in range(parts)]
 
 
 def _halve(positions: Points, order: Labels, parts: int) -> None:
-    """Sort the rows in `order` so that they form nearly equal `parts` of neighboring points.
+    """Sort `order` in place so that it consists of `parts` nearly equal blocks of neighboring points.
 
-    The points are halved recursively across their longest side.
+    `order` holds indices in `positions`. The points are halved recursively across their longest side.
     """
     if parts == 1:
         return
@@ -292,7 +302,7 @@ def _halve(positions: Points, order: Labels, parts: int) -> None:
 
 
 def _about(axis: int, angle: float) -> npt.NDArray[np.float64]:
-    """Return the matrix for a rotation by `angle` about one of the axes."""
+    """Return the matrix [3, 3] that rotates by `angle` radians about the axis with the index `axis`."""
     one, other = (each for each in range(3) if each != axis)
     turned = np.eye(3)
     turned[[one, other], [one, other]] = math.cos(angle)

@@ -35,14 +35,18 @@ _CLASSES: Mapping[str, tuple[int, ...]] = {
     "pole": (80,),
     "traffic-sign": (81,),
 }
-"""Labels of each class, the main label first (semantic-kitti.yaml: learning_map, learning_map_inv)."""
+"""Labels of each class, with the main label first (semantic-kitti.yaml: learning_map, learning_map_inv)."""
 _NO_CLASS = (0, 1, 52, 99)
 _LINE = re.compile(r"(\w+)\s*:\s*(?:#.*)?")
 _ENTRY = re.compile(r"\s+(\w+)\s*:\s*(.+?)\s*(?:#.*)?")
 
 
 class KittiClasses(NamedTuple):
-    """Classes with their main labels. `merged` pairs each additional label with a main label."""
+    """Classes of SemanticKITTI and their labels.
+
+    Each class has one main label, listed in `values`. `merged` pairs each additional label with the main label of its
+    class.
+    """
 
     names: tuple[str, ...]
     values: tuple[int, ...]
@@ -59,7 +63,11 @@ _DEFAULT = KittiClasses(
 
 
 def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> KittiClasses | None:
-    """Return the classes of a folder with the layout of SemanticKITTI, or None if the layout or the labels differ."""
+    """Return the classes of a folder in the layout of SemanticKITTI, or None if the folder has another layout.
+
+    The classes are those in a semantic-kitti.yaml, or else the default ones. The result also is None if there is no
+    such file and some of the `labels` are unknown.
+    """
     sequences = [sequence_of(path) for path in files]
     if not all(sequences):
         return None
@@ -73,7 +81,7 @@ def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> K
 
 
 def sequence_of(path: str) -> str:
-    """Return the number of the sequence ("08") that contains a scan, or "" if it isn't in sequences/NN/velodyne."""
+    """Return the number of the sequence that contains a scan ("08"), or "" if its path has no sequences/NN/velodyne."""
     parts = os.path.normpath(path).split(os.sep)
     if len(parts) < 4 or parts[-2].lower() != "velodyne" or parts[-4].lower() != "sequences":
         return ""

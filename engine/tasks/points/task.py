@@ -33,9 +33,12 @@ from engine.tasks.predictions import PointScores, Scores
 from engine.tasks.segmentation.task import ClassOfPixel, SegmentationMetric
 
 WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
-"""Width of PointCNN by model id. Its authors use 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
+"""Factor on the channels of PointCNN for each model id.
+
+Its authors use 4 for Semantic3D, and 8 for S3DIS and ScanNet.
+"""
 CLASSES, CHANNELS = 8, 6
-"""Numbers of classes and channels in the catalogue's models: those of Semantic3D with colored points."""
+"""Number of classes and of input channels that the catalogue states for PointCNN: Semantic3D with colored points."""
 DRAWING_SIDE = 256
 """Side length of drawings in pixels."""
 
@@ -53,11 +56,9 @@ class PointSegmentation(Task):
         return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """Build a model that maps [n, channels, points] to [n, classes, points].
+        """Build a model that maps points [n, channels, points] to class scores [n, classes, points].
 
-        The first three channels are positions.
-
-        Raises TaskError.
+        The first three channels are positions. Raises TaskError.
         """
         construct = self._foreign if is_foreign(job) else _pointcnn
         model = build_seeded(job, WIDTHS, lambda: construct(job, classes, channels))
@@ -99,14 +100,14 @@ class PointSegmentation(Task):
         return 0
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return neutral statistics, since samples are normalized when they are read."""
+        """Return means of 0 and deviations of 1, since samples are normalized when they are read."""
         return (0.0,) * channels, (1.0,) * channels
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
         return channels, job.data.points
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Return samples with the job's number of points, normalized by the statistics of the training clouds.
+        """Return splits with the job's number of points per sample, normalized by statistics of the training clouds.
 
         Points with the label `ignore_value` of the job have no class.
         """
@@ -145,9 +146,9 @@ class PointMetric(SegmentationMetric):
 
 
 class ClassOfPoint(ClassOfPixel):
-    """Objective for the class of every point except those with `NO_CLASS`. It has the same losses as `ClassOfPixel`.
+    """Objective for the class of every point, with the same losses as `ClassOfPixel`.
 
-    Outputs are [n, classes, points], targets int64 [n, points].
+    Outputs are [n, classes, points], targets int64 [n, points]. Points with the class `NO_CLASS` are left out.
     """
 
     entry = PointSegmentation.entry

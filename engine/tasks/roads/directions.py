@@ -1,4 +1,4 @@
-"""Directions of roads, and of other long and thin objects, at each pixel of a mask. Torch-free."""
+"""Directions of roads, and of other long and thin objects, computed from masks. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ the horizontal, counterclockwise. Its neighbors are k - 1 and k + 1, and the las
 """
 STEP = 180 / DIRECTIONS
 BACKGROUND = DIRECTIONS
-"""Class for pixels without a line."""
+"""Direction class of pixels outside of lines."""
 LINE = 1
-"""Class of the lines in a mask with two classes."""
+"""Class number of lines in a mask with two classes."""
 VERSION = 2
-"""Version of the computation.
+"""Version of the algorithm, which is part of the cache key.
 
 Increase it with any change to the computed directions, so that old caches are not used.
 """
 
 SPREAD = 3.0
-"""Standard deviation in pixels of the weights around a pixel when its direction is measured.
+"""Standard deviation, in pixels, of the weights of nearby pixels that determine a pixel's direction.
 
 Smaller values follow the steps between pixels, larger ones cut corners.
 """
 REACH = 6
-"""Distance beyond which pixels have no weight: twice `SPREAD`."""
+"""Distance in pixels beyond which nearby pixels have no weight: twice `SPREAD`."""
 NARROW = 4.0
-"""Largest distance from the border of a line to its center, in blocks of pixels.
+"""Maximum distance from the border of a line to its center, in blocks of pixels.
 
-Wider lines are examined in larger blocks, since the steps in their borders are farther apart than `SPREAD`.
+Blocks are made larger for wider lines, since the steps in their borders are farther apart than `SPREAD`.
 """
 
 Mask = npt.NDArray[np.bool_]
 
 
 def orientation_plane(plane: Bytes) -> Bytes:
-    """Return the direction class at each pixel of `plane`, uint8 [h, w] of mask classes.
+    """Return the direction class of each pixel, uint8 [h, w], given the mask classes `plane`, uint8 [h, w].
 
-    Pixels without a line get `BACKGROUND`. Pixels without a class, and dots, which have no direction, get `NO_CLASS`.
+    Pixels outside of lines get `BACKGROUND`. Pixels without a class, and dots, which have no direction, get `NO_CLASS`.
     """
     from scipy.ndimage import distance_transform_edt
 
@@ -64,7 +64,7 @@ def orientation_plane(plane: Bytes) -> Bytes:
 
 
 def _in_blocks(mask: Mask, step: int) -> Mask:
-    """Reduce `mask` to blocks of `step` x `step` pixels. A block is True if any of its pixels is True."""
+    """Shrink `mask` by combining blocks of `step` x `step` pixels. A block is True if any of its pixels is True."""
     height, width = mask.shape
     padded = np.pad(mask, ((0, -height % step), (0, -width % step)))
     blocks: Mask = np.logical_or.reduce(padded.reshape(len(padded) // step, step, -1, step), axis=(1, 3))
@@ -72,11 +72,11 @@ def _in_blocks(mask: Mask, step: int) -> Mask:
 
 
 def thin(mask: Mask) -> Mask:
-    """Return the center lines of `mask`, [h, w], one pixel wide and connected like the mask.
+    """Return the center lines of `mask`, bool [h, w], one pixel wide and connected like the mask.
 
-    Rosenfeld 1975 (A characterization of parallel thinning algorithms): pixels at the upper border that neither connect
-    two parts nor end a line are removed at once, then those at the lower, right and left border, until nothing changes.
-    Only pixels next to removed ones are tested again.
+    The algorithm is that of Rosenfeld 1975 (A characterization of parallel thinning algorithms). Pixels at the upper
+    border that neither connect two parts nor end a line are removed at once, then those at the lower, right and left
+    border, until nothing changes. Only pixels next to removed ones are tested again.
     """
     height, width = mask.shape
     pixels = np.pad(mask, 1).astype(np.uint8).ravel()
@@ -101,14 +101,15 @@ def thin(mask: Mask) -> Mask:
 _NEIGHBORS = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)])
 """Row and column offsets of a pixel's neighbors, clockwise from the upper one."""
 _SIDES = (0, 4, 2, 6)
-"""Indices of the neighbors above, below, right and left."""
+"""Indices in `_NEIGHBORS` of the neighbors above, below, right and left."""
 _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
 def _removable() -> Mask:
-    """Return a table of all combinations of neighbors, given by their bits, that is True if the pixel may be removed.
+    """Return a table [256] that is True for each combination of neighbors whose center pixel may be removed.
 
-    The neighbors must stay connected, and the pixel must not end a line: Hilditch's crossing number is 1.
+    The index of a combination has a bit for each neighbor. After the removal, the neighbors must still be connected,
+    and the pixel must not end a line: Hilditch's crossing number is 1.
     """
     bits = (np.arange(256)[:, None] >> np.arange(8)) & 1
     crossings = sum((1 - bits[:, side]) & (bits[:, side + 1] | bits[:, (side + 2) % 8]) for side in range(0, 8, 2))
@@ -124,10 +125,10 @@ def _neighbors_of(indices: npt.NDArray[np.intp], offsets: npt.NDArray[np.intp]) 
 
 
 def _directions(middle: Mask) -> Bytes:
-    """Return the direction class at each pixel of center lines, uint8 [h, w].
+    """Return the direction class of each pixel on center lines, uint8 [h, w].
 
-    It is the axis along which nearby line pixels vary most, computed from their second moments. All other pixels, and
-    pixels without a dominant axis, get `NO_CLASS`.
+    The direction is the axis along which nearby line pixels vary most, computed from their second moments. All other
+    pixels, and pixels without a dominant axis, get `NO_CLASS`.
     """
     rows, columns = np.nonzero(middle)
     along = np.arange(-REACH, REACH + 1)

@@ -13,7 +13,7 @@ from engine.metrics.base import Metric
 from engine.tasks.roads.directions import DIRECTIONS, LINE, STEP, Mask, thin
 
 SLACK = 3
-"""Tolerance between two center lines, in rows and columns of the image that the model receives.
+"""Tolerance between predicted and true center lines, in rows and columns of the image that the model receives.
 
 Mnih & Hinton 2010 (section 4) use the same number of pixels, and so does the code by Batra et al. 2019 (`relaxed_f1`).
 """
@@ -26,7 +26,7 @@ _DIRECTED = slice(10, 12)
 
 
 class RoadMetric(Metric):
-    """Metrics of lines by area, center line and direction.
+    """Metrics for lines by area, center line and direction.
 
     `counters` hold, in this order: the sum of the losses and the number of images; the confusion matrix of pixels, with
     a row per true class; the counts of `_middles`; and the counts of `_directed`.
@@ -34,7 +34,7 @@ class RoadMetric(Metric):
     Args:
         losses: Function that returns the loss of each image, [n], for outputs and targets.
         scores: Function that returns the full-size scores of the classes, [n, 2, h, w], and of the directions, [n, 37,
-            h, w].
+            h, w], for outputs and targets.
     """
 
     def __init__(
@@ -103,9 +103,10 @@ def _ratio(count: float, total: float) -> float:
 
 
 def _middles(found: Mask, true: Mask) -> Tensor:
-    """Count center line pixels in masks [n, h, w].
+    """Count the center line pixels in predicted and true masks of lines, [n, h, w].
 
-    The counts are: predicted, predicted near a true one, true, and true near a predicted one.
+    The four counts are: predicted pixels, predicted pixels near a true one, true pixels, and true pixels near a
+    predicted one.
     """
     from scipy.ndimage import binary_dilation
 
@@ -120,9 +121,9 @@ def _middles(found: Mask, true: Mask) -> Tensor:
 
 
 def _directed(found: Tensor, true: Tensor) -> Tensor:
-    """Return the number of pixels with a true direction, and the number of these whose predicted direction is correct.
+    """Return the number of pixels with a true direction, and how many of them have the correct predicted direction.
 
-    The direction counts even at pixels without a predicted line.
+    Both arguments are direction classes. A pixel counts even if no line is predicted there.
     """
     has = true < DIRECTIONS
     apart = (found - true).abs()

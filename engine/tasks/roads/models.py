@@ -18,7 +18,7 @@ CLASSES = 2
 SCORES = CLASSES + DIRECTIONS + 1
 """Number of scores per pixel: background and line, the directions, and the background of the directions."""
 IMAGE_SIZE = 256
-"""Default image size in pixels: that of the crops in Batra et al. 2019."""
+"""Default image size in pixels, which is the size of the crops in Batra et al. 2019."""
 HOURGLASS = "hourglass_mtl"
 LINKNET = "linknet_mtl"
 ON_ENCODER = frozenset({LINKNET})
@@ -40,8 +40,8 @@ def model_info(name: str) -> ModelInfo:
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build the model of a job on the CPU, in training mode.
 
-    It accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). New weights depend only on
-    the job's seed. Raises TaskError.
+    The model accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). New weights depend
+    only on the job's seed. Raises TaskError.
     """
     title = _TITLES.get(job.model.name, (job.model.name,))[0]
     has_encoder = job.model.name in ON_ENCODER

@@ -1,8 +1,8 @@
 """Networks from Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation (CVPR).
 
 Both have one encoder and two branches: one for the classes of a mask, and one for the classes of direction (section
-3.1). The hourglass uses the layer names of the authors' code (github.com/anilbatra2185/road_connectivity), so that its
-weights can be loaded. Image sides must be multiples of 32 px, so that halving and doubling restores them.
+3.1). The hourglass uses the layer names of the authors' code (github.com/anilbatra2185/road_connectivity), so that the
+authors' weights can be loaded. Image sides must be multiples of 32 px, so that halving and doubling restores them.
 
 Each network returns one tensor [n, classes + directions, pixels]: the scores of both branches for the pixels of the
 largest map, row by row, followed by those of smaller maps. `unpack` separates them.
@@ -22,10 +22,10 @@ STRIDE = 32
 
 
 def unpack(outputs: Tensor, size: int) -> list[Tensor]:
-    """Return the maps [n, scores, s, s] for square images of `size` pixels, largest first.
+    """Split the output of a network into its maps [n, scores, s, s], largest first, for images of `size` pixels.
 
-    There is one map of the full size, possibly followed by one of half the size and any number of a quarter of it.
-    Maps that are already unpacked, [n, scores, size, size], are also accepted.
+    There is one map of the full size, possibly followed by one of half the size and any number of a quarter of it. An
+    output that already is a single map, [n, scores, size, size], is also accepted.
     """
     pixels = outputs.flatten(2)
     maps: list[Tensor] = []
@@ -58,7 +58,7 @@ class DecoderBlock(nn.Module):
 
 
 class LinkNetDecoder(nn.Module):
-    """Decoder for one branch, from encoder features at strides 4 to 32 to full-size scores.
+    """Decoder of one branch, which converts encoder features with strides 4 to 32 to full-size scores.
 
     `widths` are the numbers of channels in the encoder features.
     """
@@ -84,9 +84,9 @@ class LinkNetDecoder(nn.Module):
 
 
 class LinkNetMTL(nn.Module):
-    """LinkNet with one decoder per branch on an encoder from segmentation_models_pytorch.
+    """LinkNet with one decoder per branch, on an encoder from segmentation_models_pytorch.
 
-    The paper uses a ResNet. The output is one map of the full size.
+    The paper uses a ResNet as encoder. The output is a single map of the full size.
     """
 
     def __init__(self, encoder: str, classes: int, directions: int, channels: int) -> None:
@@ -125,7 +125,7 @@ def _row(features: int, blocks: int) -> nn.Sequential:
 
 
 class HourglassModuleMTL(nn.Module):
-    """Multi-branch hourglass with a shared encoder and one decoder per branch, connected by skips.
+    """Multi-branch hourglass with a shared encoder and one decoder per branch, with skip connections.
 
     It is the paper's stacked multi-branch module, after Newell et al. 2016.
     """
@@ -152,7 +152,8 @@ class HourglassModuleMTL(nn.Module):
 class StackHourglassNetMTL(nn.Module):
     """Sequence of hourglasses at a quarter of the image size, followed by a decoder to half and the full size.
 
-    Each hourglass outputs scores, which the next one receives. All maps are learned (the paper's multi-scale loss).
+    Each hourglass outputs scores, which the next one receives. The loss applies to all maps (the paper's multi-scale
+    loss).
     """
 
     def __init__(self, classes: int, directions: int, channels: int, stacks: int = 2, depth: int = 3) -> None:
@@ -204,7 +205,11 @@ class StackHourglassNetMTL(nn.Module):
     def _scored(
         self, stack: int, branches: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]:
-        """Return the scores of both branches after a hourglass, the input of the next hourglass, and the features."""
+        """Compute the scores of both branches after the hourglass with the index `stack`.
+
+        `branches` are the outputs of the hourglass. Returns the scores, the values to add to the input of the next
+        hourglass (None after the last one), and the features of both branches.
+        """
         all_scores, features = [], []
         back: Tensor | None = None
         for branch, x in zip(("1", "2"), branches, strict=True):
@@ -229,7 +234,7 @@ def _fully_connected(features: int) -> nn.Sequential:
 
 
 def initialise(model: nn.Module) -> None:
-    """Initialize weights as in the authors' code (He et al. 2015, equation 10, by the outputs).
+    """Initialize weights as in the authors' code (He et al. 2015, equation 10, with the number of outputs).
 
     Layers that output scores start near zero instead, since scores of a few units would leave hardly any gradient for a
     soft IoU.

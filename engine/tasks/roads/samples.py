@@ -15,7 +15,7 @@ from engine.tasks.roads.directions import DIRECTIONS, STEP, VERSION, orientation
 
 
 class OrientedImages(ImageSet):
-    """Split of images and masks with a second plane for directions (see `orientation_plane`).
+    """Split of images with masks that adds a second plane with directions to each mask (see `orientation_plane`).
 
     The plane is computed from the mask at the requested size and cached with the image. Targets are int64 [n, 2, size,
     size].
@@ -38,7 +38,7 @@ class OrientedImages(ImageSet):
         return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """Return the targets with directions in the augmented image.
+        """Return the targets, with directions adapted to the augmentation of the images.
 
         For example, mirroring changes the direction of a line.
         """
@@ -54,9 +54,10 @@ class OrientedImages(ImageSet):
 
 
 def _moved_directions(linear: Tensor) -> Tensor:
-    """Return the new class for each direction class after transforming (x, y) with matrices [n, 2, 2], int64 [n, 256].
+    """Return the class of each direction class after its image is transformed, int64 [n, 256].
 
-    Other classes are unchanged.
+    `linear` [n, 2, 2] holds the matrix that transforms (x, y) in each image. Classes that are not directions are
+    unchanged.
     """
     angles = torch.arange(DIRECTIONS, device=linear.device) * (STEP * torch.pi / 180)
     x, y = (linear @ torch.stack((angles.cos(), -angles.sin()))).unbind(1)  # rows run downwards

@@ -42,7 +42,7 @@ class RoadExtraction(ImageTask):
         return LinesAndDirections()
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Return the splits with directions added to the classes, and without the class that the job ignores.
+        """Return the splits with directions added to the masks, and without the class that the job ignores.
 
         Raises DatasetError if there is more than one kind of line, and TaskError if there is none.
         """
@@ -60,8 +60,8 @@ class LinesAndDirections(Objective):
     model's maps at the full, half and quarter size. This follows the authors' code (train_mtl.py), but means are
     computed differently. Pixels with `NO_CLASS` are left out.
 
-    Targets are int64 [n, 2, h, w], classes and directions (see `directions`). Smaller maps learn from every second or
-    every fourth pixel.
+    Targets are int64 [n, 2, h, w]: classes, and directions (see `directions`). The targets of the smaller maps are
+    every second or every fourth pixel.
     """
 
     entry = TASK.entry
@@ -105,7 +105,7 @@ class LinesAndDirections(Objective):
         return self._visualize(image, lines, along, counted=np.ones_like(lines))
 
     def scores(self, output: Tensor, size: int) -> Scores:
-        """Return the scores of the largest map, without directions."""
+        """Return the probability of a line at each pixel, from the largest map."""
         of_classes = unpack(output[None].float(), size)[0][0, :CLASSES]
         return LineScores(of_classes.softmax(0)[LINE:])
 
@@ -129,7 +129,7 @@ class LinesAndDirections(Objective):
 
 
 class RoadAnalysis(Analysis):
-    """Analysis of lines, with the precision and recall of their center lines."""
+    """Analysis of lines, which adds the precision and recall of their center lines to the metrics."""
 
     entries = (
         Measure("relaxed_precision", "Relaxed precision", higher_is_better=True, percent=True),

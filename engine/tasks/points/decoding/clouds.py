@@ -27,19 +27,19 @@ EXTENSIONS = frozenset({".ply", ".las", ".laz", ".pcd", ".xyz", ".asc"})
 TABLES = frozenset({".xyz", ".asc", ".txt", ".csv"})
 SCANS = frozenset({".bin"})
 UNSURE = frozenset({".txt", ".csv", ".bin"})
-"""File extensions that are also used for other files."""
+"""File extensions that are used for point clouds and for other files."""
 
 _Chunk = tuple[npt.NDArray[np.float64], Points, Labels, Labels]
-"""Positions [n, 3], features [n, f] and labels [n] of some points, and their indices in the file [n]."""
+"""Positions [n, 3], features [n, f], labels [n], and indices in the file [n] of some points."""
 
 
 class Cloud(NamedTuple):
     """Points in a file, excluding points without a position.
 
     Attributes:
-        positions: float32 [n, 3], in the unit of the file, relative to their center.
-        features: float32 [n, f].
-        labels: int64 [n], or zeros if none were requested.
+        positions: Coordinates in the unit of the file, relative to the center of their bounding box, float32 [n, 3].
+        features: Values of the requested features, float32 [n, f].
+        labels: Labels, int64 [n], or zeros if none were requested.
         rows: Indices of the points in the file, int64 [n].
     """
 
@@ -53,7 +53,10 @@ class _Reader(NamedTuple):
     head: Callable[[str], Head]
     parts: Callable[[str, Sequence[str], bool], Iterator[Columns]]
     fields: Callable[[str], Fields] | None = None
-    """Function that reads only the fields. It is faster than `head` for files whose points must be counted."""
+    """Function that reads only the fields, or None if `head` is as fast.
+
+    It is used for files whose points must be counted.
+    """
 
 
 _LAS = _Reader(las.read_head, las.read_parts)
@@ -72,7 +75,7 @@ _READERS = {
 def is_cloud(path: str) -> bool:
     """Return True if a file is a point cloud, judging by its extension.
 
-    If the extension is in `UNSURE`, the content is checked.
+    If the extension is one of `UNSURE`, the content decides.
     """
     ending = _ending(path)
     if ending in SCANS:
@@ -113,7 +116,7 @@ def read_head(path: str) -> Head:
 
 
 def read_cloud(path: str, features: Sequence[str], *, labelled: bool = True) -> Cloud:
-    """Return all points in a file, with labels if `labelled` is True.
+    """Read all points in a file, with the requested features, and with labels if `labelled` is True.
 
     Raises Unfit, and nearly any other exception, since readers may raise anything for a broken file.
     """
@@ -139,9 +142,9 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
 
 
 def read_parts(path: str, features: Sequence[str], *, labelled: bool = True) -> Iterator[_Chunk]:
-    """Yield the points of a file in chunks, skipping points that have no position.
+    """Yield the points of a file in chunks, with the requested features, and with labels if `labelled` is True.
 
-    Raises Unfit if no point has a position.
+    Points that have no position are skipped. Raises Unfit if none has a position.
     """
     first, some = 0, False
     for positions, columns, labels in _reader(path).parts(path, features, labelled):
@@ -159,7 +162,7 @@ def _ending(path: str) -> str:
 
 
 def _reader(path: str) -> _Reader:
-    """Return the reader for the type of a file.
+    """Return the reader for the type of a file, determined by its extension.
 
     A file with an unknown extension is read as PLY, and its reader reports that it isn't PLY.
     """

@@ -17,12 +17,12 @@ LABELS = (
 )  # fmt: skip
 """Names for the field with the class of a point, in lower case. CloudCompare adds the prefix scalar_."""
 FEATURES = ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
-"""Model inputs in addition to the position, in this order."""
+"""Inputs of a model in addition to the positions of points, in this order."""
 AT_ONCE = 1 << 20
-"""Number of points that are read from a file at once."""
+"""Maximum number of points that are read from a file at once."""
 MAX_HEADER_BYTES = 1 << 16
 MAX_DIGITS = 13
-"""Largest number of digits for the number of points in a header."""
+"""A header with a number of points of this many or more digits is rejected."""
 _ALIASES = {
     "r": "red",
     "g": "green",
@@ -38,14 +38,14 @@ Columns = tuple[npt.NDArray[np.float64], Points, Labels]
 
 
 class Fields(NamedTuple):
-    """Fields of the points in a file: those in `FEATURES`, and True if the points are labelled."""
+    """Fields of the points in a file: their features, a subset of `FEATURES`, and True if they are labelled."""
 
     features: tuple[str, ...]
     labelled: bool
 
 
 class Head(NamedTuple):
-    """Header of a file: the number of points, their fields in `FEATURES`, and True if the points are labelled."""
+    """Header of a file: the number of points, their features, and True if they are labelled."""
 
     points: int
     features: tuple[str, ...]
@@ -53,9 +53,9 @@ class Head(NamedTuple):
 
 
 def find_fields(names: Sequence[str]) -> dict[str, str]:
-    """Map x, y, z, the fields in `FEATURES` and "label" to the names of the fields in a file.
+    """Find coordinates, features and labels among the field names of a file.
 
-    Missing fields are left out.
+    Returns a mapping from x, y, z, the names in `FEATURES` and "label" to the field names. Missing fields are left out.
     """
     lower = {name.lower(): name for name in reversed(names)}
     found = {name: lower[name] for name in ("x", "y", "z", *FEATURES) if name in lower}
@@ -69,7 +69,7 @@ def find_fields(names: Sequence[str]) -> dict[str, str]:
 
 
 def require(head: Head | Fields, features: Sequence[str], labelled: bool) -> None:
-    """Raise Unfit if a file lacks one of the requested fields, or labels although `labelled` is True."""
+    """Raise Unfit if a file lacks one of the requested features, or if it has no labels although `labelled` is True."""
     missing = [name for name in features if name not in head.features]
     if missing:
         raise Unfit(f"its points have no {', '.join(missing)}, unlike others")
@@ -88,7 +88,7 @@ def integer_labels(values: npt.NDArray[np.generic]) -> Labels:
 
 
 def stack(columns: Sequence[npt.NDArray[np.generic]], count: int) -> Points:
-    """Stack the columns for `count` points to float32 [count, f]."""
+    """Stack columns with `count` values each to an array, float32 [count, f]. There may be no columns."""
     if not columns:
         return np.empty((count, 0), np.float32)
     return np.stack([column.astype(np.float32) for column in columns], 1)

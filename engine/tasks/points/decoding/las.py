@@ -46,7 +46,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
 
 @contextmanager
 def _open_las(path: str) -> Iterator[LasReader]:
-    """Open a file.
+    """Open a file inside the context.
 
     Raises Unfit if it announces more points than it contains, since laspy would search for all of them.
     """
@@ -65,7 +65,7 @@ def _open_las(path: str) -> Iterator[LasReader]:
 
 
 def _check_las(stream: BufferedReader) -> None:
-    """Raise Unfit if a file is too short for its header block, or for its chunk table in LAZ.
+    """Raise Unfit if a file is shorter than its header, or than the chunk table of its compressed points.
 
     Sources: LAS Specification 1.4; Isenburg, LASzip, 2013, section 6.
     """

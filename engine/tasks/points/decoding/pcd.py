@@ -32,7 +32,7 @@ from engine.tasks.points.decoding.tables import read_numbers
 
 _TYPES = {"I": "i", "U": "u", "F": "f"}
 _MAX_RATIO = 88
-"""Largest compression ratio of LZF, which writes at least 3 bytes for a copy of 264 bytes."""
+"""Largest compression ratio of LZF, which needs at least 3 bytes to encode a copy of 264 bytes."""
 _PACKED = ("rgb", "rgba")
 _SHIFTS = {"red": 16, "green": 8, "blue": 0}
 """Bit positions of the colors in a packed number."""
@@ -47,7 +47,7 @@ class _Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of bytes that this field takes in one point."""
+        """Size of this field in bytes per point."""
         return self.type.itemsize * self.repeats
 
 
@@ -61,7 +61,10 @@ class _Header(NamedTuple):
 
     @property
     def known(self) -> dict[str, str]:
-        """Map the meaning of each known field to its name. "packed" is the field with packed colors."""
+        """Mapping from the meanings in `find_fields` to field names.
+
+        The meaning of a field with packed colors is "packed".
+        """
         names = [field.name for field in self.fields]
         known = find_fields(names)
         packed = next((name for name in names if name.lower() in _PACKED), None)
@@ -197,7 +200,10 @@ def _binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
 
 
 def _compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
-    """Yield all points at once, since the fields are stored one after the other, each for all points."""
+    """Yield all points of a compressed file at once, as arrays by field name.
+
+    The file stores its fields one after the other, each for all points.
+    """
     with open_regular(path) as stream:
         stream.seek(header.length)
         sizes = stream.read(8)
@@ -245,5 +251,5 @@ def _decompress(content: bytes, size: int) -> bytearray:
 
 
 def _bits(packed: Values) -> npt.NDArray[np.uint32]:
-    """Convert packed colors to integers. PCL stores their bits as a floating-point number."""
+    """Convert packed colors to integers. PCL stores the bits of these integers as floating-point numbers."""
     return packed.astype("<f4").view("<u4") if packed.dtype.kind == "f" else packed.astype(np.uint32)

@@ -35,7 +35,7 @@ _BYTES = {
     )
     for name in names
 }
-"""Number of bytes per number for each type in a binary PLY file."""
+"""Size in bytes of each number type in a binary PLY file."""
 
 
 def read_head(path: str) -> Head:
@@ -44,7 +44,7 @@ def read_head(path: str) -> Head:
 
 
 def _read_header(path: str) -> tuple[Head, bool]:
-    """Return the header, and True if the points are written as text."""
+    """Return the header of a file, and True if its points are written as text."""
     with open_regular(path) as stream:
         head, length = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
     line_end = re.match(rb"ply(\r\n|\r|\n)", head)

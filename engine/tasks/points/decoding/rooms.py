@@ -19,16 +19,16 @@ ANNOTATIONS = "Annotations"
 CLASSES = (
     "ceiling", "floor", "wall", "beam", "column", "window", "door", "table", "chair", "sofa", "bookcase", "board", "clutter",
 )  # fmt: skip
-"""Class names in the order of their usual numbers."""
+"""Class names in the order of the class numbers that are usual for S3DIS."""
 NO_LABEL = -1
 _SAME_AS = {"stairs": "clutter"}
-"""Names of objects that are usually assigned to another class."""
+"""Names of objects that usually count as another class, mapped to that class."""
 _TABLE = Table(("x", "y", "z", "red", "green", "blue"), None, 0, guessed=False)
 _FIELDS = Fields(("red", "green", "blue"), True)
 
 
 def is_room(path: str) -> bool:
-    """Return True if a file is named like its folder and has a folder of annotations next to it."""
+    """Return True if a file has the same name as its folder, and a folder of annotations next to it."""
     folder, name = os.path.split(path)
     return os.path.splitext(name)[0] == os.path.basename(folder) and os.path.isdir(os.path.join(folder, ANNOTATIONS))
 
@@ -49,9 +49,10 @@ def read_head(path: str) -> Head:
 
 
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a room in chunks: object by object with labels, otherwise in the order of the room's file.
+    """Yield the points of a room in chunks.
 
-    Points of objects with an unknown class get the label -1.
+    If `labelled` is True, the points are ordered by object, and points of objects with an unknown class get the label
+    -1. Otherwise they are in the order of the room's file.
     """
     require(_FIELDS, features, labelled)
     if not labelled:

@@ -33,11 +33,14 @@ from engine.tasks.points.decoding.fields import (
 
 _SAMPLE_BYTES = 1 << 16
 _MAX_LABELS = 64
-"""Largest number of distinct values in a column of integers that may contain labels, among the first points."""
+"""Largest number of distinct values in a column that is recognized as labels.
+
+Only the first points are considered, and all values must be integers.
+"""
 _COLORS = ("red", "green", "blue")
 _COMMENTS = ("#", "//")
 _TOLERATED = 0.01
-"""Largest fraction of damaged lines in a file. Their points are left out. Files with more damage are not read."""
+"""Largest fraction of damaged lines in a file that is read without their points. Other files are rejected."""
 
 Numbers = npt.NDArray[np.float64]
 
@@ -64,7 +67,7 @@ class Table(NamedTuple):
 
 
 def labels_file(path: str) -> str | None:
-    """Return the file with labels next to a table, or None if there is none."""
+    """Return the path of the labels next to a table, or None if there is no such file."""
     name = os.path.splitext(path)[0] + ".labels"
     return name if os.path.isfile(name) else None
 
@@ -131,7 +134,10 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
 
 
 def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a table with a known layout in chunks. A damaged line becomes a point without a position."""
+    """Yield the points of a table with the layout `table` in chunks.
+
+    A damaged line becomes a point without a position.
+    """
     used = [*"xyz", *features, *(["label"] if labelled else [])]
     columns = [table.columns.index(name) for name in used]
     with _opened(path) as text:
@@ -143,7 +149,7 @@ def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) 
 
 
 def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | None) -> Iterator[Numbers]:
-    """Yield the numbers in some columns of the lines, float64 [n, columns]. Damaged lines become NaN.
+    """Yield chunks with the numbers in the requested columns, float64 [n, columns]. Damaged lines become NaN.
 
     Raises Unfit if more than a few of the lines are damaged.
     """
@@ -191,7 +197,7 @@ def _opened(path: str) -> TextIOWrapper:
 
 
 def _rows(text: TextIOWrapper, skipped: int) -> Iterator[str]:
-    """Yield all lines except the first `skipped` ones, blank lines and comments."""
+    """Yield the lines of a text after the first `skipped` ones, without blank lines and comments."""
     for line in islice(text, skipped, None):
         if not line.isspace() and not line.startswith(_COMMENTS):
             yield line
@@ -212,9 +218,13 @@ def _number(cell: str) -> float | None:
 
 
 def _layout(names: Sequence[str], lines: Sequence[str], skipped: int, has_labels_file: bool) -> Table:
-    """Return the layout of a table that begins with `lines`.
+    """Determine the layout of a table from its first lines with points.
 
-    `names` are the column names, or empty if there are none.
+    Args:
+        names: Column names, or an empty sequence if the table has none.
+        lines: First lines with points.
+        skipped: Number of lines before these.
+        has_labels_file: True if the labels are in a separate file, so that no column holds them.
     """
     delimiter = _delimiter(lines[0])
     width = len(_split_cells(lines[0], delimiter))
@@ -233,7 +243,10 @@ def _layout(names: Sequence[str], lines: Sequence[str], skipped: int, has_labels
 
 
 def _by_values(sample: Numbers, has_labels_file: bool) -> tuple[str, ...]:
-    """Return the meaning of columns without names: x, y, z, then colors and intensity in any order, then labels."""
+    """Return the meaning of columns without names, determined from a sample of their values.
+
+    The first columns are x, y and z. Colors and intensity may follow in any order, and then labels.
+    """
     rest = sample.shape[1] - 3
     colored = [first for first in range(3, 3 + rest - 2) if _are_colors(sample[:, first : first + 3])]
     only_colors = rest == 3 and bool(colored)

@@ -20,13 +20,13 @@ _POINT_BYTES, _LABEL_BYTES = 16, 4
 _CLASS_BITS = 0xFFFF
 _SAMPLE = 1024
 _FARTHEST_M = 10_000
-"""Largest coordinate, in meters from the scanner. A file with larger numbers isn't a scan."""
+"""Largest coordinate of a scan, in meters from the scanner. A file with larger numbers is not a scan."""
 
 
 def label_file(path: str) -> str | None:
-    """Return the file with the labels for a scan, next to it or in the folder labels next to velodyne.
+    """Return the path of the labels for a scan, or None if there are none.
 
-    Returns None if there is none.
+    They may be next to the scan, or in a folder `labels` next to the folder `velodyne` of the scan.
     """
     folder, name = os.path.split(path)
     name = os.path.splitext(name)[0] + ".label"
