@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.contract.catalogue import MeshDimension, load_catalogue
 from engine.contract.devices import CPU, group_by_host, host_of, is_gpu, local_device
+from engine.contract.events import Restarting
 from engine.contract.hosts import SLURM
 from engine.contract.job import AUTO_STRATEGY, FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
@@ -117,6 +118,13 @@ def changes_words(changes: Mapping[str, object]) -> str:
     return ", ".join(
         f"{label[:1].lower()}{label[1:]} {on[value] if isinstance(value, bool) else value}" for label, value in labels
     )
+
+
+def attempt_words(event: Restarting) -> str:
+    """Describe a restart by its number, as in "attempt 1 of 3", or by its change, as in "accumulation 4"."""
+    devices = [counted(len(event.devices), "device")] if event.devices else []
+    changes = [*devices, *([changes_words(event.changes)] if event.changes else [])]
+    return ", ".join(changes) or f"attempt {event.attempt} of {event.max_attempts}"
 
 
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:

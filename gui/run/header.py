@@ -23,10 +23,10 @@ from gui.run.curves.plot_rows import PlotList
 from gui.run.hero import RunHero
 from gui.sources.background import in_background
 from gui.sources.remote_runs import FileFetch, QueryFailed, files_of
-from gui.sources.run_data import RunData, Warnings, attempt_words
+from gui.sources.run_data import RunData, Warnings
 from gui.sources.run_status import RunStatus, first_sentence
 from gui.style import icons
-from gui.titles import devices_words
+from gui.titles import attempt_words, devices_words
 from gui.translation import tr
 from gui.widgets.buttons import push_button, tool_button
 from gui.widgets.curve_controls import CurveControls

@@ -41,11 +41,11 @@ from engine.contract.events import (
     Warned,
 )
 from engine.runs.metrics import find_measure
-from engine.system.format import counted, duration
+from engine.system.format import duration
 from engine.system.plain_text import shorten_texts
 from gui.format import localised
 from gui.sources.run_series import DeviceColumns, Steps, ValidationDetails, Validations
-from gui.titles import changes_words
+from gui.titles import attempt_words
 from gui.translation import tr
 
 LineKind = Literal["debug", "info", "warning", "error"]
@@ -364,13 +364,6 @@ class RunData:
 def shares_words(shares: tuple[float, ...]) -> str:
     """Describe how batches are divided, as in "Shares of each batch: 62 %, 38 %, by measured speed"."""
     return f"Shares of each batch: {', '.join(f'{100 * share:.0f} %' for share in shares)}, by measured speed"
-
-
-def attempt_words(event: Restarting) -> str:
-    """Describe a restart by its number, as in "attempt 1 of 3", or by its change, as in "accumulation 4"."""
-    devices = [counted(len(event.devices), "device")] if event.devices else []
-    changes = [*devices, *([changes_words(event.changes)] if event.changes else [])]
-    return ", ".join(changes) or f"attempt {event.attempt} of {event.max_attempts}"
 
 
 def _restart_words(event: Restarting) -> str:

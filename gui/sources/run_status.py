@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from engine.contract.events import fetch_left_s
 from engine.runs.folder import State
 from gui.format import counted, size
-from gui.sources.run_data import Asked, RunData, attempt_words
-from gui.titles import short_measure
+from gui.titles import attempt_words, short_measure
 from gui.translation import tr
+
+if TYPE_CHECKING:  # NumPy, which its columns need, is imported after the window's first paint
+    from gui.sources.run_data import Asked, RunData
 
 StatusLabel = Literal[
     "Idle", "Checking", "Starting", "Fetching", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
@@ -13,9 +14,6 @@ from engine.contract.job import Job
 from engine.system import paths
 from gui.actions import Action, Actions
 from gui.form.panel import JobPanel
-from gui.run.page import RunPage
-from gui.sources.run_list import RunList, RunsRead
-from gui.sources.run_session import RunSession
 from gui.sources.settings import LAST_RUN, Settings
 from gui.style import theme
 from gui.train.run_settings import RunSettingsView
@@ -24,6 +22,11 @@ from gui.translation import tr
 from gui.welcome.page import WelcomePage
 from gui.widgets.buttons import set_primary, styled
 from gui.widgets.layouts import FrontStack, hbox, vbox
+
+if TYPE_CHECKING:  # parts of a run take long to import and are created after the window's first paint
+    from gui.run.page import RunPage
+    from gui.sources.run_list import RunList, RunsRead
+    from gui.sources.run_session import RunSession
 
 _FORM_WIDTH = 1400
 """Maximum width of the form in pixels."""

@@ -6,19 +6,23 @@ import base64
 import binascii
 import zlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage, QKeyEvent
 
 from engine.contract.images import CLOUD_GRAY, CLOUD_TEXT, CLOUD_TILT_DEG
 from gui.translation import tr
 
+if TYPE_CHECKING:  # NumPy is imported when the first cloud is read, because the window needs none to open
+    import numpy as np
+    import numpy.typing as npt
+
 _MAX_TILT_DEG = 90.0
 _DEGREES_PER_PIXEL = 0.5
 _KEY_STEP_DEG = 10.0
-_POINT = np.dtype([("position", "<i2", 3), ("color", "u1", 3)])
+_POINT_FIELDS = [("position", "<i2", 3), ("color", "u1", 3)]
+"""Fields of the NumPy data type in which a point is stored."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,19 @@ class PointCloud:
     @classmethod
     def of_image(cls, image: QImage) -> PointCloud | None:
         """Return the cloud in a PNG image, or None if it has none or is damaged."""
+        import numpy as np
+
         try:
             content = zlib.decompress(base64.b64decode(image.text(CLOUD_TEXT)))
-            points = np.frombuffer(content, _POINT)
+            points = np.frombuffer(content, np.dtype(_POINT_FIELDS))
         except (ValueError, binascii.Error, zlib.error):
             return None
         return cls((points["position"] / 32767).astype(np.float32), points["color"]) if len(points) else None
 
     def draw(self, direction: Direction, side: int) -> QImage:
         """Draw the points as squares in an image of `side` pixels, gray ones darker the nearer they are."""
+        import numpy as np
+
         turn, tilt = np.deg2rad(direction.turn_deg), np.deg2rad(direction.tilt_deg)
         first, second, third = self.positions.T
         right, back = np.cos(turn) * first - np.sin(turn) * second, np.sin(turn) * first + np.cos(turn) * second
