@@ -109,12 +109,12 @@ def size(count: float | None, unit: str = "") -> str:
 
 
 def measured(quantity: Quantity, value: float | None) -> str:
-    """Format an NVML quantity in its base unit, as in "41.2 GiB" or "215 W"."""
+    """Format an NVML quantity in its base unit, as in "41.2 GiB" or "215 W", or return a dash for None."""
     return size(value, quantity.unit) if quantity.unit in _DECIMAL else _localised(quantity.write(value))
 
 
 def size_of(used: float | None, total: float | None) -> str:
-    """Format two sizes, as in "41.2 of 140.4 GiB"."""
+    """Format a used and a total size, as in "41.2 of 140.4 GiB". If the total is None, format only the used size."""
     return size(used, "GiB") if total is None else f"{size(used, 'GiB').rpartition(' ')[0]} of {size(total, 'GiB')}"
 
 
@@ -133,7 +133,7 @@ def percent(value: float | None, width: int = 0) -> str:
 
 
 def share(used: float | None, total: float | None) -> str:
-    """Format a fraction as a percentage, padded to the width of "100 %"."""
+    """Format `used` as a percentage of `total`, padded to the width of "100 %". Return a dash if one is unknown."""
     return percent(100 * used / total if used is not None and total else None, 3)
 
 

@@ -310,7 +310,7 @@ class MainWindow(QMainWindow):
         self.form.focus_field("dataset")
 
     def _train_sample(self, on_gpus: bool) -> None:
-        """Train on the sample dataset with the checked devices, or with the CPU if no GPU can be used."""
+        """Train on the sample dataset: with the checked devices if `on_gpus` is True, otherwise with the CPU."""
         self.job_panel.show_new(sample_job())
         if self.workspace is not None and not on_gpus:
             self.workspace.devices.set_selection((CPU,))

@@ -128,7 +128,10 @@ def attempt_words(event: Restarting) -> str:
 
 
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
-    """Describe devices, as in "2 CPU workers", "2 × NVIDIA H200", "2 GPUs" (if a name is unknown) or "CPU on ws1"."""
+    """Describe devices, as in "2 CPU workers", "2 × NVIDIA H200" or "CPU on ws1".
+
+    `names` contains the names of local GPUs by id. GPUs without a name are only counted, as in "2 GPUs".
+    """
     machines = group_by_host(devices)
     return ", ".join(
         f"{_devices_words(tuple(of_host), None)} on {host.replace(SLURM, 'node ')}"

@@ -148,7 +148,10 @@ class AdviceTable(QTableView):
         self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
 
     def show_candidates(self, candidates: Sequence[Candidate], advised: bool = False) -> None:
-        """Show candidates. The selection doesn't change. If there is none, the first row is selected."""
+        """Show `candidates`. If `advised`, the first one is the recommendation.
+
+        A selected candidate remains selected if it is among them. Otherwise, the first row is selected.
+        """
         chosen = self.chosen()
         self.model_.show_candidates(candidates, advised)
         self.setColumnHidden(ENERGY, all(each.joules_per_thousand_images is None for each in candidates))
@@ -159,7 +162,7 @@ class AdviceTable(QTableView):
             self.selectRow(self.rows.mapFromSource(self.model_.index(number, 0)).row())
 
     def chosen(self) -> Candidate | None:
-        """Return the selected candidate."""
+        """Return the selected candidate, or None if none is selected."""
         rows = self.selectionModel().selectedRows()
         return self.model_.candidates[self.rows.mapToSource(rows[0]).row()] if rows else None
 

@@ -364,7 +364,10 @@ def _add_groups(menu: QMenu, groups: Sequence[Sequence[QAction]]) -> None:
 
 
 def fill(menu: QMenu, recent: Iterable[Recent], empty: str, forget: Callable[[], object] | None = None) -> None:
-    """Fill a menu with recent entries. If there are none, show the text `empty`."""
+    """Fill a menu with recent entries, or with the disabled text `empty` if there are none.
+
+    If `forget` isn't None, a command that clears the list calls it.
+    """
     menu.clear()
     entries: Sequence[Recent] = list(recent)
     for entry in entries:

@@ -73,7 +73,7 @@ class ShortcutsDialog(QDialog):
 
     @property
     def chosen(self) -> Action | None:
-        """Command of the selected row."""
+        """Command of the selected row, or None if no row is selected."""
         row = self.table.currentRow()
         return self._commands[row] if 0 <= row < len(self._commands) else None
 

@@ -46,7 +46,7 @@ class ComparedRun:
 
     @property
     def number(self) -> str:
-        """Short label where the name doesn't fit."""
+        """Short label for places where the run's name doesn't fit."""
         return str(self.series + 1)
 
     @property
@@ -74,7 +74,7 @@ class ComparedRun:
 
     @property
     def images_per_second(self) -> float | None:
-        """Median speed in images per second.
+        """Median speed in images per second, or None if it is unknown.
 
         The first value is excluded if there are others, because it includes warm-up.
         """
@@ -128,7 +128,7 @@ class LogLoader(QObject):
         self._loaded.connect(self._report)
 
     def start(self, runs: Sequence[tuple[int, RunFolder]]) -> None:
-        """Short label for places where the run's name doesn't fit."""
+        """Read `runs`, each with its index among the compared runs."""
         self.stop()
         self._stop_event = threading.Event()
         self._thread = threading.Thread(

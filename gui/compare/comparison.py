@@ -177,7 +177,13 @@ def _figure_row(
 ) -> Row:
     """Return a row of figures in which the best one is marked.
 
-    If `among` isn't None, only the runs for which it is True can be the best.
+    Args:
+        title: Title of the row.
+        values: Figure of each run, or None if it is unknown.
+        format_value: Formats a figure.
+        is_higher_better: True if the highest figure is the best one, otherwise the lowest is.
+        among: For each run, True if it can be the best one. None if all can.
+        help_text: Tool tip of the title.
     """
     counted = {
         series: value for series, value in enumerate(values) if value is not None and (among is None or among[series])

@@ -75,7 +75,7 @@ class CutView(QWidget):
             QWidget.setTabOrder(widget, next_widget)
 
     def show_origin(self, text: str, is_warning: bool = False) -> None:
-        """Show who has set the cut, or a warning."""
+        """Show `text` below the diagram: who has set the cut or, if `is_warning`, a warning."""
         self.origin.setText(text)
         name = "warning" if is_warning else "muted"
         theme.set_kind(self.origin, name)

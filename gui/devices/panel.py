@@ -202,7 +202,7 @@ class MachineDevices(QWidget):
         return tuple(uuid for uuid in self.usable() if uuid not in used)
 
     def first_checked(self) -> DeviceRow | None:
-        """Return the row of the first checked device."""
+        """Return the row of the first checked device, or None if no device is checked."""
         return next((row for row in (*self._rows.values(), self._cpu) if row.check.isChecked()), None)
 
     def choose(self, devices: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ class FinderChild(JsonLinesProcess):
     """Child process (``python -m engine.advisor``) that tries jobs, one at a time. Its progress is a Progress."""
 
     def __init__(self, parent: QObject | None = None, *, advises: bool = False) -> None:
-        """Prepare a finder, which takes a FinderOrder or, if `advises`, the advisor, which takes an AdviceOrder."""
+        """Prepare the process. If `advises`, it takes an AdviceOrder, otherwise a FinderOrder."""
         module = "engine.advisor.advice" if advises else "engine.advisor"
         decode = ADVISING.decode if advises else FINDING.decode
         super().__init__(module, tr("Trying the job"), decode, parent, cleans_up=True)

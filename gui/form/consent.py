@@ -131,7 +131,10 @@ class ConsentBar(QFrame):
 
 
 def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, str]:
-    """Save the consent if the file hasn't changed. Return the path, the current hash and an error message."""
+    """Save the consent to run a model file if its contents still have the hash `asked_sha256`.
+
+    Returns the path, the hash of the current contents (None if the file can't be read), and an error message or "".
+    """
     sha256 = model_file_sha256(path)
     if sha256 is not None and sha256 == asked_sha256:
         try:

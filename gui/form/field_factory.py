@@ -56,7 +56,7 @@ class FindButton(QToolButton):
 
 
 def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
-    """Create a row for `field` with its default value."""
+    """Create a row for `field` with its default value. If `stacked`, the label is above the editor."""
     editor = _editor(field, catalogue)
     editor.set_value(field.default)
     return FieldRow(field, editor, field.default, stacked)

@@ -149,7 +149,7 @@ class FieldRow(LabelledField):
 
 
 class CollapsibleSection(QWidget):
-    """Group of rows with a title. It is initially collapsed, and shows a summary of its values while it is."""
+    """Group of rows with a title, which is initially collapsed. A collapsed group shows a summary of its values."""
 
     def __init__(
         self, title: str, rows: Sequence[FieldRow], *others: QWidget, revealed: Sequence[Severity] = ("error",)

@@ -23,7 +23,10 @@ from gui.translation import tr
 
 
 def estimate_text(estimate: Estimate, devices: Sequence[str], memory_total_bytes: int | None) -> str:
-    """Format an estimate, as in "Estimate: about 12 min on 2 GPUs, 9.0 of 48.0 GiB each"."""
+    """Format an estimate, as in "Estimate: about 12 min on 2 GPUs, 9.0 of 48.0 GiB each".
+
+    `memory_total_bytes` is the memory of a device, or None if it is unknown.
+    """
     gpus = sum(map(is_gpu, devices))
     where = (counted(gpus, "GPU") if gpus > 1 else tr("1 GPU")) if gpus else tr("the CPU")
     parts = []
@@ -153,7 +156,7 @@ class Readiness:
         return " · ".join(parts)
 
     def _steps(self) -> tuple[str, str, str]:
-        """Return a summary of the user's choices in each step."""
+        """Return a text for each step of `STEPS`: the dataset, the recipe and model, the devices and strategy."""
         report: DatasetReport | None = self._inspection.report
         environment = self._environment
         devices = devices_text(environment.devices, environment.device_names())

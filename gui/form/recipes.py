@@ -231,7 +231,10 @@ class RecipeFollower(QObject):
                 row.set_standard(standard, self._reset_tip())
 
     def _unscaled_rate(self, recipe: Recipe | None) -> tuple[int, float] | None:
-        """Return the recipe's batch size and learning rate, if the rate is scaled for the user's batch size."""
+        """Return the recipe's batch size and learning rate if the rate is scaled for the user's batch size.
+
+        Returns None if it isn't.
+        """
         if recipe is None or "batch_size" not in self._overridden or "learning_rate" in self._overridden:
             return None
         scaled = recipe.values(self._facts(self._overridden, self._disk))

@@ -105,7 +105,7 @@ class MonitorPage(QWidget):
 
     @property
     def view(self) -> QWidget | None:
-        """Visible view below the toolbar."""
+        """Visible view below the toolbar, or None before the first one has been created."""
         return self._stack.currentWidget()
 
     def show_view(self, view: int) -> None:

@@ -114,7 +114,10 @@ class Readout(QWidget):
         return write(value) if write is not None else self._write(value * self._scale)
 
     def _entry(self, line: Line, value: float | None, with_unit: bool, with_name: bool) -> list[Span]:
-        """Return a line's symbol, its label and its value, which stay together when the text wraps."""
+        """Return the symbol of a line and its value, which stay together when the text wraps.
+
+        The unit and the label of the line are only included if `with_unit` and `with_name` are True.
+        """
         written = self.write(line, value)
         label = line.style.label
         longest = self._longest[label] = max(self._longest.get(label, 0), len(written))

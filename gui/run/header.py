@@ -97,7 +97,7 @@ class RunHeader(QWidget):
         self._curve_tools.setVisible(is_visible)
 
     def show_run(self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_loading: bool) -> None:
-        """Show the state of `run`, whose log may not have been read in full."""
+        """Show the state of `run`. While `is_loading` is True, its log hasn't been read in full."""
         if run is not self._run:
             self._run = run
             self.remote.show_run(run)

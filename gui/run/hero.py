@@ -31,7 +31,7 @@ _KINDS: dict[StatusLabel, str] = {
     "Stopped": "muted",
     "Paused": "muted",
 }
-"""Style of the label for each state."""
+"""Style of the state label, by state."""
 _FIGURE_WIDTH = 96
 """Minimum width in pixels of the metric and of the time, so that changing numbers don't move other widgets."""
 

@@ -84,7 +84,10 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
 
 
 def to_fork_from(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
-    """Return the default checkpoint for a fork: last.pt, or the newest resumable one, or the newest weights."""
+    """Return the default checkpoint for a fork, or None if there is none.
+
+    It is last.pt, or else the newest resumable checkpoint, or else the newest weights.
+    """
     resumable = [each for each in checkpoints if not each.weights_alone]
     last = next((each for each in resumable if each.name == LAST), None)
     return last or next(iter(resumable or checkpoints), None)
@@ -95,7 +98,7 @@ def _is_one(name: str) -> bool:
 
 
 def _logged_positions(log: Path) -> dict[str, tuple[int | None, int | None]]:
-    """Read the epochs and steps of the newest last.pt and best.pt from the end of the log."""
+    """Read the positions of the newest last.pt and best.pt from the end of a log: (epoch, step), None if unknown."""
     try:
         tail = read_end(log, _TAIL_BYTES)
     except OSError:

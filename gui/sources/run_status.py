@@ -257,9 +257,9 @@ def _best(data: RunData) -> str:
 
 
 def _seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:
-    """Estimate the remaining time from the pace of the current workers, including validations and checkpoints.
+    """Estimate the remaining time from the pace of the current workers, or return None while it is unknown.
 
-    The first step is ignored because it includes the warm-up.
+    The pace includes validations and checkpoints, but not the first step, which includes the warm-up.
     """
     times = data.steps.seconds.values[data.current_attempt_start :]
     if step is None or not total or len(times) < 2:

@@ -95,7 +95,7 @@ class SearchData:
 
     @property
     def best(self) -> TrialRow | None:
-        """Best trial by the first goal, even if there are several goals."""
+        """Best trial by the first goal, even if there are several goals, or None if no trial has a result."""
         if self.state.best is not None or not self.state.front:
             return self.state.row(self.state.best)
         goal = self.search.goals[0]
@@ -314,7 +314,7 @@ class Searches(QObject):
 
 
 def _state(folder: SearchFolder, before: _Known | None) -> SearchState:
-    """Return the state of a search, or its last known state while the file can't be read."""
+    """Return the state of a search. While its file can't be read, return the state that was read `before`, if any."""
     state = folder.state()
     return before.state if not state.time and before is not None else state
 

@@ -41,7 +41,7 @@ class Settings:
         save_job(job, self.job_file)
 
     def bytes(self, key: str) -> QByteArray | None:
-        """Return the geometry or splitter state saved under `key`."""
+        """Return the geometry or splitter state saved under `key`, or None if there is none."""
         value = QByteArray.fromBase64(self.text(key).encode())
         return None if value.isEmpty() else value
 

@@ -337,7 +337,10 @@ def _of(name: str, label: str, value: int | None, highest: int | None, meaning: 
 def _flag(
     name: str, label: str, value: bool | None, texts: tuple[str, str], meaning: str, *, bad: bool = False
 ) -> LabelledValue | None:
-    """Return a labeled flag. `texts` are the texts for True and False."""
+    """Return a labeled flag, or None if it is unknown. `texts` are the texts for True and False.
+
+    If `bad`, True is highlighted as an error.
+    """
     return None if value is None else LabelledValue(name, label, texts[not value], meaning, alarming=bad and value)
 
 

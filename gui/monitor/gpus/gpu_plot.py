@@ -85,7 +85,7 @@ class GpuPlot(LinePlot):
 def temperature_thresholds(
     slowdown_c: float | None, shutdown_c: float | None, *, labelled: bool = True
 ) -> list[Threshold]:
-    """Return thresholds at the temperatures at which a GPU slows down and shuts down."""
+    """Return thresholds for a plot at the temperatures at which a GPU slows down and shuts down, if these are known."""
     named = (("slows down", slowdown_c, _warning), ("shuts down", shutdown_c, _error))
     known = [(what, limit, color) for what, limit, color in named if limit is not None]
     return [Threshold(limit, f"{what} {limit:.0f} °C" if labelled else "", color) for what, limit, color in known]

@@ -243,7 +243,10 @@ class ProcessRows(QSortFilterProxyModel):
         self.setRecursiveFilteringEnabled(True)
 
     def choose(self, *, text: str, only_mine: bool, device: str) -> None:
-        """Filter by words in a row or its parents, by owner, and by the key of a GPU ("" for all)."""
+        """Show only rows that contain all words of `text`, in themselves or in their parents, and belong to `device`.
+
+        `device` is the key of a GPU, or "" for all. If `only_mine`, rows of other users are hidden.
+        """
         self._text, self._only_mine, self._device = text.lower(), only_mine, device
         self.setFilterFixedString(text)  # filters all rows again; newer Qt versions don't have invalidateFilter
 

@@ -127,7 +127,7 @@ class _Family:
         )
 
     def run(self, process: GpuProcess) -> RunInterval | None:
-        """Return the run that contains the process or one of its ancestors."""
+        """Return the run that contains the process or one of its ancestors, or None."""
         return next((self._supervisors[pid] for pid in self._lineage(process) if pid in self._supervisors), None)
 
     def parent(self, process: GpuProcess) -> Key | None:
@@ -146,7 +146,7 @@ class _Family:
         return process.pid, *process.ancestors
 
     def _parent_process(self, process: GpuProcess) -> GpuProcess | None:
-        """Return the nearest ancestor that uses a GPU.
+        """Return the nearest ancestor that uses a GPU, or None if there is none.
 
         It must have fewer ancestors than `process`. Otherwise, reused pids could form a cycle.
         """
@@ -234,7 +234,10 @@ def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None,
 
 
 def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None, name_of: NameOf) -> str:
-    """Return the title of a group with its number of processes, as in "Run flowers (2)" or "torchrun (4)"."""
+    """Return the title of a group with its number of processes, as in "Run flowers (2)" or "torchrun (4)".
+
+    `run` is the run that the group consists of, or None for the processes that the process `pid` has started.
+    """
     if run is not None:
         return tr("Run {name} ({count})").format(name=run.name, count=count)
     name = name_of(pid) if pid is not None and not host else None

@@ -74,7 +74,7 @@ def code(pair: GpuPair | None) -> str:
 
 
 def short(pair: GpuPair | None) -> str:
-    """Describe a connection in two words, as in "18 NVLinks" or "one switch"."""
+    """Describe a connection in two words, as in "18 NVLinks" or "one switch". A connection of None is "unknown"."""
     if pair is not None and pair.nvlinks:
         return links(pair.nvlinks)
     return SHORT[pair.path] if pair is not None and pair.path is not None else "unknown"
@@ -266,7 +266,7 @@ def _every_pair(site: Site) -> list[frozenset[int]]:
 
 
 def _between(site: Site, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
-    """Return the connections between GPUs in different groups."""
+    """Return the connection of each pair of GPUs in different groups. None means that it is unknown."""
     return [
         site.pair(one, other)
         for number, group in enumerate(groups)

@@ -202,7 +202,10 @@ class TopologyView(QWidget):
         self.host.setVisible(len(offered) > 1)
 
     def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
-        """Return the reason for a missing matrix, or "" if the matrix exists."""
+        """Return the reason why there is no matrix, or "" if there is one.
+
+        `left_out` is a sentence about lost GPUs, or "".
+        """
         if snapshot is None:
             return tr("Looking for devices…")
         if not gpus:

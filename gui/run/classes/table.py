@@ -140,7 +140,7 @@ class ClassTable(QTableView):
             self._fit_columns()
 
     def chosen(self) -> int | None:
-        """Return the index of the selected class."""
+        """Return the index of the selected class, or None if no class is selected."""
         rows = self.selectionModel().selectedRows()
         return self.rows.mapToSource(rows[0]).row() if rows else None
 
@@ -200,7 +200,7 @@ class ConfusionCsv:
 
 
 def format_number(value: float | None) -> str:
-    """Return the index of the selected class, or None if no class is selected."""
+    """Format a number for a CSV file with 9 significant digits, or return "" for None and NaN."""
     return "" if value is None or math.isnan(value) else f"{value:.9g}"
 
 

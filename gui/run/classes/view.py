@@ -233,7 +233,10 @@ class ClassFiguresView(QWidget):
 
 
 def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
-    """Describe the worst classes by the first metric, as in "Lowest IoU: sign 12.0 %, pole 20.1 %"."""
+    """Describe the worst classes by the first metric, as in "Lowest IoU: sign 12.0 %, pole 20.1 %".
+
+    Returns "" if `figures` is None or contains no metrics.
+    """
     if figures is None or not figures.measures:
         return ""
     title, values = next(iter(figures.measures.items()))

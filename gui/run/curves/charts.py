@@ -112,7 +112,7 @@ class RunCharts(QWidget):
                 plot.set_data(name, x_values, column.values)
 
     def _set_power_and_heat_empty(self, is_empty: bool) -> None:
-        """Hide or show the plots of power and temperature, which most CPUs don't report."""
+        """Hide the plots of power and temperature if `is_empty`, otherwise show them. Most CPUs report neither."""
         for quantity in ("power_w", "temperature_c"):
             self.rows.set_empty(quantity, is_empty)
 

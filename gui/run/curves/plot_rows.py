@@ -72,7 +72,7 @@ class PlotRows(QWidget):
         self._arrange()
 
     def set_empty(self, name: str, is_empty: bool) -> None:
-        """Hide or show a plot that has no data in this run."""
+        """Hide a plot while `is_empty` is True, because the run has no data for it."""
         if is_empty != (name in self._empty):
             self._empty ^= {name}
             self._arrange()

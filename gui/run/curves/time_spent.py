@@ -222,7 +222,7 @@ class TimeBar(QWidget):
         return entries
 
     def part_at(self, point: QPoint) -> Part | None:
-        """Return the part whose segment or legend entry is at `point`."""
+        """Return the part whose segment or legend entry is at `point`, or None."""
         position = QPointF(point)
         pieces = (part for part in ORDER if self.piece(part).contains(position))
         return next(pieces, None) or next(

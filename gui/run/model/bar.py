@@ -274,7 +274,7 @@ class EvaluateForm(QWidget):
         self.checkpoint.show_run(run)
 
     def set_has_results(self, has_results: bool) -> None:
-        """Set whether there are results to return to, and show a button for it."""
+        """Show the button that returns to the results if `has_results` is True, otherwise hide it."""
         self.cancel.setVisible(has_results)
 
     def order(self) -> EvaluateOrder | None:

@@ -199,7 +199,7 @@ def _difference_row(each: Difference) -> tuple[str, ...]:
 
 
 def _format_difference(value: float | None, percent: bool) -> str:
-    """Format a difference, as in "+1.2" points or "−0.0312"."""
+    """Format a difference, as in "+1.2" points if `percent` is True, or as in "−0.0312". Return a dash for None."""
     if value is None:
         return ""
     size = localised(100 * abs(value), 1) if percent else localised(abs(value), 4)

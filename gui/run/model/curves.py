@@ -62,7 +62,7 @@ class CurvesPage(QWidget):
         self._show_class()
 
     def curve(self) -> ClassCurves | None:
-        """Return the curves of the visible class."""
+        """Return the curves of the visible class, or None if there are none."""
         curves = self._opened.curves.classes if self._opened is not None else ()
         return next((each for each in curves if str(each.class_index) == self.classes.value()), None)
 

@@ -85,7 +85,7 @@ class PredictionsView(QWidget):
         self._refresh()
 
     def sample(self) -> PredictedSample | None:
-        """Return the visible sample."""
+        """Return the visible sample, or None if there is none."""
         return self.strip.sample(self.strip.currentRow())
 
     def _refresh(self) -> None:

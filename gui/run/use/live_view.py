@@ -185,7 +185,7 @@ class LiveView(QWidget):
 
 
 def _read_frame(file: Path) -> tuple[LiveFrame, QImage] | None:
-    """Read the newest frame. Return None if there is none."""
+    """Read the newest frame, and decode its image. Return None if there is no frame."""
     try:
         frame = decode_frame(read_file(file, MAX_RESULT_BYTES))
     except (OSError, *NOT_DECODED):

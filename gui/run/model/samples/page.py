@@ -94,7 +94,11 @@ class SamplesPage(QWidget):
         self.review.show_evaluation(opened)  # shows all of them
 
     def show_cell(self, true: int | None, predicted: int | None) -> None:
-        """Show the samples in a cell of the confusion matrix, given by class indices."""
+        """Show the samples in a cell of the confusion matrix.
+
+        `true` and `predicted` are class indices, or None for all classes. An index after the last class selects samples
+        without a class.
+        """
         self.only_marked.setChecked(False)
         self.wrong.setChecked(False)
         classes = len(self._opened.evaluation.classes) if self._opened is not None else 0
@@ -295,7 +299,14 @@ class MarkedButton(QPushButton):
     def show_marked(
         self, opened: OpenedEvaluation, rows: set[int], suggestions: Mapping[int, str], *, is_model_weak: bool
     ) -> None:
-        """Show the number of marked rows. `suggestions` contains labels for some of them."""
+        """Show the number of marked samples.
+
+        Args:
+            opened: Evaluation of the samples.
+            rows: Rows of the marked samples.
+            suggestions: Suggested labels of some rows.
+            is_model_weak: True if the model is too weak for reliable suggestions.
+        """
         self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggestions
         self._is_model_weak = is_model_weak
         self.setText(f"Save {localised(len(rows))} marked…" if rows else tr("Save marked…"))

@@ -128,7 +128,7 @@ class ReviewBar(QWidget):
             in_background(partial(_load, opened, Path(path)), self, partial(self._show_new, opened), ignore_os_error)
 
     def _show_new(self, opened: OpenedEvaluation, read: _LoadedReview | None) -> None:
-        """Show a new review immediately."""
+        """Show a review that has just been completed. If it has found label errors, select them."""
         self._store(opened, read)
         if read is not None and read.review.label_issues:
             self.selection.set_value(LABELS)
@@ -228,9 +228,9 @@ def sample_file(opened: OpenedEvaluation, row: int) -> Path:
 def marks_of(
     opened: OpenedEvaluation, rows: Sequence[int], suggestions: Mapping[int, str], *, is_model_weak: bool
 ) -> tuple[Mark, ...]:
-    """Convert the samples at `rows` to marks for the engine, with suggested labels.
+    """Convert the samples at `rows` to marks for the engine, with the suggested labels of some rows.
 
-    Labels that only a weak model disagrees with are called worth checking rather than probably wrong.
+    If `is_model_weak`, a label that the model disagrees with is called worth checking rather than probably wrong.
     """
     samples, classes = opened.samples, opened.evaluation.classes
     marks = []
