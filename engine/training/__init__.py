@@ -1,1 +1,1 @@
-"""Training of a run in its worker processes: loop, callbacks, loaders, checkpoints and automatic choices."""
+"""Training of a run in its worker processes, with callbacks, data loaders, checkpoints and automatic choices."""

@@ -1,4 +1,7 @@
-"""Agreement between ranks on the next action (such as a checkpoint), exchanged while they compute the next step."""
+"""Agreement between ranks on what to do after a step, such as saving a checkpoint.
+
+The ranks exchange their requests while they compute the next step.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from engine.strategies.collectives import Collectives
 
 
 class Requests(NamedTuple):
-    """Actions that one rank requests or, after an exchange, that any rank requests."""
+    """Actions that this rank requests or, in the result of an exchange, that at least one rank requests."""
 
     stop: bool = False
     checkpoint: bool = False
@@ -32,10 +35,10 @@ class Agreement:
         self._sent = Requests()
 
     def exchange(self, requests: Requests, *, at_once: bool = False) -> Requests:
-        """Send this rank's requests and return what the ranks agreed on in the previous call.
+        """Send this rank's requests, and return those that the ranks agreed on in the previous call.
 
-        With `at_once`, or if the ranks agreed on a stop or a checkpoint, the requests of this call take effect, too. A
-        request that was sent in the previous call is not sent again.
+        With `at_once`, or if the ranks agreed on a stop or a checkpoint, the requests of this call take effect
+        immediately, too. A request that was already sent in the previous call is not sent again.
         """
         if self._is_alone:
             return requests
@@ -48,7 +51,7 @@ class Agreement:
         return agreed
 
     def drop(self) -> None:
-        """Wait for the pending exchange and ignore its result, at the end of the training."""
+        """Wait for the pending exchange and ignore its result. This is called at the end of the training."""
         self._take()
         self._sent = Requests()
 

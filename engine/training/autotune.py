@@ -26,45 +26,48 @@ from engine.tasks.base import Objective
 from engine.torch_compat import compile_in_this_process, is_compiled, undo_compiling
 
 TRIAL_FRACTION = 0.04
-"""Maximum time for trials, as a fraction of the time for all steps of the run."""
+"""Maximum total time for trials, as a fraction of the estimated time for all steps of the run."""
 WARM_UP, MIN_PASSES, MAX_PASSES = 1, 2, 7
-"""Number of warm-up passes, minimum of timed passes and maximum of timed passes per candidate.
+"""Number of warm-up passes, and minimum and maximum number of timed passes, for each candidate.
 
-Passes beyond the minimum only run within `ENOUGH_S`.
+Passes beyond the minimum are only made until `ENOUGH_S` have passed.
 """
 ENOUGH_S = 0.25
 CLEAR = 3.0
-"""Ratio of a candidate's time to the other's above which the candidate is rejected with no more passes."""
+"""Ratio of two candidates' times in a pass above which the slower one is rejected without further passes."""
 FASTER = 0.05
-"""Minimum fraction of the time that a candidate must save, because measurements vary that much."""
+"""Minimum fraction of the time that a candidate must save to be chosen, because measurements vary by that much."""
 COMPILING_S = 60.0
-"""Estimated seconds for compiling and measuring: 20 to 35 s on a CPU; more on GPUs, where two modes are measured."""
+"""Estimated seconds for compiling a model and measuring it.
+
+It takes 20 to 35 s on a CPU. On a GPU, it takes longer, because two modes are measured.
+"""
 COMPILING_SAVES = 0.3
-"""Estimated fraction of a step's time that compiling saves at most.
+"""Estimated fraction of a step's time that compiling saves at best.
 
 On an A100, training was 43 % faster on average over 163 models (Ansel et al. 2024, PyTorch 2).
 """
 DEPTHWISE_S = 20.0
-"""Estimated seconds for trying channels last on depthwise convolutions, which cuDNN compiles for every shape.
+"""Estimated seconds for trying channels last with depthwise convolutions.
 
-MobileNetV3 in bf16 took 16 and 19 s on an H100 (cuDNN 9.19).
+cuDNN compiles their kernels for every shape. For MobileNetV3 in bf16, that took 16 and 19 s on an H100 (cuDNN 9.19).
 """
 DEPTHWISE_SAVES = 0.6
-"""Estimated fraction of a step's time that channels last saves at most on depthwise convolutions.
+"""Estimated fraction of a step's time that channels last saves at best with depthwise convolutions.
 
-Measured at batch size 256.
+It was measured at batch size 256.
 """
 
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 class Autotuner:
-    """Autotuner, which makes the automatic choices for a run of `steps` steps.
+    """Maker of the automatic choices for a run of `steps` steps.
 
     All ranks call `decide` before `Strategy.wrap`, and `compile` after it. Rank 0 reports each choice.
 
     Attributes:
-        job: Job with the choices made by previous calls.
+        job: Job with the choices made in previous calls.
     """
 
     job: Job
@@ -87,9 +90,10 @@ class Autotuner:
         self._error = ""
 
     def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
-        """Choose precision and memory format for the plain `model` in training mode. Return `job` with these choices.
+        """Choose the precision and memory format for a model, and return `job` with these choices.
 
-        `before` has the fields of the resumed job, or is empty.
+        `model` is the plain model in training mode. `before` has the fields of the job from which this run resumes. It
+        is empty if the run doesn't resume.
         """
         self.job, strategy = job, self._strategy
         if self.job.precision.name == "auto":
@@ -180,7 +184,7 @@ class Autotuner:
         _set_memory_format(rehearsal, model, FORMATS[choice])
 
     def _reason_against_channels_last(self, rehearsal: Rehearsal, model: nn.Module) -> str:
-        """Return a reason for not trying channels last, or "" if there is none."""
+        """Return the reason why channels last need not be tried, or "" if it should be tried."""
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             return "the model has no convolutions that would benefit"
         if not self._can_afford():
@@ -213,7 +217,10 @@ class Autotuner:
         return self._passes >= 2 * (WARM_UP + MIN_PASSES)
 
     def _compare(self, rehearsal: Rehearsal, *candidates: Callable[[], object], warm_up: int = WARM_UP) -> list[float]:
-        """Measure each candidate's mean time of a pass over all ranks. Return [] if a pass failed on any rank."""
+        """Measure the duration of a pass with each candidate, and return the mean over all ranks.
+
+        A candidate is a function that prepares the model for its passes. Returns [] if a pass failed on any rank.
+        """
         strategy = self._strategy
         self._passes -= len(candidates) * (WARM_UP + MIN_PASSES)
         self._error = ""
@@ -243,7 +250,7 @@ class Autotuner:
         return means
 
     def _reason_against_compiling(self) -> str:
-        """Return a reason for not trying to compile, or "" if there is none."""
+        """Return the reason why compiling need not be tried, or "" if it should be tried."""
         job = self.job
         reasons = (
             (not self._objective.compiles, "in this task, each image takes a different path through the model"),
@@ -273,7 +280,7 @@ class Autotuner:
             )
 
     def _try_compiling(self, rehearsal: Rehearsal, model: nn.Module) -> None:
-        """Compile the model if the run is long enough to repay it, and keep the compiled model if it is faster."""
+        """Compile the model if the run is long enough for it to pay off. Keep the compiled model if it is faster."""
         job = self.job
         eager = self._compare(rehearsal, _keep_current)
         if not eager:
@@ -300,7 +307,10 @@ class Autotuner:
         self._choose("compile", "on", _explain_comparison("off", "on" + graphs, eager[0], found[best]))
 
     def _compile_and_time(self, rehearsal: Rehearsal, model: nn.Module, mode: str) -> list[float]:
-        """Compile and warm up the model. Return a list with the seconds of a pass, or [] if that failed on any rank."""
+        """Compile the model and measure its passes after a warm-up.
+
+        Returns the seconds of a pass in a list, or [] if compiling or a pass failed on any rank.
+        """
         if self._strategy.device.type == "cpu":
             compile_in_this_process()
         model.compile(mode=mode)
@@ -321,7 +331,11 @@ def _set_memory_format(rehearsal: Rehearsal, model: nn.Module, memory_format: to
 
 
 def computes_alike(before: Mapping[str, Any], job: Job) -> bool:
-    """Return True if `job` can take over the automatic choices of the resumed job `before`."""
+    """Return True if `job` can reuse the automatic choices of the job that it resumes.
+
+    That requires the same devices and the same settings that affect the speed. `before` has the fields of the resumed
+    job.
+    """
     return all(before.get(name) == job.value(name) for name in fields_with("speed")) and (
         tuple(before.get("devices", ())) == job.parallel.devices
     )

@@ -1,4 +1,4 @@
-"""Data loaders for a worker's partition of each split."""
+"""Data loaders for a worker's part of each split."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from engine.training.split_loader import SplitLoader
 
 
 class DataLoaders:
-    """Factory for a worker's data loaders. Create it after the strategy has wrapped the model.
+    """Factory for a worker's data loaders. It must be created after the strategy has wrapped the model.
 
     The job in `spec` must include the automatic choices.
     """
@@ -51,11 +51,11 @@ class DataLoaders:
         self._reporter = reporter
 
     def train(self) -> SplitLoader:
-        """Create the loader for this worker's partition of the training split."""
+        """Create the loader for this worker's part of the training split."""
         return self._split_loader(self._splits.train, self._sampler(self._splits.train, shuffle=True))
 
     def val(self) -> SplitLoader:
-        """Create the loader for this worker's partition of the validation split."""
+        """Create the loader for this worker's part of the validation split."""
         return self._split_loader(self._splits.val, self._sampler(self._splits.val, shuffle=False))
 
     def predictions(self) -> Predictions | None:
@@ -65,7 +65,7 @@ class DataLoaders:
         return Predictions(Path(self._spec.run_folder), self._strategy, self._picked, self._reporter.send)
 
     def _picked(self) -> RankSamples:
-        """Load some samples of the validation split. All ranks call it together."""
+        """Load the validation samples whose predictions are saved. All ranks call it together."""
         job, all_reduce_max = self._spec.job, self._strategy.collectives.all_reduce_max
         val, size = self._splits.val, self._task.image_size(job)
         picked = (
@@ -154,9 +154,10 @@ class DataLoaders:
 def image_loader(
     job: Job, task: Task, splits: Splits, images: ImageSet, sampler: GlobalBatchSampler, **settings: Any
 ) -> BatchLoader:
-    """Create a loader for `images`, one of the job's `splits`. `settings` are additional arguments of BatchLoader.
+    """Create a loader for `images`, which belong to one of the job's `splits`.
 
-    If `sampler` shuffles, the loader yields augmented training batches.
+    If `sampler` shuffles, the loader yields augmented training batches. `settings` are additional arguments for
+    BatchLoader.
     """
     size, training = task.image_size(job), sampler.shuffle
     mean, std = normalisation(job, task, splits)
@@ -180,12 +181,15 @@ def image_loader(
 
 
 def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:
-    """Return the mean and standard deviation of each channel: those of the dataset if known, else those of the task."""
+    """Return the mean and standard deviation of each channel.
+
+    If they are unknown for the dataset, return those that the task states.
+    """
     return splits.statistics or task.normalisation(job, splits.channels)
 
 
 def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
-    """Return the preprocessing for the model of `job`."""
+    """Return the preprocessing of the samples for the model of `job`."""
     mean, std = normalisation(job, task, splits)
     train = splits.train
     if isinstance(train, SampleSet):

@@ -1,4 +1,4 @@
-"""Classification of worker failures, with cause and remedy in plain words."""
+"""Classification of worker failures, with their cause and remedy in plain words."""
 
 from __future__ import annotations
 
@@ -67,11 +67,14 @@ _RULES: tuple[tuple[str, str], ...] = (
         "SyncBatchNorm runs on GPUs only. Turn it off for CPU workers.",
     ),
 )
-"""Remedies for PyTorch's errors about unmet requirements of strategies and layers, by part of the message."""
+"""Remedies for errors of PyTorch about unmet requirements of strategies and layers.
+
+Each pair has a part of the error message, and the remedy.
+"""
 
 
 def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
-    """Classify `error` as a kind of failure."""
+    """Return the kind of failure that `error` is."""
     if isinstance(error, NotFinite):
         return "not_finite"
     if isinstance(error, DoesNotFit) or ran_out(error):
@@ -85,7 +88,10 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
 
 
 def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    """Return the cause of a worker's failure, and the remedy if known. `where` describes the work in progress."""
+    """Return the cause of a worker's failure, and the remedy if it is known.
+
+    `where` describes the work in which it failed, such as "at step 7".
+    """
     text = str(error).strip()
     if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage):
         return text
@@ -182,7 +188,10 @@ def _first_line(text: str) -> str:
 
 
 def _device(spec: WorkerSpec, text: str = "") -> str:
-    """Return the name of a worker's device. If it has several, choose the one that `text` reports as full."""
+    """Return the name of the worker's device.
+
+    If the worker has several devices, return the one that the error message `text` names as full.
+    """
     device = worker_device(spec)
     if device.type == "cpu":
         return "the CPU"
@@ -195,7 +204,7 @@ def _device(spec: WorkerSpec, text: str = "") -> str:
 
 
 def _in_model_file(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    """Return the line of the user's model file that raised the error, or "" if it was raised elsewhere."""
+    """Describe an error raised in the user's model file, with its line, or return "" if it was raised elsewhere."""
     if not spec.job.model_is_file:
         return ""
     name = Path(spec.job.model.name).name

@@ -13,9 +13,10 @@ _NUMPYS = (torch.float16, torch.float32, torch.float64)
 
 
 def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) -> str:
-    """Return the dotted name of the first tensor with NaN or infinite numbers in a nested `state`, or "" if none.
+    """Return the dotted name of the first tensor in a nested `state` with NaN or infinite numbers.
 
-    The tensors must be on the CPU. Names in `expected` are skipped. It uses a single thread.
+    Returns "" if there is none. The tensors must be on the CPU. Names in `expected` are skipped. Only the calling
+    thread computes.
     """
     for name, value in state.items():
         if name in expected:
@@ -30,15 +31,16 @@ def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) ->
 
 
 def nonfinite_buffers(model: nn.Module) -> list[str]:
-    """Return the names of the buffers of `model` with NaN or infinite numbers. The model must be on the CPU."""
+    """Return the names of the buffers of `model` that contain NaN or infinite numbers. The model must be on the CPU."""
     return [name for name, buffer in model.named_buffers() if not is_finite(buffer)]
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Return True if all numbers of a dense tensor on the CPU are finite. Return True for sparse tensors unchecked.
+    """Return True if all numbers in a tensor on the CPU are finite.
 
-    A sum is not finite if one of its terms is not, and sums in double precision do not overflow for numbers of lower
-    precision. numpy computes it, because torch's threads would slow the training.
+    Sparse tensors and integers are not checked and count as finite. A sum is not finite if one of its terms is not, and
+    sums in double precision do not overflow for numbers of lower precision. numpy computes the sum, because torch's
+    threads would slow the training.
     """
     if not tensor.is_floating_point() or tensor.layout != torch.strided:
         return True

@@ -1,4 +1,4 @@
-"""Accumulated step results, copied from the device only for reports."""
+"""Results of training steps, accumulated on the device and copied from it only for reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StepTotals:
     """Sums over `steps` steps on this rank.
 
     Attributes:
-        losses: Sums of the components of the loss. It is empty if the loss has none, or without steps.
+        losses: Sum of each component of the loss. It is empty if the loss has no components, and without steps.
         has_correct: True if the number of correct predictions is known.
         first_bad: First step whose loss was not finite, or None if all were finite.
     """
@@ -47,13 +47,13 @@ class StepTotals:
 
 
 class MetricBuffer:
-    """Buffer that accumulates step results on the device, so that steps need not wait for it."""
+    """Buffer that accumulates the results of steps on the device, so that steps need not wait for the device."""
 
     def __init__(self) -> None:
         self.start()
 
     def start(self) -> None:
-        """Clear the buffer and restart its clock."""
+        """Clear the buffer and restart the clock that `seconds` reads."""
         self._results: list[StepResult] = []
         self._steps = 0
         self._wait_s = 0.0
@@ -71,14 +71,14 @@ class MetricBuffer:
         return time.perf_counter() - self._started
 
     def take(self, step: int) -> BufferedMetrics:
-        """Start copying the accumulated results up to `step` from the device, and clear the buffer."""
+        """Start copying the results accumulated up to `step` from the device, and clear the buffer."""
         taken = BufferedMetrics(self._results, step - self._steps + 1, self._steps, self._wait_s, self.seconds)
         self.start()
         return taken
 
 
 class BufferedMetrics:
-    """Step results that are being copied from the device. `read` waits for them."""
+    """Results of steps that are being copied from the device. `read` waits for them."""
 
     def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
         self._first = first
@@ -108,7 +108,7 @@ class BufferedMetrics:
 
 
 class _Copy:
-    """Asynchronous copy of numbers and tensors to the CPU. The tensors have one shape and one device."""
+    """Copy of numbers and tensors to the CPU that runs in the background. The tensors have one shape and one device."""
 
     def __init__(self, values: Sequence[Tensor | int | None]) -> None:
         tensors = [value.detach() for value in values if isinstance(value, Tensor)]

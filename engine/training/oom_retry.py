@@ -1,4 +1,4 @@
-"""Training steps that are retried in smaller parts if memory runs out, or skipped if the loss is not finite."""
+"""Training steps that are repeated in smaller parts if memory runs out, or skipped if the loss is not finite."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 SKIPS = 10
-"""Maximum number of consecutive skipped steps. A run that exceeds it would not recover."""
+"""Maximum number of steps that may be skipped in a row. A run that exceeds it would not recover."""
 
 
 class ResilientStep:
     """Runner of training steps that handles exhausted memory and losses that are not finite.
 
-    If a single worker runs out of device memory, it repeats the step with smaller parts of the batch, halving them as
-    often as necessary, and keeps the higher accumulation for the next steps. The repetition starts with the random
-    states, buffers and gradients from the beginning of the step. So the training equals one with that accumulation from
-    the start, except for the effects of smaller parts: BatchNorm normalizes each part, dropout draws for each part, and
-    sums are added in another order. Counters in attributes of a custom model include aborted passes. With several
-    workers, the step fails, because a rank can't notify the others in the middle of it.
+    If a single worker runs out of device memory, it repeats the step with smaller parts of the batch, which are halved
+    until they fit, and keeps the higher accumulation for the following steps. The repetition starts with the random
+    states, buffers and gradients from the beginning of the step. The training therefore equals one with the higher
+    accumulation from the start, except for the effects of smaller parts: BatchNorm normalizes each part, dropout draws
+    for each part, and sums are added in another order. If a custom model counts in attributes, it also counts the
+    passes that ran out of memory. With several workers, the step fails, because a rank can't notify the others in the
+    middle of it.
 
-    If the job skips steps with losses that are not finite, such a step only advances the schedule and the random
-    states. All ranks decide the same.
+    If the job skips steps whose losses are not finite, such a step only advances the schedule and the random states.
+    All ranks skip the same steps.
 
     Args:
-        emit: Called with messages for the user.
+        emit: Called with each message for the user.
         saved: Returns True if there is a checkpoint to resume from.
     """
 
@@ -58,22 +59,25 @@ class ResilientStep:
         self._skipped = 0
 
     def refresh_buffers(self) -> None:
-        """Save the buffers of the modules that are currently in training mode."""
+        """Choose again which buffers are saved before each step.
+
+        This is necessary after modules have changed between training and evaluation mode.
+        """
         if self._buffers is not None:
             self._buffers = SavedBuffers(self._strategy.model)
 
     def stop_compiling(self, why: str) -> None:
-        """Run a compiled model eagerly from now on and report the reason `why`."""
+        """Run a compiled model eagerly from now on, and report this choice with the reason `why`."""
         if not is_compiled(self._strategy.model):
             return
         undo_compiling(self._strategy.model)
         self._emit(Chosen(field="compile", choice="off", why=why))
 
     def step(self, batch: Batch | None, number: int) -> StepResult | None:
-        """Run step `number` on this worker's part of a batch. Return None if it was skipped.
+        """Run step `number` on this worker's part of a batch. Return None if the step was skipped.
 
-        Raises DoesNotFit if memory is too small, and NotFinite on all ranks after more than `SKIPS` skipped steps in a
-        row.
+        Raises DoesNotFit if memory is too small, and NotFinite on all ranks if more than `SKIPS` steps in a row must be
+        skipped.
         """
         if self._buffers is not None:
             self._buffers.save()
@@ -110,7 +114,7 @@ class ResilientStep:
         return result
 
     def _reset_step(self) -> None:
-        """Restore gradients, buffers and random states from the beginning of the step."""
+        """Restore the gradients, buffers and random states from the beginning of the step."""
         self._optimizer_step.zero_grad()
         self._streams.restore()
         assert self._buffers is not None

@@ -1,7 +1,7 @@
 """Preview of augmented training images: ``python -m engine.training.preview``.
 
-The images are those of the first epochs, loaded as in the training. The process exits silently on an interrupt, when
-its output is closed, and when its parent exits.
+The images are those of the first epochs, loaded as they are in training. The process exits silently on an interrupt,
+when its output is closed, and when its parent exits.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ from engine.tasks.registry import TASKS
 from engine.training.dataloaders import image_loader, normalisation
 
 PREVIEW_BATCH = 8
-"""Number of images per batch. It is small so that the first images appear soon."""
+"""Number of images in a batch, small enough that the first images appear soon."""
 
 
 def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
-    """Emit all images, epoch by epoch. Return True if the job may mirror images. Raises TaskError, DatasetError."""
+    """Emit all images, epoch by epoch.
+
+    Return True if the job's augmentation may mirror images. Raises TaskError and DatasetError.
+    """
     job = order.job
     task = TASKS[job.task]
     for problem in errors(augmentation_problems(job)):

@@ -12,9 +12,9 @@ import torch
 
 
 def seed(number: int) -> None:
-    """Seed the generators of Python, numpy and torch (CPU and GPUs) with a 64-bit `number`.
+    """Seed the generators of Python, numpy and torch (on CPU and GPUs) with a 64-bit `number`.
 
-    numpy and torch's CPU generator use its lower 32 bits.
+    numpy and torch's CPU generator use only the lower 32 bits of it.
     """
     random.seed(number)
     np.random.seed(number & 0xFFFFFFFF)
@@ -22,7 +22,7 @@ def seed(number: int) -> None:
 
 
 def random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
-    """Return the states of this process's generators, and of those on its `gpus`, as plain values and CPU tensors."""
+    """Return the states of this process's generators and of those on its `gpus`, as plain values and CPU tensors."""
     numpy: Any = np.random.get_state(legacy=False)
     return {
         "python": random.getstate(),
@@ -33,7 +33,7 @@ def random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> None:
-    """Restore the states that `random_state` has returned, even if the number of GPUs has changed."""
+    """Restore the states that `random_state` returned, even if the number of GPUs has changed since then."""
     random.setstate(state["python"])
     key, *rest = state["numpy"]
     np.random.set_state(("MT19937", np.array(key, np.uint32), *rest))
@@ -44,7 +44,7 @@ def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> Non
 
 @contextmanager
 def preserve_rng(gpus: Sequence[torch.device]) -> Iterator[None]:
-    """Restore the states of all generators at the end of the context."""
+    """Context manager that restores the states of all generators when it ends."""
     state = random_state(gpus)
     try:
         yield
@@ -53,10 +53,11 @@ def preserve_rng(gpus: Sequence[torch.device]) -> Iterator[None]:
 
 
 class SavedStreams:
-    """States of the generators at the last `save`, which takes a few microseconds because it runs before every step.
+    """States of the random number generators at the last `save`.
 
-    Saving the states of Python and numpy takes ten times as long, so it is done only for an `untrusted_model`. The
-    models of torchvision draw only from torch.
+    `save` runs before every step, so it must take only a few microseconds. Saving the states of Python and numpy takes
+    ten times as long, and is done only for an `untrusted_model`, a user's. The models of torchvision draw only from
+    torch.
     """
 
     def __init__(self, gpus: Sequence[torch.device], *, untrusted_model: bool) -> None:

@@ -1,4 +1,4 @@
-"""Channel from a worker to its supervisor, which never blocks the training."""
+"""Channel from a worker to its supervisor. It never blocks the training."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from engine.contract.worker import TO_WORKER, Activity, Heartbeat, WorkerDone
 from engine.training.stack_probe import inspect_stack
 
 QUEUE_LIMIT = 1000
-"""Maximum number of queued messages. Further metrics are dropped and counted."""
+"""Maximum number of queued messages. Beyond it, droppable events are dropped and counted."""
 HEARTBEAT_S = 1.0
 INSPECT_S = 5.0
-"""Seconds without a new activity after which every heartbeat includes the state of the main thread's stack."""
+"""Seconds for which the activity must stay the same before heartbeats include the state of the main thread's stack."""
 CLOSE_DEADLINE_S = 10.0
 
 _ACTIVITIES: dict[Phase, Activity] = {
@@ -40,18 +40,18 @@ def _exit_at_once() -> None:
 
 
 class Reporter:
-    """Reporter that sends events and heartbeats to the supervisor, and receives commands, on its own threads.
+    """Reporter that sends events and heartbeats to the supervisor and receives its commands, on threads of its own.
 
-    `send` never blocks. If the supervisor does not read, step metrics and device samples are dropped and counted
-    (`EventsLost`). All other events are queued. When the supervisor closes the channel, `on_end` is called, which ends
-    the process.
+    `send` never blocks. If the supervisor does not read, events that may be dropped (`DROPPABLE`) are dropped and
+    counted (`EventsLost`). All other events are queued. When the supervisor closes the channel, `on_end` is called. By
+    default, it ends the process.
 
-    Heartbeats describe the thread that has created the reporter. Only this thread may call `set_phase`, `set_activity`
-    and `set_step`.
+    Heartbeats describe the thread that created the reporter. Only this thread may call `set_phase`, `set_activity` and
+    `set_step`.
 
     Attributes:
         stop_requested, checkpoint_requested, loader_workers_requested, folders_requested: Commands of the supervisor.
-        ending: Phase after a requested end of the training: "stopping" or "pausing".
+        ending: Phase that begins after a requested end of the training: "stopping" or "pausing".
         step: Number of completed steps.
     """
 
@@ -84,7 +84,7 @@ class Reporter:
         self._receiver.start()
 
     def send(self, message: Event | WorkerDone) -> None:
-        """Queue a message for sending. Any thread may call it."""
+        """Queue a message for the supervisor. Any thread may call it."""
         with self._condition:
             if isinstance(message, DROPPABLE) and len(self._queue) >= QUEUE_LIMIT:
                 self._dropped += 1
@@ -110,17 +110,18 @@ class Reporter:
             self.send(PhaseChanged(phase=phase, detail=detail))
 
     def set_activity(self, activity: Activity) -> None:
-        """Set the activity of the main thread, with which the supervisor tells hanging ranks from waiting ones.
+        """Set the activity of the main thread.
 
-        Every call counts as progress, and is cheap. In a training run, set "data" before loading a batch, "step" before
-        `Strategy.step`, and "agree" before collectives and before reading results from the device. In a validation, set
-        "evaluate" after every `stop()` and "agree" before it. Set "save" before gathering and writing a checkpoint.
-        `set_phase` sets the initial activity of its phase.
+        The supervisor uses it to distinguish hanging ranks from ranks that wait for others. Every call counts as
+        progress. Calls are cheap. In a training run, set "data" before loading a batch, "step" before `Strategy.step`,
+        and "agree" before collectives and before reading results from the device. In a validation, set "agree" before
+        every call of `stop` and "evaluate" after it. Set "save" before gathering and writing a checkpoint. `set_phase`
+        sets the activity with which a phase begins.
         """
         self._activity = (activity, time.monotonic())
 
     def set_step(self, step: int) -> None:
-        """Set the number of completed steps. Heartbeats include it and the duration of the longest step."""
+        """Set the number of completed steps. Heartbeats include it, and the duration of the longest step."""
         now = time.monotonic()
         if self._step_began is not None:
             self._longest_step_s = max(self._longest_step_s, now - self._step_began)
@@ -144,12 +145,15 @@ class Reporter:
 
     @property
     def current_step(self) -> int | None:
-        """Number of the current step, or of the last one outside of the training phase. None before the first step."""
+        """Number of the current step in the training phase, or of the last step in other phases.
+
+        None before the first step.
+        """
         return self.step + (self._phase == "training") or None
 
     @property
     def whereabouts(self) -> str:
-        """Description of the work in progress, for the end of a sentence."""
+        """Description of the current work for the end of a sentence: "at step 7", "while saving after step 7"."""
         match self._phase:
             case "training":
                 return f"at step {self.step + 1}"
@@ -161,7 +165,7 @@ class Reporter:
                 return "while preparing the training"
 
     def close(self) -> None:
-        """Send queued messages for at most `CLOSE_DEADLINE_S` seconds, then stop the threads and close the channel."""
+        """Send queued messages for at most `CLOSE_DEADLINE_S` seconds, stop the threads, and close the channel."""
         with self._condition:
             if self._dropped:
                 self._queue.append(EventsLost(count=self._dropped, reason="the supervisor did not read in time"))
@@ -175,7 +179,10 @@ class Reporter:
         self._channel.close()
 
     def _send_queued(self) -> None:
-        """Send queued messages and heartbeats on a thread until the reporter closes or the connection is lost."""
+        """Send queued messages and heartbeats until the reporter is closed or the connection is lost.
+
+        This runs on a thread.
+        """
         while True:
             with self._condition:
                 # If `_next_heartbeat` is 0, a heartbeat is sent now.

@@ -1,4 +1,4 @@
-"""Copies of a model's buffers for steps that are undone."""
+"""Copies of a model's buffers that undo the changes of a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.torch_compat import buffers_of, copy_all
 
 
 class SavedBuffers:
-    """Copies of the buffers of all modules of `model` that are in training mode at creation.
+    """Copies of the buffers of all modules of `model` that were in training mode when this object was created.
 
     A forward pass changes such buffers (BatchNorm's statistics), even if its gradients are dropped. `save` runs before
     every step, so it copies all buffers of the same type and device together.
@@ -43,7 +43,7 @@ class SavedBuffers:
             buffers[name] = current
 
     def _is_known(self, current: list[Tensor | None]) -> bool:
-        """Return True if the buffers are still the same tensor objects. A model may replace them."""
+        """Return True if `current` has the same tensor objects as the last time. A model may have replaced them."""
         return len(current) == len(self._originals) and all(map(operator.is_, current, self._originals))
 
     def _learn(self, current: list[Tensor | None]) -> None:

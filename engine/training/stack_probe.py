@@ -15,32 +15,39 @@ _OURS = Path(__file__).resolve().parents[1].as_posix()
 _STDLIB = ("<frozen ", *(Path(sysconfig.get_path(name)).as_posix() + "/" for name in ("stdlib", "platstdlib")))
 _READING = f"{_OURS}/data/"
 _WRITING = f"{_OURS}/training/checkpointing/"
-"""Folder with functions that wait for the disk. If they wait for other ranks, torch's files show it."""
+"""Folder with functions that wait for the disk.
+
+While they wait for other ranks, the innermost frame is in torch instead.
+"""
 _WAITING = (
     "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/",
     f"{_OURS}/optim/", f"{_OURS}/strategies/", f"{_OURS}/training/",
 )  # fmt: skip
-"""Files with functions that wait for other ranks: collectives, GPU events, streams, and Footplate's callers."""
+"""Parts of paths of files whose functions wait for other ranks or for GPU events and streams."""
 _ON_DEVICE = (
     "/torch/nn/", "/torch/optim/", "/torch/functional.py", "/torch/_tensor.py", "/torchvision/", "/timm/",
     "/segmentation_models_pytorch/", f"{_OURS}/models/",
 )  # fmt: skip
-"""Files with models and layers.
+"""Parts of paths of files with models and layers.
 
-On a GPU, their functions only queue work. They take long only if they wait for the device, which may itself wait for
-other ranks. SyncBatchNorm and detectors do that.
+On a GPU, functions in these files only queue work. If they take long, they wait for the device, which may itself wait
+for other ranks. SyncBatchNorm and detectors do that.
 """
 _METRICS = (f"{_OURS}/tasks/", f"{_OURS}/metrics/")
 _METRICS_ON_DEVICE = {"update", "loss", "correct"}
-"""Functions of tasks and metrics that read from the device. Their other functions compute on the CPU."""
+"""Functions of tasks and metrics that read from the device. Other functions of theirs compute on the CPU."""
 _BACKWARD = "_engine_run_backward"
-"""Name of PyTorch's function for the backward pass. DistributedDataParallel waits for other ranks' gradients there."""
+"""Name of the function that runs PyTorch's backward pass.
+
+DistributedDataParallel also waits for the gradients of other ranks in it.
+"""
 
 
 def inspect_stack(thread: int) -> tuple[ThreadState, str]:
-    """Return the state of a thread and the code location that reveals it, or ("", "") if the thread has ended.
+    """Return the state of a thread, and the code location that reveals it. Return ("", "") if the thread has ended.
 
-    The innermost frame outside of the standard library decides, because all blocking calls end in the standard library.
+    The state is determined from the innermost stack frame outside of the standard library, because all blocking calls
+    end in the standard library.
     """
     frame = sys._current_frames().get(thread)
     while frame is not None and _is_standard(_file(frame)):

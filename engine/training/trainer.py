@@ -27,12 +27,11 @@ from engine.training.split_loader import SplitLoader
 
 
 class Trainer:
-    """Trainer for the epochs from `start` to the last one, or until a stop.
+    """Trainer for the epochs from `start` to the last epoch, or until the run is stopped.
 
-    All ranks run it in lockstep, and rank 0 reports. Steps up to the spec's `skip_to` are skipped: they count as
-    completed, including their images, schedule and validations, but do not change the weights.
-
-    With `every_step`, the metrics of each step are reported.
+    All ranks run it in lockstep, and rank 0 reports. Steps up to the spec's `skip_to` are skipped. They count as
+    completed, including their images, schedule and validations, but do not change the weights. If `every_step` is True,
+    the metrics of each step are reported.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Trainer:
         ]
 
     def run(self) -> WorkerDone:
-        """Train and return the outcome. Raises NotFinite if the loss becomes NaN or infinite."""
+        """Train the model, and return the outcome. Raises NotFinite if the loss becomes NaN or infinite."""
         stopped = False
         done = self.start.done
         for epoch in range(self.start.epoch, self.job.training.epochs + 1):
@@ -96,7 +95,10 @@ class Trainer:
         return WorkerDone(stopped=stopped, best=checkpointer.best, best_epoch=checkpointer.best_epoch, unsaved=unsaved)
 
     def _run_epoch(self, epoch: int, done: int) -> bool:
-        """Train, validate and save one epoch from step `done` on. Return True if the run was stopped."""
+        """Train one epoch from its step `done` on, validate the model, and save a checkpoint.
+
+        Return True if the run was stopped.
+        """
         self._emit(EpochStarted(epoch=epoch))
         for callback in self.callbacks:
             callback.on_epoch_start(epoch)
@@ -114,7 +116,10 @@ class Trainer:
         return stopped
 
     def _train_epoch(self, epoch: int, done: int) -> tuple[int, bool]:
-        """Run the steps of an epoch from step `done` on. Return the number of completed steps, and True if stopped."""
+        """Run the steps of an epoch from its step `done` on.
+
+        Return the number of completed steps, and True if the run was stopped.
+        """
         self.reporter.set_phase("training")
         batches = self.train.epoch(epoch, done)
         for callback in self.callbacks:
@@ -144,7 +149,10 @@ class Trainer:
         return self.train.steps, False
 
     def _end_step(self, epoch: int, learning_rate: float, *, is_last: bool) -> Requests:
-        """Agree with the other ranks on the next action and call the callbacks at the end of a step."""
+        """Exchange requests with the other ranks at the end of a step, and call the callbacks.
+
+        Return the agreed requests.
+        """
         report_now = self.step == self._first_step or self.every_step or is_last
         save_now = self.checkpointer.is_scheduled(self.step)
         agreed = self._agree(
@@ -161,11 +169,11 @@ class Trainer:
         return agreed
 
     def _validate(self, epoch: int) -> tuple[dict[str, float] | None, dict[str, Tensor] | None]:
-        """Validate the model and return its metrics and the state of the averaged model.
+        """Validate the model, and return its metrics and the state of the averaged model.
 
-        The metrics are None if a stop interrupted the validation. The random states of the training are preserved, so
-        that a resumed run continues with the same ones. With weight averaging, the averaged model is validated. Its
-        state is returned only if it is the best until now.
+        The metrics are None if a stop interrupted the validation. With weight averaging, the averaged model is
+        validated. Its state is returned only if it is the best until now, otherwise None. The random states of the
+        training are preserved, so that it continues in the same way after a resume.
         """
         self.reporter.set_phase("validating")
         self.metric.reset()
@@ -187,7 +195,7 @@ class Trainer:
             return values, self.strategy.state_dict() if is_better else None
 
     def _checkpoint(self, epoch: int, done: int) -> None:
-        """Save a checkpoint in the middle of an epoch."""
+        """Save a checkpoint in the middle of an epoch, after its step `done`."""
         self.reporter.checkpoint_requested = False
         self.reporter.set_phase("saving")
         for callback in self.callbacks:
@@ -198,7 +206,10 @@ class Trainer:
             callback.on_steps_start()
 
     def _skip_steps(self, epoch: int, done: int) -> int:
-        """Skip steps of `epoch` up to the spec's `skip_to`. Return the number of its steps that count as done."""
+        """Skip the steps of `epoch` after its step `done` up to the spec's `skip_to`.
+
+        Return the number of steps of the epoch that are then completed.
+        """
         count = min(self._skip_to - self.step, self.train.steps - done)
         if count <= 0:
             return done
@@ -210,7 +221,7 @@ class Trainer:
         return done + count
 
     def _set_loader_workers(self) -> None:
-        """Apply a requested number of loader workers, which has no effect on the batches and may differ by rank."""
+        """Apply a requested number of loader threads. This has no effect on the batches, and may differ by rank."""
         workers, self.reporter.loader_workers_requested = self.reporter.loader_workers_requested, None
         if workers is not None:
             for split_loader in (self.train, self.val):
@@ -220,7 +231,7 @@ class Trainer:
     def _agree(
         self, *, checkpoint: bool = False, report: bool = False, record: bool = False, at_once: bool = False
     ) -> Requests:
-        """Exchange requests with the other ranks and return those that take effect now.
+        """Exchange requests with the other ranks, and return those that take effect now.
 
         All ranks must call it at the same step. See `Agreement.exchange` for `at_once`.
         """

@@ -60,7 +60,10 @@ def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -
 
 
 def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
-    """Run `work` with a reporter, and return the exit code. An exception leads to a `Failed` event and 1."""
+    """Run `work` with a reporter, and return the exit code 0.
+
+    If it raises an exception, report a `Failed` event and return 1.
+    """
     reporter = Reporter(channel, spec.rank)
     try:
         untrusted = compile_cache.use_private_folders()
@@ -86,13 +89,13 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
 
 
 class WorkerContext(NamedTuple):
-    """Objects for training: the spec with all automatic choices, the wrapped model, its loaders and more.
+    """Objects that training needs, such as the spec with all automatic choices, the wrapped model, and its loaders.
 
     Attributes:
         trained: Parameters that this rank updates, by name.
-        frozen: Names of the parameters of an initially frozen backbone.
+        frozen: Names of the parameters in an initially frozen backbone.
         expected_nonfinite: Names of buffers that contain NaN or infinite numbers in the newly built model.
-        counts: Number of all parameters, and of the trained ones.
+        counts: Number of all parameters, and of the trained parameters.
     """
 
     spec: WorkerSpec
@@ -111,7 +114,7 @@ class WorkerContext(NamedTuple):
     def optimizer_step(self, steps: int) -> OptimizerStep:
         """Create the optimizer for `steps` steps per epoch.
 
-        It does not update `frozen` parameters until they are released.
+        It does not update the parameters in `frozen` until they are released.
         """
         strategy = self.strategy
         return OptimizerStep(
@@ -216,10 +219,10 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
 
 
 def _use_cores(spec: WorkerSpec) -> None:
-    """Limit torch to this worker's part of the available cores, or to the job's number of threads on CPUs.
+    """Limit torch to this worker's share of the available cores. On CPUs, the job may set a number of threads.
 
-    PyTorch recommends one thread per core, and to divide cores among processes (Performance Tuning Guide, CPU specific
-    optimizations).
+    PyTorch recommends one thread per core and a division of the cores among processes (Performance Tuning Guide, CPU
+    specific optimizations).
     """
     torch.set_num_threads(spec.threads)
     if CPU in spec.local_devices:
@@ -238,8 +241,8 @@ def _wrap(
 ) -> Autotuner:
     """Make the automatic choices for the plain `model`, and wrap it with the strategy.
 
-    All ranks call it together. A run that resumes on the same devices uses the choices in its checkpoint. Other runs
-    measure candidates.
+    All ranks call it together. A run that resumes from `checkpoint` on the same devices uses the choices in it. Other
+    runs measure candidates.
     """
     job = strategy.spec.job
     example_shape = task.example_shape(job, splits.channels)
@@ -265,10 +268,10 @@ def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
 
 
 def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits) -> nn.Module:
-    """Build the plain model, with the same weights on all ranks, which use the same seed.
+    """Build the plain model. All ranks use the same seed, so that their weights are equal.
 
-    Ranks that receive their weights from rank 0 build the model on the meta device if possible, so that the memory of a
-    machine holds a single complete model.
+    Ranks that receive their weights from rank 0 build the model on the meta device if possible. A machine then holds
+    only a single complete model in memory.
     """
     job = spec.job
     without_weights = job.with_fields(pretrained=False, weights_file="")
@@ -288,7 +291,7 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
 
 
 def _parameter_counts(model: nn.Module) -> tuple[int, int]:
-    """Return the number of all parameters, and of those that are trained from the start."""
+    """Return the number of all parameters, and the number of parameters that require gradients."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
 
@@ -296,7 +299,10 @@ def _parameter_counts(model: nn.Module) -> tuple[int, int]:
 def _report_plan(
     context: WorkerContext, reporter: Reporter, train: SplitLoader, val: SplitLoader, *, from_step: int
 ) -> None:
-    """Report the size of the training, and the messages of the strategy and of a resumed checkpoint."""
+    """Report the size of the training, and the messages for the user.
+
+    They are about the model's placement and the checkpoint from which the run resumes.
+    """
     strategy, splits, job = context.strategy, context.splits, context.strategy.job
     parameters, trainable = context.counts
     reporter.send(
@@ -330,18 +336,18 @@ def _dataset_info(splits: Splits) -> DatasetInfo:
 
 
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
-    """Return the number of steps in the rest of the run."""
+    """Return the number of steps that remain in the run."""
     each = len(GlobalBatchSampler(len(splits.train), job.training.batch_size, 0, 1, RandomStreams(job.training.seed)))
     return each * job.training.epochs - _start_position(checkpoint, each).step
 
 
 def _start_position(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:
-    """Return the initial position in the run, with `steps` steps per epoch."""
+    """Return the position from which the run starts or resumes, with `steps` steps per epoch."""
     return checkpoint.progress(steps) if checkpoint is not None else TrainProgress(epoch=1, done=0, steps=steps, step=0)
 
 
 def _write_traceback(spec: WorkerSpec) -> str:
-    """Write the current exception's traceback next to the logs, and return the file name, or "" if that fails."""
+    """Write the current exception's traceback next to the logs. Return the file name, or "" if writing fails."""
     name = TRACEBACK_FILE.format(rank=spec.rank)
     try:
         with open(Path(spec.run_folder) / name, "w", encoding="utf-8", opener=paths.open_private) as stream:

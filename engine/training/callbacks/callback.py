@@ -9,12 +9,12 @@ from engine.strategies.base import StepResult
 
 
 class StepEnd(NamedTuple):
-    """State after a step, equal on all ranks.
+    """State after a training step. It is equal on all ranks.
 
     Attributes:
-        report: True if the step's metrics should be reported.
-        settled: True to read the metrics immediately; False to read them one step later, while a GPU computes that
-            step.
+        report: True if the metrics of the step should be reported.
+        settled: True if the metrics should be read immediately, False if they should be read one step later, while a
+            GPU computes that step.
         record: True if the profiler records the next step.
         last: True for the last step of an epoch.
     """
@@ -37,21 +37,22 @@ class Callback:
     def on_epoch_start(self, epoch: int) -> None: ...
 
     def on_steps_start(self) -> None:
-        """Called at the start of an epoch's steps, and again when they continue after a checkpoint."""
+        """Called before the first step of an epoch, and before the first step after a checkpoint."""
 
     def on_step_start(self) -> None:
         """Called before a step's batch is loaded."""
 
     def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
-        """Called after a step was launched or skipped. A GPU may still be computing it.
+        """Called after a step was started or skipped. A GPU may still be computing it.
 
-        `result` is None if the step was skipped. `wait_s` is the time spent waiting for the batch, in seconds.
+        `step` counts from the start of the run. `result` is None if the step was skipped. `wait_s` is the time spent
+        waiting for the batch, in seconds.
         """
 
     def on_step_end(self, end: StepEnd) -> None: ...
 
     def on_steps_end(self) -> None:
-        """Called when the steps pause for a validation or a checkpoint."""
+        """Called when training steps pause for a validation or a checkpoint."""
 
     def on_validation_start(self) -> None: ...
 

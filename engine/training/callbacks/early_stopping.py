@@ -10,10 +10,10 @@ from engine.training.callbacks.callback import Callback
 
 
 class EarlyStopping(Callback):
-    """Callback that stops the run after `patience` validations without a better value of the metric `criterion`.
+    """Callback that stops the run after `patience` validations in a row without improvement of the metric `criterion`.
 
-    Without patience, it only counts, for a resumed run that may set it. Metrics are equal on all ranks, and so are the
-    counts (Prechelt 1998, Early stopping - but when?).
+    Without patience, it only counts such validations, since the job may be resumed with a patience. Metrics are equal
+    on all ranks, and so are the counts (Prechelt 1998, Early stopping - but when?).
     """
 
     def __init__(self, patience: int | None, criterion: Measure) -> None:
@@ -43,7 +43,7 @@ class EarlyStopping(Callback):
         self.add(epoch, values)
 
     def add(self, epoch: int, values: dict[str, float]) -> None:
-        """Add a validation. It counts as no improvement if `values` lacks the metric."""
+        """Count a validation with the metrics `values`. It counts as no improvement if `values` lacks the metric."""
         value = values.get(self._criterion.id)
         better = value is not None and (
             self._best is None or (value > self._best if self._criterion.higher_is_better else value < self._best)
@@ -62,6 +62,6 @@ class EarlyStopping(Callback):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a `state` from `state_dict`, or start over if it belongs to another metric."""
+        """Restore a `state` that `state_dict` returned. Start counting from 0 if the state is about another metric."""
         if state.get("measure") == self._criterion.id:
             self._best, self._best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]

@@ -31,11 +31,14 @@ _T = TypeVar("_T")
 
 FOLDER = "predictions"
 MAX_SETS = 120
-"""Maximum number of saved sets of predictions. Beyond it, every other set in the older half is deleted."""
+"""Maximum number of validations whose predictions are kept.
+
+If there are more, every second one in the older half is deleted.
+"""
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """Return `count` evenly spaced indices into a sequence of `length`, or all indices if it is shorter."""
+    """Return `count` evenly spaced indices into a sequence of length `length`, or all indices if it is shorter."""
     count = min(count, length)
     return [number * length // count for number in range(count)]
 
@@ -43,9 +46,10 @@ def _spread(length: int, count: int) -> list[int]:
 def _load_readable(
     load: Callable[[int], _T], indices: Sequence[int], all_reduce_max: Callable[[Sequence[int]], list[int]]
 ) -> tuple[list[int], list[_T]]:
-    """Load the samples at `indices` and return the indices and values of those that all ranks could read.
+    """Load the samples at `indices`, and return the indices and values of those that every rank could read.
 
-    Unreadable samples are ignored here, because the validation reports them.
+    `load` returns the sample at an index, and `all_reduce_max` combines flags of all ranks. Unreadable samples are
+    ignored here, because the validation reports them.
     """
     loaded: list[_T | None] = []
     for index in indices:
@@ -59,10 +63,10 @@ def _load_readable(
 
 
 class Picked(ImageSet):
-    """Evenly spaced images of a split, decoded in memory. Images that a rank can't read are left out.
+    """Evenly spaced images of a split, which are decoded and kept in memory.
 
-    The model sees the `middle` pixels of each side. `indices` are the images' indices in the split. `all_reduce_max`
-    lets the ranks agree on readable images.
+    Images that a rank can't read are left out. `indices` are the images' indices in the split. The model sees only the
+    central square of `middle` pixels. `all_reduce_max` lets the ranks agree on the readable images.
     """
 
     def __init__(
@@ -100,15 +104,19 @@ class Picked(ImageSet):
         return self._images.batch_targets(rows, planes, placement, size)
 
     def visible_input(self, index: int) -> Bytes:
-        """Return the input as an RGB image, uint8 [h, w, 3]: repeat gray, or drop channels after the third."""
+        """Return the part of an image that the model sees as RGB pixels, uint8 [h, w, 3].
+
+        A gray channel is repeated. Channels after the third are dropped.
+        """
         pixels = self._loaded[index][: self._channels, self._visible, self._visible].permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
 
 
 class PickedSamples(SampleSet):
-    """Evenly spaced samples of a split, loaded as in a validation. Those that a rank can't read are left out.
+    """Evenly spaced samples of a split, which are loaded as in a validation and kept in memory.
 
-    `indices` are the samples' indices in the split. `all_reduce_max` lets the ranks agree on readable samples.
+    Samples that a rank can't read are left out. `indices` are the samples' indices in the split. `all_reduce_max` lets
+    the ranks agree on the readable samples.
     """
 
     def __init__(
@@ -129,12 +137,16 @@ class PickedSamples(SampleSet):
         return self._loaded[index]
 
     def visible_input(self, index: int) -> npt.NDArray[Any]:
-        """Return the input unchanged."""
+        """Return the input of the sample at `index` unchanged."""
         return self._loaded[index][0].numpy()
 
 
 class RankSamples(NamedTuple):
-    """Samples to predict on all ranks, and the `positions` and the loader of this rank's samples."""
+    """Samples for which predictions are saved, and the part of them that this rank predicts.
+
+    `samples` are the samples of all ranks, `positions` the positions of this rank's samples in them, and `split_loader`
+    loads the latter.
+    """
 
     samples: Picked | PickedSamples
     positions: list[int]
@@ -142,10 +154,11 @@ class RankSamples(NamedTuple):
 
 
 class Predictions(Callback):
-    """Callback that predicts the same samples after every validation. Each rank predicts some of them.
+    """Callback that predicts the same samples after every validation and saves the results as images.
 
-    `pick` loads the samples before the first prediction. The rank with the model's outputs draws them into the run
-    folder, and rank 0 reports them. If drawing or writing fails, this is reported once, and the training continues.
+    Each rank predicts some of the samples. `pick` loads them before the first prediction. The rank that has the model's
+    outputs draws them and writes the images to the run folder, and rank 0 reports them. If drawing or writing fails,
+    this is reported once, and the training continues.
     """
 
     def __init__(
@@ -186,7 +199,7 @@ class Predictions(Callback):
     def _drawn(
         self, share: RankSamples, step: int, outputs: list[Tensor], targets: list[Tensor]
     ) -> list[PredictedSample]:
-        """Draw the ground truth and the prediction for each sample of this rank, and save both as images."""
+        """Draw the ground truth and the prediction of each of this rank's samples, and save both as images."""
         objective = self._strategy.objective
         drawn = []
         for position, output, target in zip(share.positions, outputs, targets, strict=True):
@@ -224,7 +237,7 @@ class Predictions(Callback):
 
 
 class _Outputs(Metric):
-    """Metric that collects the outputs and targets of each sample on the CPU. Shapes may differ between batches."""
+    """Metric that collects each sample's output and target on the CPU. Their shapes may differ between batches."""
 
     def __init__(self) -> None:
         self.counters = torch.zeros(1, dtype=torch.float64)

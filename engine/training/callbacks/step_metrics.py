@@ -18,10 +18,11 @@ _NEVER = 1 << 62
 
 
 class StepReport(Callback):
-    """Callback that accumulates the results of steps, reduces them over all ranks and reports them.
+    """Callback that accumulates the results of steps, sums them over all ranks, and reports them.
 
-    On a GPU, they are reported one step late, so that the device computes the next step during the copy. Raises
-    NotFinite on all ranks if a loss is not finite. `saved` returns True if the run has a checkpoint.
+    On a GPU, results are reported one step late, so that the device computes the next step while they are copied.
+    Raises NotFinite on all ranks if a loss is not finite. `saved` is a function that returns True if the run has a
+    checkpoint.
     """
 
     def __init__(self, strategy: Strategy, emit: Callable[[Event], None], saved: Callable[[], bool]) -> None:
@@ -33,7 +34,7 @@ class StepReport(Callback):
 
     @property
     def is_due(self) -> bool:
-        """True on rank 0 once `REPORT_S` have passed since the last report."""
+        """True if this is rank 0 and `REPORT_S` have passed since the last report."""
         return self._strategy.spec.rank == 0 and self._metric_buffer.seconds >= REPORT_S
 
     def on_steps_start(self) -> None:
@@ -51,7 +52,7 @@ class StepReport(Callback):
             self._settle()
 
     def _settle(self) -> None:
-        """Reduce the pending results over all ranks and report them."""
+        """Sum the pending results over all ranks, and report them."""
         if self._pending is None:
             return
         (end, taken), self._pending = self._pending, None

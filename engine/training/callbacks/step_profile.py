@@ -17,15 +17,16 @@ from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.split_loader import SplitLoader
 
 EMIT_S = 1.0
-"""Minimum seconds between two events."""
+"""Minimum seconds between two reports."""
 NEWEST = 0.5
-"""Weight of the newest measurement in the moving averages. Advice is based on the averages to keep it stable."""
+"""Weight of the newest measurement in the moving averages, on which advice is based to keep it stable."""
 
 
 class StepProfile(Callback):
-    """Callback that runs the strategy's profiler. Rank 0 reports the times at most every `EMIT_S` seconds.
+    """Callback that runs the strategy's profiler and reports the times of the parts of steps.
 
-    The first step of the run, `first_step`, does not count, because it includes one-time work.
+    Rank 0 reports them at most every `EMIT_S` seconds. The first step of this execution, `first_step`, does not count,
+    because it includes one-time work.
     """
 
     def __init__(
@@ -81,7 +82,10 @@ class StepProfile(Callback):
         self._watch.pause()
 
     def learn(self, event: RanksTimed | ScheduleTraced) -> None:
-        """Store the times of a recorded step. A straggler counts only if two such steps in a row name the same rank."""
+        """Store the times of a recorded step.
+
+        A straggler is only accepted if two recorded steps in a row name the same rank.
+        """
         if isinstance(event, RanksTimed):
             again, self._slow = event.straggler == self._slow, event.straggler
             self._ranks = event if again else msgspec.structs.replace(event, straggler=None)
@@ -91,7 +95,7 @@ class StepProfile(Callback):
     def emit(self, end: StepEnd) -> None:
         """Report the times since the last report if `EMIT_S` have passed.
 
-        The first report of a short run comes at the end of its first epoch.
+        If the run is shorter than that, its first report comes at the end of its first epoch.
         """
         now = time.monotonic()
         if now - self._emitted_at < EMIT_S and (self._has_emitted or not end.last):
@@ -104,7 +108,11 @@ class StepProfile(Callback):
         self._emit(TimeSpent(step=end.step, step_s=times.step_s, parts=times.parts, advice=advice))
 
     def _situation(self, times: Times, epochs_before: int, since_s: float) -> Situation:
-        """Combine `times` with other measurements since the last report, `since_s` seconds ago."""
+        """Collect the facts that advice is based on from `times` and other measurements.
+
+        `since_s` is the time since the last report in seconds, and `epochs_before` the number of epochs that this
+        execution has completed.
+        """
         strategy = self._strategy
         on_gpu = strategy.device.type == "cuda"
         threads = 1 if on_gpu else torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Backbones that are frozen for the first epochs of a run."""
+"""Training with a backbone that is frozen for the first epochs of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.training.oom_retry import ResilientStep
 
 
 class Unfreezing(Callback):
-    """Callback that starts training the backbone after the job's `freeze_epochs`."""
+    """Callback that unfreezes the backbone after the job's `freeze_epochs`."""
 
     def __init__(
         self, strategy: Strategy, optimizer_step: OptimizerStep, stepper: ResilientStep, emit: Callable[[Event], None]
@@ -39,10 +39,10 @@ class Unfreezing(Callback):
 
 
 def mark_frozen(model: nn.Module) -> frozenset[str]:
-    """Enable the gradients of frozen parameters of `model` and return the names of these parameters.
+    """Enable the gradients of the frozen parameters of `model`, and return the names of these parameters.
 
-    Every strategy then prepares them for their later training. Until then, the optimizer drops their gradients
-    (`OptimizerStep.release`), so that neither decay nor momentum changes them.
+    With gradients enabled, every strategy prepares the parameters for their later training. Until then, the optimizer
+    drops their gradients (`OptimizerStep.release`), so that neither decay nor momentum changes them.
     """
     frozen = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     for parameter in model.parameters():
@@ -51,9 +51,9 @@ def mark_frozen(model: nn.Module) -> frozenset[str]:
 
 
 def disable_gradients(model: nn.Module, frozen: Collection[str]) -> None:
-    """Disable the gradients of `frozen` parameters to save time.
+    """Disable the gradients of the parameters named in `frozen`, so that the backward pass doesn't compute them.
 
-    For a single worker only, since other ranks would wait for these gradients.
+    This is only for a single worker, because other ranks would wait for these gradients.
     """
     for name, parameter in model.named_parameters():
         if name in frozen:
@@ -61,7 +61,7 @@ def disable_gradients(model: nn.Module, frozen: Collection[str]) -> None:
 
 
 def unfreeze(model: nn.Module) -> None:
-    """Enable the gradients of all parameters and undo `model_surgery.freeze_norms`."""
+    """Enable the gradients of all parameters, and undo the effect of `model_surgery.freeze_norms`."""
     for parameter in model.parameters():
         parameter.requires_grad_()
     for module in model.modules():

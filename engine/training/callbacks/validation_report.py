@@ -12,11 +12,14 @@ from engine.strategies.memory import device_name
 from engine.training.callbacks.callback import Callback
 
 MAX_CONFUSION_CLASSES = 64
-"""Maximum number of classes for reporting a confusion matrix."""
+"""Maximum number of classes for which a confusion matrix is reported."""
 
 
 class ValidationReport(Callback):
-    """Callback that reports the metrics of a validation, overall and per class, and if memory was short."""
+    """Callback that reports the metrics of a validation, overall and per class.
+
+    It also warns if memory ran out during the validation.
+    """
 
     def __init__(self, strategy: Strategy, images: int, emit: Callable[[Event], None]) -> None:
         self._strategy = strategy

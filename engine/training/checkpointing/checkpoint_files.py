@@ -28,14 +28,14 @@ from engine.system.files import open_file
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_COMMENT = bytes(2)
-"""Last bytes of archives written by torch: the length of an empty comment. The checksum includes them."""
+"""Last bytes of an archive written by torch: the length 0 of an empty comment. They are included in the checksum."""
 _BLOCK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
-    """Raised when a checkpoint could not be written. The previous one is unchanged.
+    """Raised when a checkpoint could not be written. The previous checkpoint is unchanged.
 
-    The message contains the reason and the remedy, `why` only the reason.
+    The message contains the reason and the remedy. `why` contains only the reason.
     """
 
     def __init__(self, why: str, remedy: str = "") -> None:
@@ -55,14 +55,18 @@ class Written:
 
 
 def older_name(epoch: int, step: int) -> str:
-    """Return the file name under which last.pt is kept when a newer one replaces it."""
+    """Return the name under which a last.pt is kept when a newer one replaces it.
+
+    It was saved after `step` steps of the run, in epoch `epoch`.
+    """
     return f"epoch-{epoch}-step-{step}.pt"
 
 
 def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
-    """Write `content` with torch.save. `path` is either unchanged or complete, even after a power failure.
+    """Write `content` to `path` with torch.save and a checksum.
 
-    If `aside` is given, the previous file at `path` is kept under this name. Raises CheckpointError.
+    After any failure, even of power, the file at `path` is either the previous one or complete. If `aside` is given,
+    the previous file is renamed to `aside` and kept. Raises CheckpointError.
     """
     started = time.perf_counter()
     temporary = _partial_path(path)
@@ -89,7 +93,10 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
 
 
 def copy_checkpoint(source: Path, target: Path) -> None:
-    """Copy a file. `target` is either unchanged or complete, even after an error. Raises OSError."""
+    """Copy a checkpoint file. Raises OSError.
+
+    After an error, the file at `target` is either the previous one or complete.
+    """
     paths.make_folder(target.parent)
     temporary = _partial_path(target)
     _drop_link(temporary)
@@ -102,10 +109,11 @@ def copy_checkpoint(source: Path, target: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> tuple[Any, str]:
-    """Load the checkpoint at `path` on the CPU and return it with its SHA-256. Raises OSError and DamagedCheckpoint.
+    """Load the checkpoint at `path` on the CPU, and return its content and its SHA-256.
 
-    On Linux, tensors are mapped from the file: processes on one machine share its pages, and read only the parts that
-    they use. If the file is replaced, it occupies disk space until its last tensor is freed.
+    On Linux, tensors are mapped from the file. Processes on one machine therefore share its pages, and read only the
+    parts that they use. If the file is replaced, the old one occupies disk space until its last tensor is freed. Raises
+    OSError and DamagedCheckpoint.
     """
     with open_file(path) as stream:
         sha256 = _verify(stream)
@@ -124,13 +132,13 @@ def read_checkpoint(path: Path) -> tuple[Any, str]:
 
 
 def verify_checkpoint(path: Path) -> str:
-    """Verify a checkpoint and return its SHA-256. Raises OSError and DamagedCheckpoint."""
+    """Verify the checkpoint at `path`, and return its SHA-256. Raises OSError and DamagedCheckpoint."""
     with open_file(path) as stream:
         return _verify(stream)
 
 
 def drop_older(folder: Path, keep: int) -> None:
-    """Delete all but the newest `keep` older checkpoints in `folder`, ignoring errors."""
+    """Delete older checkpoints in `folder` except for the newest `keep`. Errors are ignored."""
     older = list(older_checkpoints(folder).values())
     with contextlib.suppress(OSError):
         for path in older[: max(0, len(older) - keep)]:
@@ -151,7 +159,7 @@ class _HashingStream:
 
 
 def _save(content: Any, stream: BinaryIO) -> str:
-    """Write `content` followed by its checksum and return the checksum."""
+    """Write `content` followed by its checksum, and return the checksum."""
     digesting = _HashingStream(stream)
     torch.save(content, digesting)  # type: ignore[arg-type]  # only needs `write` and `flush`
     sha256 = digesting.sha256.hexdigest()
@@ -161,13 +169,16 @@ def _save(content: Any, stream: BinaryIO) -> str:
 
 
 def _comment(sha256: str) -> bytes:
-    """Return the end of a checkpoint, which contains the checksum and replaces `_NO_COMMENT`."""
+    """Return the last bytes of a checkpoint with the checksum `sha256`: a zip comment and its length.
+
+    They replace `_NO_COMMENT`.
+    """
     comment = f"footplate sha256 {sha256}".encode()
     return len(comment).to_bytes(2, "little") + comment
 
 
 def _verify(stream: BinaryIO) -> str:
-    """Verify a checkpoint and return its SHA-256. Raises DamagedCheckpoint."""
+    """Verify the checkpoint in `stream`, and return its SHA-256. Raises DamagedCheckpoint."""
     sha256 = hashlib.sha256()
     left = max(0, stream.seek(0, os.SEEK_END) - len(_comment(sha256.hexdigest())))
     stream.seek(0)
@@ -182,12 +193,15 @@ def _verify(stream: BinaryIO) -> str:
 
 
 def _partial_path(path: Path) -> Path:
-    """Return the path of the temporary file for writing the checkpoint at `path`."""
+    """Return the path of the temporary file that becomes the checkpoint at `path`."""
     return path.with_name(f".{path.name}.part")
 
 
 def _drop_link(path: Path) -> None:
-    """Remove `path` if it is a symbolic link, as in some copies of run folders. Raises OSError."""
+    """Remove `path` if it is a symbolic link, so that writing doesn't change the file that it points to.
+
+    Some copies of run folders contain such links. Raises OSError.
+    """
     if path.is_symlink():
         path.unlink()
 
@@ -212,7 +226,10 @@ def sync(path: Path) -> None:
 
 
 def _describe_error(error: BaseException, path: Path) -> CheckpointError:
-    """Turn `error` into a CheckpointError with the system's reason; torch.save may wrap it in errors of its own."""
+    """Return a CheckpointError with the reason that the operating system gave.
+
+    torch.save may have wrapped the system's error in its own errors.
+    """
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno):
         cause = cause.__cause__ or cause.__context__

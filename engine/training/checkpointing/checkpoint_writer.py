@@ -1,4 +1,4 @@
-"""Writer thread on rank 0 that checks copies of the state and writes them to the disk."""
+"""Writer thread on rank 0 that checks copies of the training state and writes them to the disk."""
 
 from __future__ import annotations
 
@@ -28,18 +28,29 @@ from engine.training.checkpointing.elsewhere import NotSavedElsewhere, save_else
 from engine.training.finite import first_nonfinite
 
 WRITING_FRACTION = 0.01
-"""Maximum fraction of a run's time for writing at the ends of epochs, since writing uses cores and wears the disk."""
+"""Maximum fraction of a run's time that may be spent on writing checkpoints at the ends of epochs.
+
+Writing occupies cores and wears the disk.
+"""
 MAX_INTERVAL_S = 60.0
-"""Maximum age of the previous checkpoint for skipping the end of an epoch, in seconds."""
+"""Maximum age of the previous checkpoint in seconds.
+
+If it is older, the end of an epoch is not skipped.
+"""
 
 Kind = Literal["last", "best"]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainProgress:
-    """Position in a run: `done` of the `steps` steps in `epoch` are complete, and `step` steps of the entire run.
+    """Position in a run.
 
-    `validated` is True if the epoch was completed and validated.
+    Attributes:
+        epoch: Current epoch, from 1.
+        done: Number of completed steps in this epoch.
+        steps: Number of steps in each epoch.
+        step: Number of completed steps in the entire run.
+        validated: True if the epoch is complete and its validation, too.
     """
 
     epoch: int
@@ -51,9 +62,9 @@ class TrainProgress:
 
 @dataclass(frozen=True, slots=True)
 class BestState:
-    """Best model that is not on the disk yet, with its metrics. `state` is None on ranks other than 0.
+    """State of the best model until now, which is not on the disk yet, with its metrics.
 
-    A GPU may still be copying the state until `wait` returns.
+    `state` is None on ranks other than 0. A GPU may still be copying it until `wait` returns.
     """
 
     state: dict[str, Tensor] | None
@@ -64,9 +75,10 @@ class BestState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Content of last.pt, and the best state to write before it.
+    """Content of last.pt, and the best state to be written before it.
 
-    A GPU may still be copying the content until `wait` returns. `pause_s` is how long the training paused for it.
+    A GPU may still be copying the content until `wait` returns. `pause_s` is the time for which the training paused to
+    make the snapshot.
     """
 
     content: dict[str, Any]
@@ -79,24 +91,25 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Outcome for best.pt: saved, refused by the disk, or neither if there was nothing to write."""
+    """Result of writing best.pt. Both fields are False if there was nothing to write."""
 
     best_saved: bool = False
     best_refused: bool = False
 
 
 class CheckpointWriter:
-    """Writer that writes snapshots one by one on its own thread, and reports each to the supervisor.
+    """Writer that writes snapshots one after another on a thread, and reports each of them to the supervisor.
 
-    It never writes a state with NaN or infinite numbers, except in the buffers `expected_nonfinite`.
+    It never writes a state with NaN or infinite numbers, except in the buffers named in `expected_nonfinite`.
 
     Attributes:
-        newest: Position of the last.pt in the run folder, or None if the run neither wrote nor resumed from one.
-        best_sha256: Checksum of best.pt.
-        refusal: Reason why the disk refused the latest snapshot, or "".
-        unwritten: Part of the latest snapshot that the disk refused.
+        newest: Position of the last.pt in the run folder, or None if this execution neither wrote one nor resumed from
+            one.
+        best_sha256: Checksum of best.pt, or "" if there is none.
+        refusal: Reason why the disk refused the latest snapshot, or "" if it didn't.
+        unwritten: Part of the latest snapshot that the disk refused, or None.
         is_retrying: True if the caller reports refusals itself.
-        next_epoch_end: Time of `time.monotonic` from which the end of an epoch is written again.
+        next_epoch_end: Time (of `time.monotonic`) before which the end of an epoch may be skipped.
     """
 
     def __init__(
@@ -122,25 +135,28 @@ class CheckpointWriter:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=begin)
 
     def path(self, kind: Kind) -> Path:
-        """Return the path of last.pt or best.pt."""
+        """Return the path of last.pt or best.pt in the run folder."""
         return self._folder / "checkpoints" / f"{kind}.pt"
 
     def submit(self, snapshot: Snapshot) -> Future[WriteResult]:
-        """Queue a snapshot for writing: first best.pt, then the last.pt that refers to it."""
+        """Queue a snapshot. Its best.pt is written first, because its last.pt refers to that file."""
         return self._thread.submit(self._write_snapshot, snapshot)
 
     def save_elsewhere(self, folder: Path) -> RunFolder | None:
-        """Save the unwritten snapshot in another folder. Report a failure and return None if that fails, too."""
+        """Save the unwritten part of the last snapshot in another folder.
+
+        Return the copy of the run folder that was created. If that fails, too, report the failure and return None.
+        """
         return self._thread.submit(self._write_elsewhere, folder).result()
 
     def close(self, best: BestState | None) -> None:
-        """Write the `best` state, if any, and stop the thread."""
+        """Write the state `best` unless it is None, and stop the thread."""
         if best is not None:
             self._thread.submit(self._write_best, best)
         self._thread.shutdown()
 
     def _write_snapshot(self, snapshot: Snapshot) -> WriteResult:
-        """Write best.pt and last.pt, and remember the parts that the disk has refused."""
+        """Write best.pt and last.pt, and remember in `unwritten` which of them the disk refused."""
         snapshot.wait()
         self.refusal = ""
         started, best = time.monotonic(), snapshot.best
@@ -165,7 +181,10 @@ class CheckpointWriter:
     def _write(
         self, kind: Kind, content: Any, progress: TrainProgress, measures: dict[str, float] | None, pause_s: float = 0.0
     ) -> Written | None:
-        """Write a checkpoint and report it. Warn and return None if it is not finite or the disk refuses it."""
+        """Write a checkpoint and report it.
+
+        If its content isn't finite or the disk refuses it, warn and return None.
+        """
         path = self.path(kind)
         nonfinite = self._first_nonfinite(kind, content)
         if nonfinite:
@@ -203,7 +222,10 @@ class CheckpointWriter:
         return written
 
     def _write_elsewhere(self, folder: Path) -> RunFolder | None:
-        """Save the unwritten snapshot in `folder` and report the outcome."""
+        """Save the unwritten snapshot in `folder`, and report the outcome.
+
+        Returns the copy of the run folder, or None if it can't be saved.
+        """
         assert self.unwritten is not None
         snapshot, best = self.unwritten, self.unwritten.best
         content: dict[str, Any] | None = None

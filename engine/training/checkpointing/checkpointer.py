@@ -1,4 +1,7 @@
-"""Schedule of a run's checkpoints: last.pt after epochs and on request, best.pt after the best validation."""
+"""Decision when a run's checkpoints are saved.
+
+last.pt is saved after epochs and on request, best.pt after the best validation.
+"""
 
 from __future__ import annotations
 
@@ -36,32 +39,32 @@ from engine.training.randomness import random_state
 from engine.training.report import Reporter
 
 RETRY_COMPLETED_S, RETRY_STOPPED_S = 300.0, 60.0
-"""Seconds during which saving the final state is retried, for a completed and for a stopped run."""
+"""Number of seconds for which saving the final state is retried after a completed and after a stopped run."""
 RETRY_INTERVAL_S = 2.0
 """Seconds between retries."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingWrite:
-    """Snapshot that is being written. `result` is None on ranks other than 0."""
+    """Snapshot that is being written, with its best state. `result` is None on ranks other than 0."""
 
     best: BestState | None
     result: Future[WriteResult] | None
 
 
 class Checkpointer:
-    """Checkpointer that copies the state of a run and lets the writer on rank 0 save it while the training continues.
+    """Checkpointer that copies the state of a run, which the writer on rank 0 saves while the training continues.
 
     Snapshots are written one at a time, so that main memory holds at most one copy of the state and one of the best
-    model. All ranks call `save`, `wait`, `is_better` and `has_checkpoint` together. Leaving the context only waits for
-    the writer of this rank, so it also works at the end of a failed run. It also writes a best state that is not on the
-    disk yet.
+    model. All ranks call `save`, `wait`, `is_better` and `has_checkpoint` together. Leaving the context writes a best
+    state that is not on the disk yet, and waits for the writer. This involves only the current rank, so that it works
+    after a failure of the run, too.
 
     Attributes:
-        best: Metrics of the best epoch on the disk, equal on all ranks.
+        best: Metrics of the best epoch whose model is on the disk, equal on all ranks.
         best_epoch: Number of that epoch.
         stopping: Early stopping, whose state is part of last.pt.
-        writer: Writer, used on rank 0.
+        writer: Writer, which is used on rank 0.
     """
 
     def __init__(
@@ -109,12 +112,12 @@ class Checkpointer:
 
     @property
     def has_checkpoint(self) -> bool:
-        """True if there is a checkpoint to resume from."""
+        """True if the run has a checkpoint from which it can resume."""
         self.wait()
         return self.path("last").exists()
 
     def path(self, kind: Kind) -> Path:
-        """Return the path of last.pt or best.pt."""
+        """Return the path of last.pt or best.pt in the run folder."""
         return self.writer.path(kind)
 
     def is_scheduled(self, step: int) -> bool:
@@ -132,7 +135,7 @@ class Checkpointer:
         return result is None or result.done()
 
     def is_better(self, measures: dict[str, float]) -> bool:
-        """Return True if a validation's metrics are better than the best until now."""
+        """Return True if a validation's metrics are better than the best metrics until now."""
         self.wait()
         known = self._unsaved_best.measures if self._unsaved_best is not None else self.best
         value, best = measures.get(self._criterion.id), known.get(self._criterion.id)
@@ -148,16 +151,16 @@ class Checkpointer:
         *,
         may_skip: bool = False,
     ) -> None:
-        """Copy the state for last.pt, and for best.pt if `measures` are the best until now, and start writing.
+        """Copy the state for last.pt and start writing it.
 
-        A full disk does not end the training.
+        Do the same for best.pt if `measures` are the best until now. A full disk does not end the training.
 
         Args:
             progress: Position in the run.
-            measures: Metrics of the validation at the end of an epoch.
+            measures: Metrics of the validation at the end of an epoch, or None within an epoch.
             averaged: State of the averaged model, if it was validated and is the best.
-            may_skip: True to skip this checkpoint if the previous one is recent, compared with the time that writing
-                takes. A new best state is then saved with the next checkpoint.
+            may_skip: True to skip this checkpoint if writing takes long compared with the age of the previous
+                checkpoint. A new best state is then saved with the next checkpoint.
         """
         started = time.perf_counter()
         is_better = measures is not None and self.is_better(measures)
@@ -184,7 +187,10 @@ class Checkpointer:
         self._pending_write = _PendingWrite(best, result)
 
     def _copy_state(self, model: dict[str, Tensor] | None, progress: TrainProgress) -> dict[str, Any] | None:
-        """Collect the content of last.pt and return it on rank 0. Return None elsewhere. All ranks call it together."""
+        """Collect the content of last.pt, and return it on rank 0. Other ranks return None.
+
+        All ranks call it together.
+        """
         strategy = self._strategy
         optimizer = optimizer_state(strategy, self._optimizer_step)
         random = strategy.collectives.gather_objects(random_state(strategy.gpus))
@@ -211,7 +217,10 @@ class Checkpointer:
         }
 
     def wait(self) -> None:
-        """Wait until the pending snapshot is written or refused, and agree on the best epoch on disk."""
+        """Wait until the pending snapshot is written or refused.
+
+        Afterwards, all ranks have the same best epoch, whose model is on the disk.
+        """
         if self._pending_write is None:
             return
         self._reporter.set_activity("save")
@@ -231,10 +240,16 @@ class Checkpointer:
         self.best, self.best_epoch = best.measures, best.progress.epoch
 
     def retry_final_save(self, *, stopped: bool, is_cancelled: Callable[[], bool]) -> str:
-        """Wait for the last checkpoint of a run and retry for a while if the disk refuses it.
+        """Wait for the last checkpoint of a run, and retry for a while if the disk refuses it.
 
-        Meanwhile, the user may name another folder for it. On rank 0, returns "" if the final state is in the run
-        folder, else an explanation.
+        Meanwhile, the user may name another folder for it.
+
+        Args:
+            stopped: True if the run was stopped before its end.
+            is_cancelled: Returns True if the user doesn't want to wait any longer.
+
+        Returns:
+            On rank 0, "" if the final state is in the run folder, otherwise an explanation.
         """
         self.wait()
         self._reporter.set_activity("save")
@@ -262,7 +277,10 @@ class Checkpointer:
         return self._explain_unsaved(copy, stopped=stopped)
 
     def _explain_unsaved(self, copy: RunFolder | None, *, stopped: bool) -> str:
-        """Explain why the final state is not in the run folder, and what to do. Return "" if it is there."""
+        """Explain why the final state is not in the run folder, and what the user can do. Return "" if it is there.
+
+        `copy` is the copy of the run folder in which it was saved instead, or None.
+        """
         writer = self.writer
         if writer.unwritten is None:
             return ""
@@ -280,7 +298,7 @@ class Checkpointer:
 
 
 def _resolved_job(strategy: Strategy) -> Job:
-    """Return the job with the final values of accumulation, compilation and cuts."""
+    """Return the job in which accumulation, compilation and cuts have the values that the run uses."""
     return strategy.job.with_fields(
         accumulation=strategy.accumulation,
         compile="on" if is_compiled(strategy.model) else "off",
@@ -289,9 +307,10 @@ def _resolved_job(strategy: Strategy) -> Job:
 
 
 def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[str, Any] | None:
-    """Gather the complete optimizer state on the CPU of rank 0, by names of the plain model. Return None elsewhere.
+    """Gather the complete optimizer state on the CPU of rank 0, by parameter names of the plain model.
 
-    All ranks call it together. A GPU may still be copying the state: synchronize with it before reading.
+    Other ranks return None. All ranks call it together. A GPU may still be copying the state, so synchronize with it
+    before reading.
     """
     rank, ranks = strategy.spec.rank, strategy.state_ranks
     if strategy.dims.shard * strategy.dims.tensor > 1:  # ranks assemble tensors together, one by one
@@ -309,7 +328,10 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
 
 
 def _queued_work(device: torch.device) -> Callable[[], None]:
-    """Return a function that waits for the work queued on `device` until now. Any thread may call it."""
+    """Return a function that waits until `device` has done the work that is queued now.
+
+    Any thread may call the function.
+    """
     if device.type != "cuda":
         return lambda: None
     event = torch.cuda.Event(blocking=True)

@@ -1,4 +1,4 @@
-"""Saving a run's final state in another folder if the disk of the run folder refuses it."""
+"""Saving the final state of a run in another folder if the disk with the run folder refuses it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,20 @@ from engine.training.checkpointing.checkpoint_files import CheckpointError, copy
 
 
 class NotSavedElsewhere(Exception):  # noqa: N818 - describes the outcome
-    """Raised when a state could not be saved in another folder, which is unchanged. The message gives the reason."""
+    """Raised when a state could not be saved in another folder.
+
+    The folder is unchanged. The message gives the reason.
+    """
 
 
 def save_elsewhere(
     folder: Path, run: RunFolder, job: Job, last: Mapping[str, Any] | None, best: Mapping[str, Tensor] | None
 ) -> RunFolder:
-    """Create a copy of the run folder in `folder` with job, last.pt and best.pt, and flush it to the disk.
+    """Create a copy of the run folder in `folder` with the job, last.pt and best.pt, and flush it to the disk.
 
-    `last` and `best` are the checkpoints' content; None copies the run's file if it is readable. Existing files are
-    never overwritten, which makes it safe to save in folders that others can write to. Raises NotSavedElsewhere.
+    `last` and `best` are the contents of the checkpoints. If one is None, the run's file is copied if it is readable.
+    Existing files are never overwritten, so that it is safe to save in folders where other users can write. Raises
+    NotSavedElsewhere.
     """
     copy = RunFolder(folder / run.run_id)
     _check(folder, copy, state_bytes(last) + state_bytes(best))
@@ -49,7 +53,10 @@ def save_elsewhere(
 
 
 def how_to_resume(run: RunFolder, copy: RunFolder, *, finished: bool) -> str:
-    """Return instructions for using the state in `copy`. Training can't continue from a `finished` run."""
+    """Return instructions for using the state that was saved in `copy`.
+
+    A run that is `finished` can't be trained further.
+    """
     back = f"Once there is room, copy the contents of {copy.path} to {run.path} and resume the run"
     if finished:
         return f"{back}."
@@ -58,7 +65,7 @@ def how_to_resume(run: RunFolder, copy: RunFolder, *, finished: bool) -> str:
 
 
 def state_bytes(state: Any) -> int:
-    """Return the total size in bytes of all tensors in a nested state."""
+    """Return the total size in bytes of all tensors in nested dicts and lists."""
     if isinstance(state, Tensor):
         return state.nbytes
     if isinstance(state, Mapping):
@@ -67,7 +74,10 @@ def state_bytes(state: Any) -> int:
 
 
 def _put(name: str, content: Any, run: RunFolder, copy: RunFolder) -> dict[str, str]:
-    """Write or copy the checkpoint `name`. If best.pt was written, return its checksum as a field for last.pt."""
+    """Write the checkpoint `name` with `content` to `copy`. If `content` is None, copy the file of `run`.
+
+    If best.pt was written, its checksum is returned as a field for last.pt, otherwise {}.
+    """
     if content is not None:
         return {"best_sha256": write_checkpoint(content, copy.checkpoints / name).sha256}
     with suppress(OSError):

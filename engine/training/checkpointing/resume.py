@@ -1,4 +1,7 @@
-"""Resuming from a checkpoint of another run, under any strategy. Results are bit-identical on the same devices."""
+"""Resuming from a checkpoint of another run, under any strategy.
+
+On the same devices, the results are bit-identical to those of an uninterrupted run.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,11 @@ _KEYS = {
 
 
 class Checkpoint:
-    """Checkpoint for resuming: last.pt, or the newest intact one before it if last.pt is damaged.
+    """Checkpoint from which a run resumes: last.pt, or the newest intact checkpoint before it if last.pt is damaged.
 
     `plain` is the initial state of the job's plain model, and `classes` are the classes of the dataset. `path` is the
-    file that was read. All ranks read it together. Raises TaskError if the file is not a checkpoint, or has another
-    model, other classes or another optimizer.
+    file that was read. All ranks read it together. Raises TaskError if the file is not a checkpoint, or if its model,
+    classes or optimizer are not those of the job.
     """
 
     def __init__(
@@ -68,10 +71,10 @@ class Checkpoint:
         return fields
 
     def progress(self, steps: int) -> TrainProgress:
-        """Return the position in the run at which the job resumes, with `steps` steps per epoch.
+        """Return the position in the run from which the job continues, with `steps` steps per epoch.
 
-        The seed determines the order of samples in each epoch. An interrupted epoch starts over if the job has another
-        order than the resumed run.
+        The seed determines the order of samples in each epoch. An interrupted epoch starts over if the order of samples
+        differs from that in the resumed run.
         """
         content = self._content
         epoch, done = content["epoch"], content["done"]
@@ -111,10 +114,10 @@ class Checkpoint:
         return remarks
 
     def restore_accumulation(self, *, is_alone: bool) -> tuple[Job, int]:
-        """Return the job and the number of evaluation parts, with the accumulation of the resumed run if necessary.
+        """Return the job with the accumulation of the resumed run if necessary, and the number of evaluation parts.
 
-        If that run ran out of memory, it divided batches into more parts. A single worker keeps this division if the
-        job needs as much memory.
+        If that run ran out of memory, it divided its batches into more parts than its job requested. A single worker
+        (`is_alone`) uses the same division if the job needs as much memory.
         """
         job, before, parts = self._job, self.job, self._content["parts"]
         if not is_alone or not _needs_same_memory(before, job):
@@ -130,7 +133,7 @@ class Checkpoint:
 
     @property
     def shares(self) -> tuple[float, ...] | None:
-        """Fraction of each batch per data rank that the resumed run measured, or None if devices or strategy differ."""
+        """Fraction of each batch per data rank that the resumed run used. None if devices or strategy differ."""
         job, before = self._job, self.job
         alike = tuple(before["devices"]) == job.parallel.devices and before["strategy"] == job.resolved_strategy
         return (
@@ -138,7 +141,10 @@ class Checkpoint:
         )
 
     def cut(self, job: Job) -> Cut | None:
-        """Return the cut of the resumed run, or None if `job`, after automatic choices, needs a different cut."""
+        """Return the pipeline cut of the resumed run, or None if it can't be reused.
+
+        It can be reused if `job`, after automatic choices, has the same devices, settings and cuts.
+        """
         if self._content["cut"] is None or not computes_alike(self.job, job):
             return None
         cut = msgspec.convert(self._content["cut"], Cut)
@@ -149,7 +155,7 @@ class Checkpoint:
     def restore(
         self, strategy: Strategy, optimizer_step: OptimizerStep, checkpointer: Checkpointer, progress: TrainProgress
     ) -> None:
-        """Load the checkpoint into the strategy, the optimizer and the checkpointer, to resume at `progress`.
+        """Load the checkpoint into the strategy, the optimizer and the checkpointer, to continue at `progress`.
 
         The best epoch is that of the best.pt next to the checkpoint, unless best.pt is newer than the checkpoint. If
         strategy, seed and number of devices are the same, the random states of every rank are restored, too. All ranks
@@ -213,7 +219,7 @@ def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
 
 
 def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:
-    """Read the checkpoint at `path` and return its path, content and SHA-256.
+    """Read the checkpoint at `path`, and return the path that was read, its content and its SHA-256.
 
     If `path` is a damaged last.pt, the newest intact checkpoint before it is read instead.
     """
