@@ -16,7 +16,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 
 FRAME_RATIO, LABEL_RATIO = 200, 40
-"""Ratios of an image's longer side to the width of a frame, and to the height of the frame's label."""
+"""Ratios of the longer side of an image to the width of a frame, and to the height of the label of a frame."""
 
 
 def class_colors(count: int) -> Bytes:
@@ -34,7 +34,10 @@ def class_colors(count: int) -> Bytes:
 
 
 def color_legend(names: Sequence[str], colors: Bytes) -> tuple[LegendEntry, ...]:
-    """Return the legend for class colors, uint8 [n, 3]. Black means that the image is shown unchanged."""
+    """Return the legend for class colors, uint8 [n, 3].
+
+    A black color means that the image is unchanged at pixels of the class.
+    """
     codes = ("#{:02x}{:02x}{:02x}".format(*color) if any(color) else "" for color in colors.tolist())
     return tuple(LegendEntry(name, color) for name, color in zip(names, codes, strict=True))
 
@@ -50,12 +53,12 @@ def frame_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
 
 
 def classes_in(plane: Bytes) -> tuple[int, ...]:
-    """Return the sorted classes that occur in a plane."""
+    """Return the classes that occur in `plane`, uint8 [h, w], sorted. NO_CLASS is left out."""
     return tuple(np.unique(plane[plane != NO_CLASS]).tolist())
 
 
 def _frame_colors(classes: npt.NDArray[np.int64]) -> Bytes:
-    """Return the frame color for each class, uint8 [n, 3]. No color is black."""
+    """Return the frame color for each of `classes` [n], uint8 [n, 3]. It is never black."""
     return class_colors(NO_CLASS + 1)[classes % NO_CLASS + 1]
 
 
@@ -92,7 +95,10 @@ def draw_boxes(
 
 
 def encode_png(image: Bytes, cloud: str = "") -> bytes:
-    """Encode `image`, uint8 [h, w] or [h, w, 3], as PNG. `cloud` is the text of `CLOUD_TEXT`, if any."""
+    """Encode `image`, uint8 [h, w] or [h, w, 3], as PNG.
+
+    `cloud` is stored in the file as the text with the key `CLOUD_TEXT`, unless it is empty.
+    """
     stream, texts = BytesIO(), PngInfo()
     if cloud:
         texts.add_text(CLOUD_TEXT, cloud)
@@ -101,9 +107,9 @@ def encode_png(image: Bytes, cloud: str = "") -> bytes:
 
 
 def to_rgb(image: npt.NDArray[np.floating[Any]]) -> Bytes:
-    """Convert float [C, h, w] in 0..1 to uint8 [h, w, 3] for display.
+    """Convert an image, float [C, h, w] in 0..1, to uint8 [h, w, 3] for display.
 
-    The first three channels are displayed, or the first one as gray if there are fewer.
+    The first three channels are shown, or the first one as gray if there are fewer.
     """
     channels = image[:3] if len(image) >= 3 else image[:1].repeat(3, 0)
     return np.ascontiguousarray((channels * 255).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0))

@@ -13,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 CHUNK = 4096
-"""Number of paths that are created at once during iteration."""
+"""Number of paths that are prepared at once during iteration."""
 
 
 class Listing(NamedTuple):
-    """Names of `length` files in one folder, encoded as the file system stores them, each followed by a zero byte."""
+    """Names of the `length` files in one folder.
+
+    `names` holds all of them, encoded as the file system stores them and each followed by a zero byte.
+    """
 
     folder: str
     names: bytes
@@ -32,17 +35,17 @@ class Listing(NamedTuple):
 class Files(Sequence[str]):
     """Sequence of file paths that are created on access, to save memory.
 
-    Each file takes the length of its name plus 9 bytes, and 4 more bytes in a selection. In a list of str, a path with
-    50 letters takes 107 bytes, and every worker would hold a million of them.
+    Each file takes the length of its name plus 9 bytes. A selection of files takes 4 more bytes for each. In a list of
+    str, a path with 50 letters takes 107 bytes, and every worker would hold a million of them.
     """
 
     _folders: list[bytes]
-    """Folders, each ending with a path separator."""
+    """Paths of the folders, each ending with a path separator."""
     _firsts: list[int]
-    """Row of the first file in each folder."""
+    """Row of the first file in each folder, followed by the number of all files."""
     _names: bytes
     _bounds: npt.NDArray[np.int64]
-    """Positions of the zero bytes. The name in row i is between `_bounds[i]` and `_bounds[i + 1]` in `_names`."""
+    """Position in `_names` before the name in row 0, and of the zero byte after each name."""
     _rows: npt.NDArray[np.uint32] | None = None
     """Rows of the selected files, or None if all files are selected."""
 
@@ -78,9 +81,9 @@ class Files(Sequence[str]):
         return self._paths([os.path.join(os.path.relpath(folder, os.fsencode(root)), b"") for folder in self._folders])
 
     def _paths(self, folders: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the paths of the files with `folders` in place of their actual folders.
+        """Yield the paths of the files, after replacing the folders with `folders` in the same order.
 
-        Each folder ends with a separator.
+        Each folder must end with a path separator.
         """
         firsts = np.array(self._firsts)
         for start in range(0, len(self), CHUNK):
@@ -93,9 +96,9 @@ class Files(Sequence[str]):
                 yield folders[parent] + self._names[begin:end]
 
     def identity(self, root: str) -> Iterator[bytes | memoryview]:
-        """Yield bytes for a hash that identifies these paths relative to `root`.
+        """Yield bytes for a hash that identifies these paths relative to the folder `root`.
 
-        The same paths give the same bytes if they were listed and selected in the same way.
+        Equal paths give equal bytes only if they were listed and selected in the same way.
         """
         yield b"".join(folder.removeprefix(os.fsencode(root)) for folder in self._folders)
         yield self._names
@@ -104,7 +107,7 @@ class Files(Sequence[str]):
             yield np.ascontiguousarray(self._rows).data
 
     def select(self, which: slice | npt.NDArray[np.bool_]) -> Files:
-        """Return the files in a slice, or those for which the bool array [len] is True."""
+        """Return the files in a slice, or those for which the bool array `which` [n] is True."""
         if self._rows is not None:
             rows = self._rows[which]
         elif isinstance(which, slice):
@@ -114,14 +117,17 @@ class Files(Sequence[str]):
         return replace(self, _rows=rows)
 
     def joined(self, other: Files) -> Files:
-        """Join two selections from the same listing."""
+        """Return a selection with these files, followed by those of `other`.
+
+        Both must be selections from the same listing.
+        """
         assert self._rows is not None
         assert other._rows is not None
         return replace(self, _rows=np.concatenate([self._rows, other._rows]))
 
 
 def files_of(paths: Iterable[str]) -> Files:
-    """Store full paths compactly. Paths in the same folder should be adjacent."""
+    """Convert full paths to `Files`. Paths in the same folder should be adjacent, to store each folder only once."""
     listings: list[Listing] = []
     names: list[str] = []
     folder = ""

@@ -11,20 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BASE_BYTES = 800 << 20
-"""Base limit in bytes. With it, the process stays below 1 GiB including Python and its libraries."""
+"""Memory in bytes that the process may use in addition to Python and its libraries. All of it stays below 1 GiB."""
 BYTES_PER_TEXT_BYTE = 16
-"""Memory in bytes that is allowed per byte of annotations. Python objects were measured to take 6 to 12 bytes."""
+"""Bytes by which the limit is raised per byte of annotations. Measured objects of Python took 6 to 12 bytes."""
 BYTES_PER_FILE = 1 << 10
-"""Memory in bytes that is allowed per listed file, whose path is stored several times."""
+"""Bytes by which the limit is raised per listed file, whose path is stored several times."""
 
 _STEP_BYTES = 64 << 20
 
 
 @dataclass
 class _Limit:
-    """Memory limit in bytes, or None if there is none.
+    """Memory limit of this process in bytes, or None if it has none.
 
-    `earned` counts the bytes that were allowed since the system limit was last raised.
+    `earned` is the number of bytes by which the limit has to be raised in the operating system. They are collected to
+    save system calls.
     """
 
     bytes: int | None = None
@@ -42,9 +43,10 @@ _LIMIT = _Limit()
 
 
 def limit_memory() -> None:
-    """Limit this process to its present memory use plus `BASE_BYTES`, plus what is added later with `allow`.
+    """Limit the memory of this process to its present use plus `BASE_BYTES`. `allow` raises the limit later.
 
     Allocations beyond the limit raise MemoryError. Files mapped for reading and reserved address space are not counted.
+    Only Linux is supported, and the function does nothing on other systems.
     """
     if sys.platform == "linux":
         status = Path("/proc/self/status").read_text(encoding="ascii")
@@ -63,7 +65,7 @@ def allow_for_text(path: str | os.PathLike[str]) -> None:
 
 
 def allow(count: int) -> None:
-    """Raise the memory limit by `count` bytes, since larger datasets need more memory."""
+    """Raise the memory limit by `count` bytes, for example to read a larger dataset. Without a limit, do nothing."""
     if _LIMIT.bytes is not None:
         _LIMIT.earned += count
         if _LIMIT.earned >= _STEP_BYTES:  # a system call per file would be slow

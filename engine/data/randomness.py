@@ -1,4 +1,4 @@
-"""Random streams of a run, identified by the seed, the purpose, and the time and place of use. Torch-free."""
+"""Random number streams of a run, given by the seed, the purpose, the epoch and the batch or sample. Torch-free."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Purpose(IntEnum):
     TRANSFORM = 4
     """Random numbers for `transform` in a custom task."""
     POINTS = 5
-    """Choice of points in a block."""
+    """Choice of points in a block of a point cloud."""
     ROTATE = 6
-    """Rotation of a point cloud sample."""
+    """Rotation of the point cloud in a sample."""
     MODEL = 7
-    """Random numbers used by the model in training, such as dropout."""
+    """Random numbers that the model uses in training, for example for dropout."""
     AUGMENT = 8
     """Transforms in all augmentations except the light one."""
     PARTNERS = 9
@@ -42,17 +42,20 @@ class Purpose(IntEnum):
 
 @dataclass(frozen=True)
 class RandomStreams:
-    """Random streams for a run with `seed`, 0 to 2**31 - 1.
+    """Random number streams for a run with `seed`, 0 to 2**31 - 1.
 
     Streams with different seeds or purposes neither coincide nor overlap, apart from collisions in 64 bits (32 bits for
-    torch's CPU generators). Only initial weights are drawn directly from the seed, so that they are the same as after
-    `torch.manual_seed(seed)` in any script.
+    torch's CPU generators). Only initial weights don't use a stream. They are drawn after `torch.manual_seed(seed)`, so
+    that they are the same as in any other script.
     """
 
     seed: int
 
     def number(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
-        """Return a 64-bit seed for a generator: numpy's hash of all arguments (SeedSequence, after O'Neill 2015)."""
+        """Return a 64-bit seed for a random number generator.
+
+        It is a hash of the run's seed and all arguments (numpy's SeedSequence, after O'Neill 2015).
+        """
         state = np.random.SeedSequence((self.seed, purpose, epoch, batch, rank)).generate_state(1, np.uint64)
         return int(state[0])
 
@@ -62,11 +65,12 @@ class RandomStreams:
     def draw(
         self, purpose: Purpose, epoch: int, samples: npt.NDArray[np.int64], count: int, *, part: int = 0
     ) -> npt.NDArray[np.float64]:
-        """Return independent numbers in [0, 1), [count, n], for a batch of `samples` [n].
+        """Return `count` random numbers in [0, 1) for each sample in `samples` [n], as [count, n].
 
-        Each `part` of a purpose has different numbers. SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
-        Number Generators, 2014) hashes the counters. The numbers therefore don't depend on threads, the number of
-        workers, or earlier calls.
+        The numbers of a sample depend only on the seed, the purpose, `part`, the epoch and the index of the sample.
+        They don't depend on the other samples, threads, the number of workers, or earlier calls. `part` distinguishes
+        several uses for one purpose. The numbers are hashes computed with SplitMix64 (Steele, Lea, Flood: Fast
+        Splittable Pseudorandom Number Generators, 2014).
         """
         base = self.number(purpose, epoch=epoch, batch=part)
         starts = np.array([mix(base ^ column) for column in range(count)], np.uint64)
@@ -75,7 +79,7 @@ class RandomStreams:
 
 
 def mix(state: int) -> int:
-    """Return the number that SplitMix64 generates after `state`. Both have 64 bits."""
+    """Return the next random number of a SplitMix64 generator with the given state. Both numbers have 64 bits."""
     state = (state + _GOLDEN) & _MASK
     state = ((state ^ (state >> 30)) * _FIRST) & _MASK
     state = ((state ^ (state >> 27)) * _SECOND) & _MASK
@@ -83,7 +87,7 @@ def mix(state: int) -> int:
 
 
 def _mix_all(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Apply `mix` to each element of an array. For single numbers, `mix` is faster."""
+    """Apply `mix` to each element of an array. For a single number, `mix` is faster."""
     state = state + np.uint64(_GOLDEN)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(_FIRST)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(_SECOND)

@@ -22,13 +22,16 @@ LAYOUT = "Choose a folder with one folder of images per class, or with train and
 
 Labels = npt.NDArray[np.int64]
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""Pattern for lone surrogates other than those that encode bytes of a file name (PEP 383)."""
+"""Pattern for lone surrogates (halves of a UTF-16 pair).
+
+Those that stand for undecodable bytes of a file name (PEP 383) do not match.
+"""
 
 
 class Split(Protocol):
-    """Split of a dataset. Each type of dataset has a separate subclass.
+    """Interface for splits of a dataset. Each kind of annotations has a separate class.
 
-    `is_drawn` is True if the split was drawn from the training images.
+    `is_drawn` is True if the split was drawn from the training samples and does not exist in the folder.
     """
 
     @property
@@ -45,9 +48,9 @@ class FileSplit:
     is_drawn: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> FileSplit:
-        """Return a split with only the images selected by `which`, bool [n].
+        """Return a split with only the images for which `which`, bool [n], is True.
 
-        The strays are kept unless `is_drawn` is True.
+        `is_drawn` is True if the new split does not exist in the folder. It then has no strays.
         """
         return FileSplit(
             self.files.select(which), self.labels[which], Files.of() if is_drawn else self.strays, is_drawn
@@ -56,7 +59,11 @@ class FileSplit:
 
 @dataclass(frozen=True, eq=False)
 class IdxSplit:
-    """Split of images in idx files. `rows` are the rows of the file that belong to the split, or None for all rows."""
+    """Split of images in the idx file `images`.
+
+    `rows` are the rows of the file that belong to the split, or None for all rows. `labels[i]` is the class of the
+    image in `rows[i]`.
+    """
 
     images: str
     labels: Labels
@@ -64,14 +71,17 @@ class IdxSplit:
     is_drawn: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> IdxSplit:
-        """Return a split with only the images selected by `which`, bool [n]."""
+        """Return a split with only the images for which `which`, bool [n], is True.
+
+        `is_drawn` is True if the new split does not exist in the folder.
+        """
         rows: Labels = np.arange(len(which)) if self.rows is None else self.rows
         return IdxSplit(self.images, self.labels[which], rows[which], is_drawn)
 
 
 @dataclass(frozen=True, eq=False)
 class LabelSplit:
-    """Split of image files with labels. `labels`, bool [N, C], is True for the classes of an image."""
+    """Split of image files with labels. `labels`, bool [N, C], is True for all labels of an image."""
 
     files: Sequence[str]
     labels: npt.NDArray[np.bool_]
@@ -80,7 +90,7 @@ class LabelSplit:
 
 @dataclass(frozen=True, eq=False)
 class MaskSplit:
-    """Split of image files and masks. `masks[i]` contains the class of every pixel in `files[i]`."""
+    """Split of image files and masks. The file `masks[i]` contains the class of every pixel in `files[i]`."""
 
     files: Sequence[str]
     masks: Sequence[str]
@@ -91,7 +101,7 @@ class MaskSplit:
         return self.masks
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> MaskSplit:
-        """Return a split with only the images and masks selected by `which`, bool [n].
+        """Return a split with only the images and masks for which `which`, bool [n], is True.
 
         `is_drawn` is True if the new split does not exist in the folder.
         """
@@ -101,7 +111,7 @@ class MaskSplit:
 
 @dataclass(frozen=True, eq=False)
 class AnySplit:
-    """Files that a user-written program divides into splits."""
+    """All files of a dataset, which a user-written program divides into splits."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]
@@ -110,12 +120,13 @@ class AnySplit:
 
 @dataclass(frozen=True)
 class MaskCode:
-    """Meaning of the values in masks, or of point labels.
+    """Mapping from values in masks, or from point labels, to classes.
 
     `values[i]` is the value of class i: a gray level, a palette index, or a color 0xRRGGBB if `colors` is True. Values
     in `ignored`, and pixels outside the image, have no class. If `nearest` is True, each pixel has the class with the
     nearest value, as in masks saved as JPEG. `palette` holds the color of each class in the palette that all masks
-    share, or -1 if it is unknown. `notes` are warnings about the interpretation of the values.
+    share, or -1 if it is unknown. It is empty if the masks have no palette. `notes` are warnings about the
+    interpretation of the values.
     """
 
     values: tuple[int, ...]
@@ -128,7 +139,7 @@ class MaskCode:
 
 @dataclass(frozen=True, eq=False)
 class RecognizedDataset:
-    """Dataset that was recognized, or the problems that prevent it from being read.
+    """Result of recognizing a dataset: its splits, or the problems that prevent it from being read.
 
     Attributes:
         format: Id of the format in `registry.FORMATS`, followed by a colon and its variant if it has one, or "" if none
@@ -182,7 +193,7 @@ def dataset_warning(message: str, remedy: str = "") -> Problem:
 
 
 def warn_about(names: Sequence[str], noun: str, text: str, remedy: str) -> list[Problem]:
-    """Return a warning that counts files and names the first ones, or [] if there are none.
+    """Return a warning with the number of files and the names of the first ones, or [] if there are no files.
 
     Args:
         names: Paths or names. Only the last part of a path is shown.
@@ -200,29 +211,35 @@ def unrecognized(problem: Problem, other: str = "") -> RecognizedDataset:
 
 
 def count_sentence(names: Sequence[str], noun: str, plural: str = "") -> str:
-    """Return a sentence such as "There is 1 image" or "There are 1,204 images"."""
+    """Return the beginning of a sentence that counts `names`: "There is 1 image" or "There are 1,204 images".
+
+    `noun` is the singular. `plural` is only needed if it is irregular.
+    """
     plural = plural or noun + ("es" if noun.endswith("x") else "s")
     return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural}"
 
 
 def format_count(names: Sequence[str], noun: str) -> str:
-    """Format a count with its noun, such as "1 image" or "1,204 images"."""
+    """Format the number of `names` with the singular `noun`: "1 image" or "1,204 images"."""
     return f"{len(names):,} {noun}{'' if len(names) == 1 else 's'}"
 
 
 def first_names(paths: Sequence[str]) -> str:
-    """Return the names of the first few files."""
+    """Return the printable names of the first three files, followed by an ellipsis if there are more."""
     names = list(dict.fromkeys(os.path.basename(path) for path in paths))
     return ", ".join(map(printable, names[:3])) + (", …" if len(names) > 3 else "")
 
 
 def spread_evenly(length: int, count: int) -> list[int]:
-    """Return up to `count` evenly spaced indices of a sequence with `length` items, starting with the first."""
+    """Return at most `count` evenly spaced indices of a sequence with `length` items, starting with 0."""
     return list(range(0, length, max(-(-length // count), 1)))
 
 
 def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
-    """Return the sample indices sorted by class, and within each class by a hash of the seed and the sample's key."""
+    """Return the indices of all samples [n], sorted by class, and within each class by a hash.
+
+    `keys` identify the samples, `labels` are their classes, [n], and the hash is computed from the seed and the key.
+    """
     salted = hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little", signed=True))
     digests = bytearray()
     for key in keys:
@@ -234,10 +251,12 @@ def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
 
 
 def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Choose the samples for validation: the given fraction of each class, but at least one sample if there are two.
+    """Choose validation samples from each class and return them as a mask, bool [n].
 
-    Samples are ordered by a hash of the seed and their key, so that the choice is the same on every computer and hardly
-    changes when images are added. With a fraction of 0, none are chosen.
+    `keys` identify the samples, and `labels` are their classes, [n]. The fraction `val_fraction` of each class is
+    chosen, but at least one sample and not all of them. From a class with one sample, none is chosen. The choice
+    depends on a hash of the seed and the sample's key. It is therefore the same on every computer and hardly changes
+    when images are added. If `val_fraction` is 0, no samples are chosen.
     """
     if not val_fraction:
         return np.zeros(len(labels), bool)

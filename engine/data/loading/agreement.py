@@ -26,7 +26,11 @@ GatherObjects = Callable[[Any], list[Any]]
 
 
 class _RankView(NamedTuple):
-    """Number of samples on one rank, and the name and target hash of the first sample that differs between ranks."""
+    """Information from one rank about a split, for a message about differences.
+
+    `samples` is the number of samples. `name` and `label` are the name and the hash of the targets of the sample at the
+    first index at which the ranks differ.
+    """
 
     samples: int
     label: int
@@ -36,8 +40,8 @@ class _RankView(NamedTuple):
 def check_same_dataset(splits: Splits, folder: str, all_gather_objects: GatherObjects) -> None:
     """Raise DatasetError on all ranks if the names, order or labels of their samples differ.
 
-    All ranks must call this together. `all_gather_objects` is the method of `Collectives`. File contents are not
-    compared.
+    All ranks must call this together. `all_gather_objects` passes an object from each rank to all ranks (see
+    `Collectives`). The contents of files are not compared.
     """
     if len(set(all_gather_objects(fingerprint(splits)))) == 1:
         return
@@ -48,7 +52,7 @@ def check_same_dataset(splits: Splits, folder: str, all_gather_objects: GatherOb
 
 
 def fingerprint(splits: Splits) -> int:
-    """Return a hash of the names, order and labels of both splits."""
+    """Return a hash of the classes and of the names, order and labels of the training and validation samples."""
     digest = hashlib.blake2b(repr((splits.format, splits.classes, splits.channels)).encode(), digest_size=8)
     for samples in (splits.train, splits.val):
         for content in samples.identity():
@@ -57,7 +61,10 @@ def fingerprint(splits: Splits) -> int:
 
 
 def _difference(samples: ImageSet | SampleSet, split: str, all_gather_objects: GatherObjects) -> str:
-    """Describe the first difference between the ranks in a split, or return "". All ranks return the same text."""
+    """Describe the first difference between the ranks in a split, or return "" if there is none.
+
+    `split` names the split in the description. All ranks must call this together, and all get the same text.
+    """
     names = _names(samples)
     labels = _label_hashes(samples)
     hashes = [_hash(name.encode(errors="backslashreplace")) ^ label for name, label in zip(names, labels, strict=True)]
@@ -71,14 +78,14 @@ def _difference(samples: ImageSet | SampleSet, split: str, all_gather_objects: G
 
 
 def _names(samples: ImageSet | SampleSet) -> list[str]:
-    """Return the names of the samples in a form that is the same on every computer."""
+    """Return the names of the samples without folders that differ between computers."""
     if isinstance(samples, ImageSet) and len(samples.files) == len(samples):
         return [name_within(path, samples.folder) for path in samples.files]
     return [samples.path(index) for index in range(len(samples))]
 
 
 def _label_hashes(samples: ImageSet | SampleSet) -> list[int]:
-    """Return a hash of the targets for each sample, or 0 for targets that are only known after loading."""
+    """Return a hash of each sample's targets, or 0 if targets are only known after loading."""
     if isinstance(samples, SampleSet):
         return [0] * len(samples)
     return [_hash(samples.targets_of(index).numpy().tobytes()) for index in np.arange(len(samples))[:, None]]

@@ -1,4 +1,4 @@
-"""Base class for loaders, which read the batches of a split in a background thread or in the caller's thread."""
+"""Base class for loaders, which read batches in a background thread or in the caller's thread."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.splits import Labels
 
 PREFETCH = 3
-"""Number of batches that are read ahead."""
+"""Maximum number of batches that are read in advance."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples of one global batch that this worker processes.
+    """Batch of samples that this worker processes, its share of a global batch.
 
     Attributes:
-        inputs: Normalized inputs, float32 [n, ...] on the device; [n, C, H, W] for images. n may be 0.
-        targets: [n, ...] on the device in the form that the task needs, such as int64 [n] for classes or int64 [n, H,
-            W] for pixels.
+        inputs: Normalized inputs on the device, float32 [n, ...], or [n, C, H, W] for images. n may be 0.
+        targets: Targets on the device, [n, ...], in the form that the task needs, such as int64 [n] for classes or
+            int64 [n, H, W] for pixels.
         global_size: Number of samples on all workers, including unreadable ones.
         wait_s: Seconds that the consumer waited for this batch.
         samples: Indices of the samples in the split, int64 [n], or None if the batch does not come from a loader.
@@ -40,15 +40,20 @@ class Batch:
 
 
 Finish = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
-"""Function that changes a batch on the device: (inputs, targets, epoch, batch index) -> (inputs, targets)."""
+"""Function that makes a last change to a batch on the device.
+
+It takes the inputs, the targets, the epoch, and the index of the batch in the epoch, and returns the new inputs and
+targets.
+"""
 
 
 class Loader(ABC, Generic[SlotT]):
     """Loader that yields the batches of one split, epoch by epoch.
 
-    A thread prefetches up to `PREFETCH` batches. If `threads` is 0 or a subclass considers it faster, the caller's
-    thread reads them instead. After the last batch of an epoch has been read, `on_epoch_read(epoch)` is called from
-    that thread.
+    A background thread prefetches up to `PREFETCH` batches. If `threads` is 0, or a subclass considers it faster, the
+    caller's thread reads the batches instead. Once an epoch's last batch has been read in the background,
+    `on_epoch_read(epoch)` is called from the background thread. If the caller's thread reads the batches, it makes this
+    call shortly before the last one.
     """
 
     def __init__(self, sampler: GlobalBatchSampler, threads: int) -> None:
@@ -65,7 +70,7 @@ class Loader(ABC, Generic[SlotT]):
         return len(self.sampler)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of `epoch`, starting with batch `start`.
+        """Yield the batches of `epoch`, starting with the batch at index `start`.
 
         The caller may stop the iteration early. Only one epoch can be iterated at a time.
         """
@@ -86,7 +91,10 @@ class Loader(ABC, Generic[SlotT]):
                     self._stop([prefetcher])
 
     def prefetch(self, epoch: int, start: int = 0) -> None:
-        """Start reading `epoch` in the background before it is iterated, if slots are free."""
+        """Start reading `epoch` in the background before it is iterated, from the batch at index `start`.
+
+        Does nothing if another epoch is still being read in the background, or batches are read in the caller's thread.
+        """
         with self._lock:
             known = {self._current_epoch, *(each.epoch for each in self._prefetchers)}
             # A prefetcher that still reads needs the slots.
@@ -102,7 +110,7 @@ class Loader(ABC, Generic[SlotT]):
     @property
     @abstractmethod
     def decoding_s(self) -> float:
-        """Thread-seconds spent on decoding since the loader was created."""
+        """Seconds spent on decoding since the loader was created, summed over all threads."""
 
     @abstractmethod
     def set_threads(self, threads: int) -> None:
@@ -122,7 +130,7 @@ class Loader(ABC, Generic[SlotT]):
 
     @property
     def _needs_preparation(self) -> bool:
-        """True until `_prepare` has decided how to read batches. Until then, no epoch may be prefetched."""
+        """True until `_prepare` has decided how to read batches. No epoch may be prefetched before."""
         return False
 
     @abstractmethod
@@ -131,30 +139,33 @@ class Loader(ABC, Generic[SlotT]):
 
     @abstractmethod
     def _fill(self, slot: SlotT, batch: RankSamples, epoch: int) -> StagedBatch[SlotT]:
-        """Read samples into `slot` and send them to the device.
+        """Read the samples of `batch` into `slot` and send them to the device.
 
-        This must not use torch's thread pool, which the training step needs.
+        This runs in the background thread and must not use torch's thread pool, which the training step needs.
         """
 
     @abstractmethod
     def _finish(self, staged: StagedBatch[SlotT], wait_s: float, epoch: int, batch_index: int) -> Batch:
-        """Convert a staged batch to the form that the consumer receives, and release its slot."""
+        """Convert a batch that `_fill` has sent to the form that the consumer receives, and release its slot.
+
+        `wait_s` is the time in seconds that the consumer waited for the batch.
+        """
 
     @abstractmethod
     def _close_source(self) -> None:
         """Close the source of the samples, such as a cache."""
 
     def _prepare(self) -> None:
-        """Prepare the loader in the consumer's thread before an epoch is read."""
+        """Prepare the loader for reading an epoch. This is called in the consumer's thread."""
 
     def _finish_epoch(self, epoch: int) -> None:
-        """Run additional work in the prefetching thread after the last batch of an epoch."""
+        """Do additional work in the background thread, after the last batch of an epoch has been read."""
 
     def _prefetcher_for(self, epoch: int, batch_index: int) -> Prefetcher[SlotT] | None:
-        """Return the prefetcher for `epoch`, starting with batch `batch_index`, or None to read in the caller's thread.
+        """Return a prefetcher that reads `epoch` from the batch at index `batch_index` on.
 
-        A running prefetcher is reused. Prefetchers for other positions are stopped, but those for later epochs continue
-        if a running prefetcher was found.
+        Returns None if the caller's thread should read the batches. If a prefetcher already reads from this position,
+        it is returned, and others that read a later epoch continue. All other prefetchers are stopped.
         """
         with self._lock:
             self._current_epoch = epoch
@@ -191,7 +202,10 @@ class Loader(ABC, Generic[SlotT]):
         )
 
     def _read_inline(self, epoch: int, start: int) -> Iterator[StagedBatch[SlotT]]:
-        """Yield the batches from `start` on, until the epoch ends or a prefetching thread takes over."""
+        """Read the batches of `epoch` from index `start` on in the caller's thread and yield them.
+
+        Ends early if a background thread should read the next batches.
+        """
         for batch_index, batch in enumerate(self.sampler.epoch_from(epoch, start), start):
             if not self._is_inline:
                 return

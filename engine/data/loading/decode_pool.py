@@ -1,4 +1,4 @@
-"""Decode the images of a split at one size, with several threads and the cache that the job requests."""
+"""Source of the decoded images of a split at one size, with several decoding threads and a cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ class DecodePool:
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, work: Callable[[int], None], samples: Sequence[int], threads: int) -> None:
-        """Call `work` with each sample, in `threads` threads, or in the caller's thread if `threads` is at most 1."""
+        """Call `work` with each sample in `threads` threads, and wait until all calls have returned.
+
+        If `threads` is at most 1, the caller's thread makes the calls.
+        """
         if threads != self._threads:
             if self._pool is not None:
                 self._pool.shutdown()
@@ -52,18 +55,27 @@ class DecodePool:
 
 
 class ImageSource:
-    """Source that decodes the images of a split in blocks, uint8 [n, C, s, s] with channels and planes.
+    """Source of the decoded images of a split, in blocks of uint8 [n, C, s, s] with the images' channels and planes.
 
-    It also keeps track of unreadable images. `cache` is `Job.data.picture_cache`, and `on_chosen(choice, why)` reports
-    the cache that is used. `on_unreadable(path, reason)` is called once for each unreadable image, from any thread.
-    Only one thread at a time may decode, gather and close. All other methods may be called from any thread.
+    For each block, `decode` is called first and then `gather`. Decoded images are cached, and unreadable ones are
+    remembered. Only one thread at a time may call `decode`, `gather` and `close`. All other methods may be called from
+    any thread.
 
-    If `stretched` is True, images are stretched to a square (`ImageSet.load_stretched`), and `aspects` returns their
-    original aspect ratios.
+    Args:
+        images: The split.
+        size: Side of the decoded images, in pixels.
+        channels: Number of image channels.
+        threads: Number of decoding threads.
+        on_unreadable: Callback that receives the path of an unreadable image and the reason. It is called once for each
+            such image, from any thread.
+        cache: `Job.data.picture_cache`.
+        on_chosen: Callback that receives the chosen cache and the reason (see `cache_policy.OnChosen`).
+        stretched: True to stretch images to a square with `ImageSet.load_stretched`. `aspects` then returns their
+            original aspect ratios.
 
     Attributes:
         decoded: Number of images decoded since the source was created.
-        decode_seconds: Thread-seconds spent on decoding.
+        decode_seconds: Seconds spent on decoding since then, summed over all threads.
     """
 
     def __init__(
@@ -100,7 +112,7 @@ class ImageSource:
 
     @property
     def is_decoded(self) -> bool:
-        """True if every image is cached or unreadable, so that blocks only need to be copied."""
+        """True if every image is cached or unreadable, so that nothing remains to be decoded."""
         return self._settled == len(self._state)
 
     @property
@@ -111,7 +123,7 @@ class ImageSource:
     def open(self) -> None:
         """Choose and open the cache, which may take a moment.
 
-        If this is not called, the first call to `decode` does it.
+        Otherwise, the first call to `decode` opens it.
         """
         if not self._is_open:
             self._is_open = True
@@ -134,9 +146,10 @@ class ImageSource:
             self._store = None
 
     def decode(self, samples: Labels, *, replace: bool) -> Labels:
-        """Decode the `samples` that are not cached, and return the indices of the readable samples.
+        """Decode the images `samples` [n] that are not cached, and return the indices of the readable ones.
 
-        If `replace` is True, each unreadable image is replaced with the next readable image of the split.
+        If `replace` is True, the index of an unreadable image is replaced with that of the next readable image in the
+        split. Otherwise it is left out.
 
         Raises:
             DatasetError: A replacement is needed, but no image of the split is readable.
@@ -151,14 +164,17 @@ class ImageSource:
         return np.array([self._next_readable(int(sample)) for sample in samples], np.int64)
 
     def aspects(self, samples: Labels) -> npt.NDArray[np.float32]:
-        """Return the original width divided by the height for samples returned by `decode`, [n].
+        """Return the original width divided by the height of each image, float32 [n].
 
-        The ratios are 1 if `stretched` is False.
+        `decode` must have returned the indices `samples`. If `stretched` is False, all ratios are 1.
         """
         return self._aspects[samples]
 
     def gather(self, samples: Labels, out: Bytes | None = None) -> Bytes:
-        """Return samples that `decode` returned as uint8 [n, C, size, size], stored in `out` if it is given."""
+        """Return images as uint8 [n, C, size, size], stored in `out` if it is given.
+
+        `samples` [n] must be the indices that the last call to `decode` returned.
+        """
         if out is None:
             out = np.empty((len(samples), *self._shape), np.uint8)
         if not self._block:

@@ -26,14 +26,14 @@ from engine.data.transforms.augmentation import FORWARD, LIGHT, Augmentation, Dr
 from engine.data.transforms.device_transforms import Cropped, Moved, Normalization, Placement, Resized, Transforms, crop
 
 UPLOAD_FRACTION = 8
-"""Divisor of a GPU's free memory that gives the size limit for uploading a split.
+"""Minimum ratio of a GPU's free memory to the size of a split that is uploaded.
 
-The cache in main memory has the same limit, an eighth.
+The cache in main memory is limited by the same ratio.
 """
 INLINE_BYTES = 4 << 20
-"""Size in bytes of the largest batch that the caller's thread assembles on the CPU if nothing needs decoding.
+"""Maximum size in bytes of a batch that the caller's thread reads on the CPU once all images are decoded.
 
-This takes at most 0.2 % of the step of a small network, whereas a thread would compete with the step.
+This takes at most 0.2 % of the step of a small network, whereas a background thread would compete with the step.
 """
 
 
@@ -57,17 +57,18 @@ class BatchLoader(Loader[Slot]):
         mirror: True to allow mirrored images, or None to use the default of the images.
         epochs: Number of epochs in the run.
         resized: Side to which images are resized before the center crop, or None for `size`.
-        side: Function that returns the side length of the images in an epoch, counted from 1. None for `size`.
+        side: Function that returns the side of the model's images in an epoch, counted from 1, or None for `size`.
         mean: Mean of each channel, for images scaled to 0..1.
         std: Standard deviation of each channel, for images scaled to 0..1.
         threads: Number of decoding threads.
         device: Device of the batches.
         on_unreadable: Callback that receives the path of an unreadable image and the reason.
         memory_format: Memory format of the inputs.
-        mark: Callback in the consumer's thread after each stage of a batch: "data", "transfer" and "augment".
+        mark: Callback for measuring times. It is called in the consumer's thread with "data", "transfer" and "augment"
+            after these stages of each batch.
         cache: `Job.data.picture_cache`.
         on_chosen: Callback that receives the chosen cache and the reason.
-        finish: Function that makes a last change to each batch.
+        finish: Function that makes a last change to each batch, or None for no change.
     """
 
     def __init__(
@@ -178,12 +179,18 @@ class BatchLoader(Loader[Slot]):
         self._upload_split()
 
     def _finish_epoch(self, epoch: int) -> None:
-        """Decode the images in a dropped last batch, so that all images are cached after one epoch."""
+        """Decode the images of an incomplete last batch that is dropped.
+
+        In this way, one epoch suffices to cache all images.
+        """
         if self._source.has_cache:
             self._source.decode(self.sampler.dropped(epoch), replace=False)
 
     def _upload_split(self) -> None:
-        """Upload the entire split to the GPU once all images are decoded, if there is enough memory."""
+        """Upload all images of the split to the GPU if they fit in the budget.
+
+        This is tried only once, after all images have been decoded.
+        """
         if self._has_tried_upload or not self._source.is_decoded:
             return
         self._has_tried_upload = True
@@ -225,7 +232,7 @@ class BatchLoader(Loader[Slot]):
         return StagedBatch(slot, count, batch.global_size, chosen, on_device, drawn)
 
     def _finish(self, staged: StagedBatch[Slot], wait_s: float, epoch: int, batch_index: int) -> Batch:
-        """Augment and normalize a batch."""
+        """Crop, augment and normalize a batch, and return it with its targets."""
         self._mark("data")
         count = staged.count
         pixels, numbers, drawn, rows = staged.slot.receive(0 if staged.on_device else count, count)
@@ -252,9 +259,17 @@ class BatchLoader(Loader[Slot]):
     def _transform(
         self, pixels: Tensor, numbers: Tensor, drawn: Tensor, draws: Drawn | None
     ) -> tuple[Tensor, Tensor | None, Placement | None]:
-        """Transform a batch to the model's image size.
+        """Crop or augment a batch to the model's image size, and normalize it.
 
-        Returns the inputs, the planes, and the placement of the loaded images in the model's images.
+        Args:
+            pixels: Loaded images and planes, uint8 [n * tiles, C + planes, s, s].
+            numbers: Index and crop of each image (see `Slot`).
+            drawn: Random numbers on the device, one row for each image.
+            draws: Random numbers in main memory, with the meaning of the columns, or None without an augmentation.
+
+        Returns:
+            Inputs, planes, and the placement of the loaded images in the model's images. Planes are None if the images
+            have none, and the placement is None if the images were not moved.
         """
         if draws is not None:
             images, planes = self._transforms.move(pixels, drawn, draws)
@@ -271,7 +286,10 @@ class BatchLoader(Loader[Slot]):
 
 
 def upload_budget_bytes(device: torch.device) -> int:
-    """Return the number of bytes that a split may occupy on `device`. It is 0 for the CPU, which uses the cache."""
+    """Return the maximum size in bytes of a split that is uploaded to `device`.
+
+    For the CPU it is 0, since the cache is used there.
+    """
     if device.type != "cuda":
         return 0
     free, _ = torch.cuda.mem_get_info(device)
@@ -279,7 +297,10 @@ def upload_budget_bytes(device: torch.device) -> int:
 
 
 def upload_images(source: ImageSource, count: int, slot: Slot, device: torch.device) -> Tensor:
-    """Upload all images through `slot` to `device` as uint8 [count, C, H, W]. Unreadable images are blank."""
+    """Upload the `count` images of a split to `device` as uint8 [count, C, H, W], using the buffer `slot`.
+
+    Unreadable images become black.
+    """
     capacity, *shape = slot.pixels.shape
     images = torch.zeros((count, *shape), dtype=torch.uint8, device=device)
     for start in range(0, count, capacity):

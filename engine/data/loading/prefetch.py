@@ -13,20 +13,20 @@ from engine.data.splits import Labels
 from engine.data.transforms.augmentation import Drawn
 
 SlotT = TypeVar("SlotT")
-"""Buffer for one batch."""
+"""Type of a loader's slots. A slot is a buffer for one batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class StagedBatch(Generic[SlotT]):
-    """Slot with this worker's samples from a global batch.
+    """Batch that was read into a slot: this worker's samples from a global batch.
 
     Attributes:
         slot: The buffer.
-        count: Number of images or samples in the buffer.
+        count: Number of samples in the buffer, including the additional images of mosaics.
         global_size: Number of samples on all workers.
         samples: Indices of the samples in the split, int64 [n].
         on_device: True if the slot contains only sample indices because the pixels are already on the device.
-        drawn: Random numbers for the augmentation.
+        drawn: Random numbers for the augmentation, or None without augmentation.
     """
 
     slot: SlotT
@@ -38,9 +38,10 @@ class StagedBatch(Generic[SlotT]):
 
 
 class Slots(Generic[SlotT]):
-    """Pool of at most `limit` slots that the prefetchers of a loader share. `make` creates slots on demand.
+    """Pool of at most `limit` slots (buffers for batches), which the prefetchers of a loader share.
 
-    `changed` guards the shared state and is notified of every change that a prefetcher may wait for.
+    `make` creates a slot on demand. The condition `changed` guards the state of the slots and of all prefetchers. It is
+    notified of every change.
     """
 
     def __init__(self, make: Callable[[], SlotT], limit: int) -> None:
@@ -67,13 +68,14 @@ class Slots(Generic[SlotT]):
 
 
 class Prefetcher(Generic[SlotT]):
-    """Thread that fills slots with `batches` in order while slots are free.
+    """Thread that reads the batches of an epoch into slots, in order, as long as slots are free.
 
-    It stops before the next batch if `should_continue()` returns False. After the last batch it calls `finish_epoch`,
-    which may read more, and finally `on_epoch_read`.
+    It stops before the next batch if `should_continue()` returns False. After the last batch, it calls
+    `finish_epoch(epoch)`, which may read more samples, and finally `on_epoch_read(epoch)`.
 
     Attributes:
-        start: Index of the first batch in its epoch.
+        epoch: Epoch that is read.
+        start: Index of the first batch that is read.
         is_finished: True once the thread has stopped reading.
         is_closed: True once its batches are no longer needed.
     """
@@ -107,9 +109,9 @@ class Prefetcher(Generic[SlotT]):
         self._thread.start()
 
     def get(self) -> StagedBatch[SlotT] | None:
-        """Return the next batch, or None after the last batch or after `close`.
+        """Wait for the next batch and return it, or return None after the last batch or after `close`.
 
-        If reading fails, the error is raised after all batches that were read before.
+        If reading fails, the error is raised after all batches that were read before have been returned.
         """
         with self._changed:
             self._changed.wait_for(lambda: self.is_closed or self._ready or self.is_finished)
@@ -147,7 +149,7 @@ class Prefetcher(Generic[SlotT]):
             self._on_epoch_read(self.epoch)
 
     def _read_batches(self) -> bool:
-        """Fill slots with batches. Returns True if all batches have been read."""
+        """Read batches into slots. Returns True if all batches were read, or False if the thread should stop early."""
         for batch in self._batches:
             if not self._should_continue():
                 return False

@@ -1,4 +1,4 @@
-"""Loader for samples other than images of one size."""
+"""Loader for the samples of a `SampleSet`, such as point clouds."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from engine.data.splits import dataset_error
 class SampleLoader(Loader["_SampleSlot"]):
     """Loader that yields the batches of a `SampleSet`, epoch by epoch.
 
-    `Batch.inputs` are the stacked inputs of the samples. An unreadable sample is reported once. An unreadable file that
-    several samples share is also reported once. In training (`sampler.shuffle`) an unreadable sample is replaced with
-    the next readable sample of the split. In validation it is left out. `mark(stage)` is called in the consumer's
+    `Batch.inputs` are the stacked inputs of the samples. Each unreadable sample is reported once, and so is an
+    unreadable file that several samples share. In training (`sampler.shuffle`), an unreadable sample is replaced with
+    the next readable sample of the split. In validation, it is left out. `mark(stage)` is called in the consumer's
     thread after the stages "data" and "transfer" of a batch, and after "augment" if there is a `finish` function. The
     loader assigns the sampler's random streams to the `samples`.
     """
@@ -95,7 +95,10 @@ class SampleLoader(Loader["_SampleSlot"]):
         self._pool.close()
 
     def _load_readable(self, indices: list[int], epoch: int) -> tuple[list[int], list[Sample]]:
-        """Load samples, with replacements for unreadable ones. Returns their indices and the samples."""
+        """Load samples, and return the indices of the loaded samples and the samples.
+
+        In training, unreadable samples are replaced. In validation, they are left out.
+        """
         loaded: dict[int, Sample | None] = {}
 
         def load(index: int) -> None:
@@ -112,7 +115,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         return numbers, [sample for sample in samples if sample is not None]
 
     def _load(self, index: int, epoch: int) -> Sample | None:
-        """Load a sample, or return None if it is unreadable."""
+        """Load a sample, or report it and return None if it is unreadable."""
         if index in self._unreadable:
             return None
         started = time.perf_counter()
@@ -132,7 +135,10 @@ class SampleLoader(Loader["_SampleSlot"]):
         return sample
 
     def _find_replacement(self, index: int, epoch: int, loaded: dict[int, Sample | None]) -> int:
-        """Return the index of the next readable sample in the split and add the sample to `loaded`."""
+        """Return the index of the next readable sample after `index` in the split.
+
+        `loaded` maps indices to samples, or to None for unreadable ones. The samples that are tried are added to it.
+        """
         count = len(self.samples)
         for candidate in ((index + step) % count for step in range(1, count)):
             if loaded.get(candidate) is None:
@@ -144,9 +150,10 @@ class SampleLoader(Loader["_SampleSlot"]):
         )
 
     def _stack(self, tensors: list[Tensor], numbers: list[int], name: str) -> Tensor:
-        """Stack tensors to [n, ...] and convert floating-point values to float32.
+        """Stack the tensors of several samples to [n, ...] and convert floating-point values to float32.
 
-        Raises DatasetError if the shapes differ.
+        `numbers` are the indices of the samples, and `name` names the tensors in errors. Raises DatasetError if the
+        shapes differ.
         """
         for tensor, number in zip(tensors, numbers, strict=True):
             if tensor.shape != tensors[0].shape:
@@ -161,9 +168,9 @@ class SampleLoader(Loader["_SampleSlot"]):
         return stacked.float() if stacked.is_floating_point() else stacked
 
     def _make_empty_batch(self, epoch: int) -> Sample:
-        """Return a batch without samples.
+        """Return the inputs and targets of a batch without samples.
 
-        Its tensors have the same shapes as other batches except for the first dimension.
+        Apart from the first dimension, which is 0, they have the same shapes as in other batches.
         """
         if self._empty_batch is None:
             indices = range(len(self.samples))
@@ -176,7 +183,7 @@ class SampleLoader(Loader["_SampleSlot"]):
 
 
 class _SampleSlot:
-    """Transfer of one batch to a GPU on a separate stream. On the CPU, the batch is passed on unchanged."""
+    """Slot that transfers one batch to a GPU on a separate stream. On the CPU, it returns the batch unchanged."""
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
         self._stream = stream
@@ -197,7 +204,10 @@ class _SampleSlot:
             self._copied.record(self._stream)
 
     def receive(self) -> Sample:
-        """Return the batch for kernels that are launched after this call. The caller owns the batch."""
+        """Return the batch on the device. The caller owns it.
+
+        Kernels that are launched on the current stream after this call wait for the transfer.
+        """
         assert self._batch is not None
         inputs, targets = self._batch
         self._batch = None

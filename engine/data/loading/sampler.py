@@ -17,7 +17,8 @@ from engine.data.randomness import Purpose, RandomStreams
 class RankSamples(NamedTuple):
     """Samples of a global batch that one rank processes.
 
-    `indices`, int64 [n], may be empty. `global_size` is the number of samples on all ranks.
+    `indices`, int64 [n], are their indices in the split, and n may be 0. `global_size` is the number of samples on all
+    ranks.
     """
 
     indices: npt.NDArray[np.int64]
@@ -28,14 +29,14 @@ class GlobalBatchSampler(DistributedSampler[Any]):
     """Sampler that yields this rank's samples of each global batch.
 
     Global batch k is the k-th slice of `batch_size` samples in a permutation that depends only on the seed and the
-    epoch. The ranks receive contiguous pieces of it in rank order. The pieces are nearly equal, or in proportion to
-    `shares`. The union over the ranks is therefore the same for any world size.
+    epoch. It is divided among the ranks into contiguous slices. The slices are nearly equal, or proportional to
+    `shares` if these are given. The samples of all ranks together are therefore the same for any number of ranks.
 
     With `shuffle` (training), an incomplete last batch is dropped unless it is the only one. Without it (validation),
-    no sample is dropped or repeated.
+    no sample is dropped or repeated, and the samples are in their original order.
 
-    With `chances` [length], each sample is drawn in proportion to its chance instead of once per epoch. In each epoch
-    it occurs as often as expected, rounded up or down.
+    If `chances` [length] are given, a sample's number of occurrences in an epoch is proportional to its chance, rounded
+    up or down. Otherwise, each sample occurs once.
     """
 
     def __init__(  # noqa: PLR0917 - as torch's DistributedSampler
@@ -72,13 +73,16 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         return self.epoch_from(self.epoch)
 
     def epoch_from(self, epoch: int, start: int = 0) -> Iterator[RankSamples]:
-        """Yield this rank's samples for each batch of `epoch`, starting with step `start`."""
+        """Yield this rank's samples for each batch of `epoch`, starting with the batch at index `start`."""
         order = self._order(epoch)
         for step in range(start, len(self)):
             yield self._rank_samples(order, step)
 
     def dropped(self, epoch: int) -> npt.NDArray[np.int64]:
-        """Return this rank's samples from an incomplete last batch that is dropped, or an empty array."""
+        """Return the indices of this rank's samples in the incomplete last batch of an epoch that is dropped.
+
+        The array is empty if no batch is dropped.
+        """
         return self._rank_samples(self._order(epoch), len(self)).indices
 
     def _rank_samples(self, order: npt.NDArray[np.int64], step: int) -> RankSamples:
@@ -104,11 +108,11 @@ class GlobalBatchSampler(DistributedSampler[Any]):
 
 
 def balancing_chances(targets: Tensor) -> npt.NDArray[np.float64]:
-    """Return chances [N] with which each class is drawn equally often.
+    """Return chances [N] for the samples so that each class is drawn equally often.
 
-    `targets` are int64 [N], the class of each sample, or float [N, C] with any number of classes per sample. In the
-    second case, a sample has the chance of its rarest class (like the repeat factors in Gupta et al. 2019, LVIS,
-    appendix A), and samples without a class form an additional class.
+    `targets` are int64 [N], the class of each sample, or float [N, C], which are positive for the labels of a sample.
+    In the second case, a sample has the chance of its rarest label (like the repeat factors in Gupta et al. 2019, LVIS,
+    appendix A), and samples without a label form an additional class.
     """
     if targets.dim() == 1:
         counts = torch.bincount(targets).double()
@@ -119,10 +123,10 @@ def balancing_chances(targets: Tensor) -> npt.NDArray[np.float64]:
 
 
 def divide(count: int, shares: Sequence[float]) -> list[int]:
-    """Divide `count` into integers that are proportional to `shares`.
+    """Divide `count` into integers that are proportional to `shares` and have the sum `count`.
 
-    What remains after rounding down is assigned to the largest remainders. Equal shares give the same sizes as
-    np.array_split.
+    The exact values are rounded down, and the remaining units are assigned to the values with the largest fractions.
+    Equal shares give the same sizes as np.array_split.
     """
     exact = [count * share / sum(shares) for share in shares]
     sizes = [int(part) for part in exact]

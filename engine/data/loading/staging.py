@@ -11,17 +11,18 @@ from engine.data.decoding.idx import Bytes
 from engine.data.splits import Labels
 
 SAMPLE, CROP = 0, slice(1, 4)
-"""Columns in `Slot.numbers`: the index of the sample in the split, and the crop (top, left, mirrored)."""
+"""Columns of `Slot.numbers`: the index of the sample in the split, and the crop (top, left, and 1 if mirrored)."""
 _COLUMNS = 4
 
 
 class Slot:
-    """Buffer for one batch in main memory. It is used for training on the CPU.
+    """Buffer for one batch in main memory, for training on the CPU.
 
-    `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4], and `drawn` float32 [capacity, columns] with
-    the random numbers for augmentation. One thread calls `wait_until_reusable`, fills the first rows and calls `send`.
-    Another thread then calls `receive`, launches the kernels that read the batch, and calls `record_consumed`. The
-    targets [n, ...] are sent with the batch and belong to the receiver afterwards.
+    `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4] (see `SAMPLE` and `CROP`), and `drawn` float32
+    [capacity, columns] with the random numbers for augmentation. One thread calls `wait_until_reusable`, fills the
+    first rows of these arrays and calls `send`. Another thread then calls `receive`, launches the kernels that read the
+    batch, and calls `record_consumed`. The targets [n, ...] are sent with the batch and belong to the receiver
+    afterwards.
     """
 
     pixels: Bytes
@@ -36,31 +37,33 @@ class Slot:
         self.drawn = self._host_drawn.numpy()
 
     def wait_until_reusable(self) -> None:
-        """Wait until the previous batch has been copied out of the buffer."""
+        """Wait until the buffer may be overwritten because the previous batch has been copied out of it."""
 
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
-        """Send the first rows of pixels and numbers, and the targets, to the device.
+        """Send the first rows of the buffer and the targets to the device.
 
-        `pixels` and `numbers` are the numbers of rows.
+        `pixels` is the number of rows of `Slot.pixels`. `numbers` is the number of rows of `Slot.numbers` and
+        `Slot.drawn`.
         """
         self._targets = targets
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the first rows of pixels, numbers and random numbers, and the targets.
+        """Return the first rows of `pixels`, `numbers` and `drawn` on the device, and the targets.
 
-        The rows are valid for kernels launched before `record_consumed`.
+        The arguments are the same as for `send`. Only kernels that are launched before `record_consumed` may read the
+        rows.
         """
         return self._host_pixels[:pixels], self._host_numbers[:numbers], self._host_drawn[:numbers], self._targets
 
     def record_consumed(self) -> None:
-        """Record that all kernels reading the received batch have been launched."""
+        """Allow the buffer to be overwritten, after the kernels that read the received batch have been launched."""
 
 
 class DeviceSlot(Slot):
-    """Buffer in pinned memory with a copy on a GPU. The copy is made on `stream`, in parallel with the computation.
+    """Buffer in pinned memory and a copy of it on a GPU. `stream` copies batches in parallel with the computation.
 
     The host waits for the previous copy before it fills the buffer. The copy waits for the kernels that read the
-    previous batch. The computation waits for its copy.
+    previous batch. The kernels that read a batch wait for the copy.
     """
 
     def __init__(self, capacity: int, shape: tuple[int, int, int], stream: torch.cuda.Stream, columns: int = 0) -> None:
@@ -80,7 +83,7 @@ class DeviceSlot(Slot):
             self._copied_event.synchronize()
 
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
-        """Queue copies of the batch on the stream. They start when the previous batch has been consumed."""
+        """Queue the copies to the GPU on the stream. They start once the previous batch has been consumed."""
         # Set the device, too: leaving the stream would otherwise create a context on the first GPU.
         with torch.cuda.device(self._stream.device), torch.cuda.stream(self._stream):
             self._stream.wait_event(self._consumed_event)

@@ -4,7 +4,8 @@
 resumed run see the same images.
 
 Coordinates range from -1 (left, top) to 1 (right, bottom), as in torch's `grid_sample` without `align_corners`. An
-affine map, float64 [n, 3, 3], maps the loaded image to the model's image.
+affine map is a matrix, float64 [n, 3, 3], that converts coordinates in the loaded image to coordinates in the model's
+image.
 """
 
 from __future__ import annotations
@@ -30,30 +31,30 @@ LIGHT = (Transform("scale", (9 / 8, 9 / 8)), Transform("flip", (0.5,)))
 FRAMING = ("resized_crop", "scale")
 """Transforms that choose the visible part of the image.
 
-Only the first of these in a list sees the original aspect ratio.
+Only the first one in a list takes the original aspect ratio into account, since the result is square.
 """
 MAX_OVERSAMPLING = 2.0
-"""Largest ratio between the side lengths of loaded images and of the model's images.
+"""Maximum ratio of the side of loaded images to the side of the model's images.
 
-At this factor, `grid_sample` averages two pixels. Beyond it, it would skip pixels.
+At this ratio, `grid_sample` averages two pixels. Beyond it, pixels would be skipped.
 """
 RATIO = (3 / 4, 4 / 3)
 """Range for the width divided by the height of a resized crop (Szegedy et al. 2015, Going deeper, section 6)."""
 CROP_ATTEMPTS = 10
 """Number of attempts to draw a resized crop before the center is used, as in torchvision's RandomResizedCrop."""
 ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
-"""Ranges for the area of erased rectangles, as a fraction of the image, and for their aspect ratio.
+"""Ranges of the area of an erased rectangle, as a fraction of the image, and of its aspect ratio.
 
-Zhong et al. 2017, Random erasing data augmentation, section 4.2, and torchvision's defaults.
+Sources: Zhong et al. 2017, Random erasing data augmentation, section 4.2, and torchvision's defaults.
 """
 SIGMA = (0.1, 2.0)
 """Range for the standard deviation of a blur, in pixels (Chen et al. 2020, SimCLR, appendix A)."""
 AFFINE, FORWARD, ERASED, BLURRED, COLOR = slice(0, 6), slice(6, 12), slice(12, 16), 16, 17
-"""Columns for the random numbers of a sample.
+"""Columns of `Drawn.numbers`.
 
-They are: the affine map from output to input and its inverse; the erased rectangle (top, left, bottom, right as
-fractions of the side); the sigma of the blur (0 for none); a matrix and an offset [C, C + 1] if there are color
-transforms; and the columns of rounds and chains.
+AFFINE and FORWARD are the affine map from output to input and its inverse. ERASED is the erased rectangle (top, left,
+bottom and right as fractions of the side). BLURRED is the sigma of the blur, or 0 for none. From COLOR on, there is a
+matrix with an offset, [C, C + 1], if there are color transforms, and then the columns of rounds and chains.
 """
 
 GRAY = np.array([0.299, 0.587, 0.114])
@@ -62,18 +63,19 @@ _TO_YIQ = np.array([GRAY, [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 _FROM_YIQ = np.linalg.inv(_TO_YIQ)
 
 PIXELWISE = ("brightness", "color", "contrast", "sharpness", "posterize", "solarize", "autocontrast", "equalize")
-"""Operations in policies that change pixel values but not positions."""
+"""Operations that change the values of pixels but not their positions."""
 _GEOMETRIC = ("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 OPERATIONS = (*_GEOMETRIC, *PIXELWISE)
-"""Operations in TrivialAugment, RandAugment and AugMix. Their numbers are the positions in this list."""
+"""Operations in TrivialAugment, RandAugment and AugMix. Their indices in this list identify them."""
 
 
 @dataclass(frozen=True)
 class _Policy:
-    """Largest magnitude of each operation, as in torchvision's tables.
+    """Largest magnitude of each operation in TrivialAugment, RandAugment or AugMix, as in torchvision's tables.
 
-    Rotations are in degrees. Shifts are fractions of the side, or pixels if `pixels` is True. For posterize, it is the
-    range for the number of bits that are kept.
+    Rotations are in degrees. Translations are fractions of the image's side, or pixels if `pixels` is True. `enhance`
+    is the magnitude for brightness, color, contrast and sharpness. `bits` are for posterize: the number of bits that
+    remain at magnitude 0, and the largest number that is subtracted from it.
     """
 
     shear: float
@@ -85,13 +87,13 @@ class _Policy:
 
 
 TRIVIAL = _Policy(0.99, 32.0, 135.0, 0.99, (8, 6), pixels=True)
-"""TrivialAugment Wide (Müller & Hutter 2021, table 1)."""
+"""Magnitudes of TrivialAugment Wide (Müller & Hutter 2021, table 1)."""
 RAND = _Policy(0.3, 150 / 331, 30.0, 0.9, (8, 4))
-"""RandAugment (Cubuk et al. 2019), with the magnitudes of AutoAugment."""
+"""Magnitudes of RandAugment (Cubuk et al. 2019), which are those of AutoAugment."""
 MIX = _Policy(0.3, 1 / 3, 30.0, 0.9, (4, 4))
 """Magnitudes of AugMix (Hendrycks et al. 2020)."""
 BINS = 31
-"""Number of magnitudes, from none to the largest."""
+"""Number of magnitudes in TrivialAugment and RandAugment, from 0 to the largest."""
 MIX_BINS = 10
 MIX_CHAINS, MIX_DEPTH = 3, 3
 """Number of chains in AugMix, and largest number of operations in each (Hendrycks et al. 2020, algorithm 1)."""
@@ -99,7 +101,10 @@ MIX_CHAINS, MIX_DEPTH = 3, 3
 
 @dataclass(frozen=True)
 class Round:
-    """One random operation per sample: its index in `OPERATIONS`, int64 [n], and the column with its magnitudes."""
+    """Random choice of one operation for each sample in a batch.
+
+    `operations`, int64 [n], are indices in `OPERATIONS`. `column` is the column of `Drawn.numbers` with the magnitudes.
+    """
 
     operations: Labels
     column: int
@@ -107,10 +112,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Chain:
-    """Chain in AugMix: an affine map, followed by the operations in `rounds`.
+    """Chain of operations in AugMix: an affine map, followed by the operations in `rounds`.
 
-    The map from output to input is stored in six columns starting at `column`. The next column holds the weight of the
-    chain.
+    The map, from output to input, is in six columns of `Drawn.numbers` starting at `column`. The next column holds the
+    weight of the chain.
     """
 
     column: int
@@ -118,12 +123,12 @@ class Chain:
 
 
 class Drawn(NamedTuple):
-    """Random numbers for augmenting a batch.
+    """Random numbers for augmenting a batch of n samples.
 
     Attributes:
-        numbers: Numbers for the device, float32 [n * tiles, columns].
-        tiles: Number of images per sample.
-        blurred: Positions of the samples to blur.
+        numbers: Numbers for the device, float32 [n * tiles, columns] (see `AFFINE` and the following constants).
+        tiles: Number of images per sample: more than 1 for a mosaic.
+        blurred: Positions of the samples to blur in the batch.
         rounds: Operations in TrivialAugment and RandAugment.
         chains: Chains in AugMix.
     """
@@ -136,12 +141,13 @@ class Drawn(NamedTuple):
 
 
 class Augmentation:
-    """Source of random numbers for `transforms`.
+    """Source of the random numbers that `transforms` need.
 
-    `images` is the number of images in the split, and `epochs` the number of epochs in the run. Geometric transforms
-    are composed into one affine map: first a mosaic, then the visible part of the image (`FRAMING`), then the others in
-    the order of the list. Color transforms are composed into one matrix. Policies, colors, blur and erasing follow in
-    this order. Images are mirrored only if `mirror` is True.
+    `size` is the side of the model's images, `images` the number of images in the split, and `epochs` the number of
+    epochs in the run. Images are mirrored only if `mirror` is True. All transforms of positions are composed into one
+    affine map: first a mosaic, then the choice of the visible part (`FRAMING`), then the others in the order of the
+    list. All transforms of colors are composed into one matrix. Policies, colors, blur and erasing are applied
+    afterwards, in this order.
     """
 
     def __init__(
@@ -169,7 +175,7 @@ class Augmentation:
 
     @property
     def max_tiles(self) -> int:
-        """Largest number of images in one sample."""
+        """Largest number of images per sample in any epoch."""
         return TILES if self._mosaic_until else 1
 
     def tiles(self, epoch: int) -> int:
@@ -178,7 +184,10 @@ class Augmentation:
 
     @property
     def oversampling(self) -> float:
-        """Ratio of the loaded side to `size` that keeps the smallest crop sharp, at most `MAX_OVERSAMPLING`."""
+        """Ratio of the side of loaded images to `size` at which the smallest crop remains sharp.
+
+        It is at most `MAX_OVERSAMPLING`.
+        """
         if self.framing is None:
             return 1.0
         low, high = self.framing.numbers
@@ -188,9 +197,9 @@ class Augmentation:
         return min(MAX_OVERSAMPLING, max(1.0, high) / math.sqrt(RATIO[0]))
 
     def partners(self, epoch: int, samples: Labels) -> Labels:
-        """Return the samples for a batch [n] with mosaics as [n * tiles].
+        """Return the indices of all images that a batch of `samples` [n] needs, as [n * tiles].
 
-        Each sample is followed by its mosaic partners.
+        Each sample is followed by the other images in its mosaic.
         """
         if self.tiles(epoch) == 1:
             return samples
@@ -199,16 +208,17 @@ class Augmentation:
         return np.concatenate([samples[None], others]).T.ravel()
 
     def draw(self, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None = None) -> Drawn:
-        """Draw the random numbers for `samples` [n] in `epoch`. Rows of `numbers` are in the order of `partners`.
+        """Draw the random numbers for augmenting `samples` [n] in `epoch`.
 
-        `aspects` [n] are the original aspect ratios (width divided by height) of images that were stretched to squares,
-        or None if the images were not stretched.
+        The rows of `Drawn.numbers` are in the order that `partners` returns. `aspects` [n] are the original aspect
+        ratios (width divided by height) of images that were stretched to squares, or None if the images were not
+        stretched.
         """
         return _BatchDraws(self, epoch, samples, aspects).drawn()
 
 
 class _BatchDraws:
-    """Random numbers for one batch."""
+    """Builder for the random numbers of one batch. Each transform has a method that draws its numbers."""
 
     def __init__(
         self, of: Augmentation, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None
@@ -247,29 +257,33 @@ class _BatchDraws:
         return Drawn(flat, self._tiles, blurred, tuple(self._rounds), tuple(self._chains))
 
     def _column(self, values: Numbers) -> int:
-        """Append a column of `values` [n] and return its position."""
+        """Add a column with `values` [n] to the random numbers and return its position."""
         self._policies.append(values)
         return self._of.policies_from + len(self._policies) - 1
 
     def _uniform(self, count: int) -> Numbers:
-        """Return uniform random numbers in [0, 1), [count, n]. They differ between the transforms in the list."""
+        """Return uniform random numbers in [0, 1), [count, n].
+
+        Each transform in the list gets other numbers, even if its name occurs twice.
+        """
         purpose, epoch = Purpose.AUGMENT, self._epoch
         return self._of.streams.draw(purpose, epoch, self._samples, count, part=self._batch_index)
 
     def _uniform_between(self, low: float, high: float) -> Numbers:
-        """Return [n] uniform random numbers between two bounds."""
+        """Return a uniform random number between `low` and `high` for each sample, [n]."""
         return low + self._uniform(1)[0] * (high - low)
 
     # Geometry
 
     def _compose(self, maps: Numbers) -> None:
-        """Compose `maps` [n, 3, 3] with the previous maps."""
+        """Apply `maps` [n, 3, 3] after the maps that were composed before."""
         self._affine = maps[:, None] @ self._affine
 
     def _mosaic(self, chance: float) -> None:
-        """With probability `chance`, arrange four full-size images around a random point, otherwise show the first one.
+        """With probability `chance`, arrange four full-size images around a random point.
 
-        See Bochkovskiy et al. 2020, YOLOv4, figure 3. The range of the point is the same as in Ultralytics' Mosaic.
+        Otherwise, only the first image is shown. See Bochkovskiy et al. 2020, YOLOv4, figure 3. The range of the point
+        is the same as in Ultralytics' Mosaic.
         """
         drawn = self._uniform(3)
         across, down = drawn[0] - 0.5, drawn[1] - 0.5
@@ -280,10 +294,11 @@ class _BatchDraws:
             self._affine[:, tile] = shift(np.where(is_mosaic, x, hidden), np.where(is_mosaic, y, 0.0))
 
     def _resized_crop(self, smallest: float, largest: float) -> None:
-        """Choose a random part of the image and stretch it to the output, as torchvision does.
+        """Choose a random rectangle of the image and stretch it to the output, as torchvision's RandomResizedCrop does.
 
-        Area and ratio are drawn up to `CROP_ATTEMPTS` times until the part fits in the image. If it never fits, the
-        largest centered part with a ratio within `RATIO` is used.
+        Its area is a fraction of the image between `smallest` and `largest`. Area and aspect ratio are drawn up to
+        `CROP_ATTEMPTS` times until the rectangle fits in the image. If it never fits, the largest centered rectangle
+        with an aspect ratio within `RATIO` is used.
         """
         aspects = self._pop_aspects()
         right, down, *attempts = self._uniform(2 + 2 * CROP_ATTEMPTS)
@@ -301,10 +316,10 @@ class _BatchDraws:
         self._compose(stretch(1 / width, 1 / height) @ shift(-x, -y))
 
     def _scale(self, smallest: float, largest: float) -> None:
-        """Scale the image and place it at a random position. With factor 1, its shorter side fills the output.
+        """Scale the image by a random factor between `smallest` and `largest`, and place it at a random position.
 
-        No more of the image is cut off, and no more of its surroundings is added, than necessary (as in torchvision's
-        ScaleJitter with RandomCrop).
+        With factor 1, its shorter side fills the output. No more of the image is cut off, and no more of its
+        surroundings is added, than necessary (as in torchvision's ScaleJitter with RandomCrop).
         """
         size, right, down = self._uniform(3)
         factor = np.exp(math.log(smallest) + size * math.log(largest / smallest))
@@ -314,7 +329,10 @@ class _BatchDraws:
         self._compose(shift(x, y) @ stretch(x_scale, y_scale))
 
     def _pop_aspects(self) -> Numbers:
-        """Return the aspect ratios [n] of the images and reset them to 1, since images are square after framing."""
+        """Return the aspect ratios [n] of the images and reset them to 1.
+
+        After the first transform in `FRAMING`, the images are square.
+        """
         aspects, self._aspects = self._aspects, np.ones(self._count)
         return aspects
 
@@ -338,7 +356,7 @@ class _BatchDraws:
     # Color
 
     def _compose_colors(self, matrices: Numbers, offsets: Numbers | float = 0.0) -> None:
-        """Compose color `matrices` [n, C, C] and `offsets` [n] with the previous ones."""
+        """Apply color `matrices` [n, C, C] and `offsets` [n] after the color transforms that were composed before."""
         self._offset = (matrices @ self._offset[..., None])[..., 0] + np.asarray(offsets)[..., None]
         self._matrix = matrices @ self._matrix
 
@@ -353,7 +371,10 @@ class _BatchDraws:
         self._compose_colors(self._gray_mix(1 - saturation) * gain[:, None, None], 0.5 * (1 - contrast))
 
     def _hue(self, fraction: float) -> None:
-        """Rotate colors around the gray axis in YIQ, as DALI does."""
+        """Rotate colors around the gray axis in YIQ by up to `fraction` of a turn in either direction.
+
+        NVIDIA DALI's `hue` does the same.
+        """
         if self._of.channels != 3:
             return
         angle = 2 * math.pi * self._uniform_between(-fraction, fraction)
@@ -366,9 +387,9 @@ class _BatchDraws:
         self._compose_colors(self._gray_mix((self._uniform(1)[0] < chance).astype(np.float64)))
 
     def _gray_mix(self, fraction: Numbers) -> Numbers:
-        """Return matrices [n, C, C] that blend RGB colors with gray by `fraction`.
+        """Return matrices [n, C, C] that blend RGB colors with their gray level by `fraction` [n].
 
-        Other numbers of channels are unchanged.
+        Images with other numbers of channels are not changed.
         """
         channels = self._of.channels
         plain = np.tile(np.eye(channels), (self._count, 1, 1))
@@ -395,7 +416,7 @@ class _BatchDraws:
     # Policies
 
     def _trivial(self) -> None:
-        """Draw one operation with a random magnitude for each sample (TrivialAugment)."""
+        """Draw one operation and its magnitude for each sample (TrivialAugment)."""
         chosen, magnitude, sign = self._uniform(3)
         self._add_round(self._operations(chosen), TRIVIAL, np.floor(magnitude * BINS) / (BINS - 1), sign)
 
@@ -406,10 +427,10 @@ class _BatchDraws:
             self._add_round(self._operations(chosen), RAND, share, sign)
 
     def _augmix(self, severity: float) -> None:
-        """Draw the chains for AugMix and their weights.
+        """Draw the chains of operations for AugMix and their weights.
 
-        The Dirichlet and beta distributions have a parameter of 1, as in the paper. They are therefore drawn as
-        normalized exponential numbers and uniform numbers.
+        The Dirichlet and beta distributions have a parameter of 1, as in the paper. The weights can therefore be
+        computed from normalized exponential numbers and a uniform number.
         """
         each = 2 + 3 * MIX_DEPTH
         drawn = self._uniform(1 + MIX_CHAINS * each)
@@ -433,9 +454,9 @@ class _BatchDraws:
         return (chosen * len(OPERATIONS)).astype(np.int64)
 
     def _magnitudes(self, operations: Labels, policy: _Policy, share: Numbers, sign: Numbers) -> Numbers:
-        """Return magnitudes as fractions `share` of the largest ones.
+        """Return the magnitudes [n] of `operations` [n]: the largest magnitudes in `policy` times `share` [n].
 
-        Operations with two directions have a random sign.
+        Operations that work in two directions get a negative magnitude if `sign` [n] is below 0.5.
         """
         translate = policy.translate / self._of.size if policy.pixels else policy.translate
         largest = {
@@ -450,14 +471,20 @@ class _BatchDraws:
         return np.where(operations == OPERATIONS.index("solarize"), 1 - share, magnitudes)
 
     def _add_round(self, operations: Labels, policy: _Policy, share: Numbers, sign: Numbers) -> None:
-        """Add one operation for each sample: its affine map, and a round with its change of pixel values."""
+        """Add one operation for each sample.
+
+        The affine map of a geometric operation is composed with the others. Other operations are added as a round.
+        """
         magnitudes = self._magnitudes(operations, policy, share, sign)
         self._compose(_affine_maps(operations, magnitudes))
         self._rounds.append(Round(operations, self._column(magnitudes)))
 
 
 def _affine_maps(operations: Labels, magnitudes: Numbers) -> Numbers:
-    """Return the affine maps for operations [n]. Operations that do not move pixels have the identity."""
+    """Return the affine map of each operation, [n, 3, 3].
+
+    It is the identity for operations that don't move pixels.
+    """
     parameters = [np.where(operations == number, magnitudes, 0.0) for number in range(len(_GEOMETRIC))]
     _, shear_x, shear_y, right, down, degrees = parameters
     moved: Numbers = shear(shear_x, shear_y) @ shift(2 * right, 2 * down) @ rotation(degrees)
@@ -465,12 +492,12 @@ def _affine_maps(operations: Labels, magnitudes: Numbers) -> Numbers:
 
 
 def _two_rows(maps: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
-    """Return the first two rows of maps [..., 3, 3] as [..., 6]."""
+    """Return the first two rows of matrices [..., 3, 3] as [..., 6]."""
     return maps[..., :2, :].reshape(*maps.shape[:-2], 6)
 
 
 def _policy_columns(transform: Transform) -> int:
-    """Return the number of columns that the rounds and chains of a transform need."""
+    """Return the number of columns of random numbers that a transform needs for its rounds and chains."""
     if transform.name == "randaugment":
         return int(transform.numbers[0])
     return {"trivial": 1, "augmix": MIX_CHAINS * (MIX_DEPTH + 7)}.get(transform.name, 0)
@@ -486,21 +513,21 @@ _DRAW: dict[str, Callable[..., None]] = {
 
 
 def shift(right: Numbers, down: Numbers) -> Numbers:
-    """Return translation matrices, [n, 3, 3]."""
+    """Return matrices, [n, 3, 3], that move images by `right` [n] and `down` [n]. An image has a side of 2."""
     maps = np.tile(np.eye(3), (len(right), 1, 1))
     maps[:, 0, 2], maps[:, 1, 2] = right, down
     return maps
 
 
 def stretch(across: Numbers, down: Numbers) -> Numbers:
-    """Return scaling matrices, [n, 3, 3]."""
+    """Return matrices, [n, 3, 3], that scale images horizontally by `across` [n] and vertically by `down` [n]."""
     maps = np.tile(np.eye(3), (len(across), 1, 1))
     maps[:, 0, 0], maps[:, 1, 1] = across, down
     return maps
 
 
 def rotation(degrees: Numbers) -> Numbers:
-    """Return rotation matrices, [n, 3, 3]. Positive angles rotate clockwise on screen."""
+    """Return matrices, [n, 3, 3], that rotate images clockwise by `degrees` [n]."""
     maps = np.tile(np.eye(3), (len(degrees), 1, 1))
     angle = np.radians(degrees)
     maps[:, 0, 0] = maps[:, 1, 1] = np.cos(angle)
@@ -509,14 +536,20 @@ def rotation(degrees: Numbers) -> Numbers:
 
 
 def shear(across: Numbers, down: Numbers) -> Numbers:
-    """Return shear matrices, [n, 3, 3]."""
+    """Return shear matrices, [n, 3, 3].
+
+    They move a point horizontally by `across` [n] times its y, and vertically by `down` [n] times its x.
+    """
     maps = np.tile(np.eye(3), (len(across), 1, 1))
     maps[:, 0, 1], maps[:, 1, 0] = across, down
     return maps
 
 
 def draw_crops(margin: int, streams: RandomStreams, epoch: int, samples: Labels, *, mirror: bool) -> Labels:
-    """Draw light crops, int64 [n, 3]: top and left, each up to `margin`, and 1 if mirrored."""
+    """Draw the crops of the light augmentation, int64 [n, 3], with the columns top, left, and 1 if mirrored.
+
+    `margin` is the largest value of top and left, in pixels.
+    """
     drawn = streams.draw(Purpose.CROP, epoch, samples, 3).T
     crops = (drawn * (margin + 1)).astype(np.int64)
     crops[:, 2] = drawn[:, 2] < 0.5 if mirror else 0

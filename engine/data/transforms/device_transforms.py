@@ -24,7 +24,10 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
-    """Crop images, uint8 [n, C, s, s], to [n, C, size, size]. `crops` are int64 [n, 3] of top, left and mirrored."""
+    """Crop images, uint8 [n, C, s, s], to [n, C, size, size].
+
+    `crops`, int64 [n, 3], are the top and left in pixels, and 1 if the crop is mirrored.
+    """
     if pixels.is_cuda:
         return gather_crops(pixels, crops, size)
     # Copying windows one by one is several times as fast as indexing all of them at once.
@@ -48,9 +51,9 @@ def gather_crops(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
 
 
 class Normalization:
-    """Normalization from uint8 [n, C, H, W] to float32.
+    """Normalization of images, uint8 [n, C, H, W], to float32.
 
-    `mean` and `std` are given for each channel, for images scaled to 0..1.
+    `mean` and `std` [C] are those of images scaled to 0..1.
     """
 
     def __init__(self, mean: Tensor, std: Tensor, device: torch.device) -> None:
@@ -67,7 +70,7 @@ class Normalization:
 
 
 class Placement(Protocol):
-    """Position of a loaded square in the model's image."""
+    """Position of the loaded square images in the model's images."""
 
     @property
     def size(self) -> int:
@@ -75,18 +78,21 @@ class Placement(Protocol):
 
     @property
     def tiles(self) -> int:
-        """Number of loaded squares in each sample."""
+        """Number of loaded images in each of the model's images."""
 
     def maps(self) -> tuple[Tensor, Tensor]:
-        """Return the maps from positions in loaded squares to pixels in the model's image.
+        """Return the maps from positions in the loaded images to pixels in the model's images.
 
-        Positions (x, y) are fractions of the square's side. Each map consists of a matrix, [n * tiles, 2, 2] in total,
-        and an offset to be added, [n * tiles, 2].
+        Positions (x, y) are fractions of the side of a loaded image. Each map consists of a matrix and an offset that
+        is added afterwards. They are returned as [n * tiles, 2, 2] and [n * tiles, 2].
         """
 
 
 class Cropped(NamedTuple):
-    """Placement by cropping from squares of `loaded` pixels. `crops` are int64 [n, 3] of top, left and mirrored."""
+    """Placement after cropping from loaded images with a side of `loaded` pixels.
+
+    `crops`, int64 [n, 3], are the top and left in pixels, and 1 if the crop is mirrored.
+    """
 
     crops: Tensor
     loaded: int
@@ -103,7 +109,10 @@ class Cropped(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Placement by affine maps, float32 [n * tiles, 6]. Their coordinates range from -1 to 1."""
+    """Placement after affine maps, float32 [n * tiles, 6].
+
+    The maps lead from the loaded images to the model's images. In both, coordinates range from -1 to 1.
+    """
 
     affine: Tensor
     size: int
@@ -116,7 +125,7 @@ class Moved(NamedTuple):
 
 
 class Resized(NamedTuple):
-    """Placement `before`, followed by resizing to `size` pixels."""
+    """Placement after `before`, followed by resizing the model's images to `size` pixels."""
 
     before: Placement
     size: int
@@ -131,10 +140,10 @@ class Resized(NamedTuple):
 
 
 class Transforms:
-    """Transforms that apply the random numbers from an `Augmentation` on the device.
+    """Transforms of batches on the device, using the random numbers from an `Augmentation`.
 
-    `outside` is the value of each plane outside the image. Outside the image, channels are black, or repeat its
-    outermost pixels if `extends_edges` is True.
+    `outside` holds the value of each plane for the area around an image. There, channels are black, or repeat the
+    image's outermost pixels if `extends_edges` is True.
     """
 
     def __init__(
@@ -153,10 +162,11 @@ class Transforms:
         self._around = "border" if extends_edges else "zeros"
 
     def move(self, pixels: Tensor, numbers: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor | None]:
-        """Move the pixels in a batch according to the affine maps.
+        """Move the pixels of a batch according to the affine maps in `numbers`.
 
-        `pixels` are uint8 [n * tiles, C + planes, s, s]. Returns the images, float32 [n, C, size, size] in 0..255,
-        interpolated, and the planes, uint8 [n, planes, size, size], sampled from the nearest pixel.
+        `pixels` are uint8 [n * tiles, C + planes, s, s]. Returns the images, float32 [n, C, size, size] in 0..255, and
+        the planes, uint8 [n, planes, size, size], or None if there are none. Images are interpolated, whereas planes
+        take the value of the nearest pixel.
         """
         size, channels = self._augmentation.size, self._augmentation.channels
         grid = _grid(numbers[:, AFFINE], size)
@@ -179,9 +189,9 @@ class Transforms:
         normalize: Normalization,
         memory_format: torch.memory_format,
     ) -> Tensor:
-        """Change colors, normalize, blur and erase.
+        """Apply policies, change colors, normalize, blur and erase, and return the model's inputs.
 
-        `pixels` are float32 [n, C, size, size] in 0..255 from `move`, and may be overwritten.
+        `pixels`, float32 [n, C, size, size] in 0..255, are returned by `move` and may be overwritten.
         """
         numbers = numbers[:: drawn.tiles]
         if drawn.rounds or drawn.chains:
@@ -203,7 +213,10 @@ class Transforms:
 
 
 def _grid(affine: Tensor, size: int) -> Tensor:
-    """Compute torch's `affine_grid`, [n, size, size, 2], in a third of its time by adding rows and columns."""
+    """Return the grid for `grid_sample`, [n, size, size, 2], from affine maps [n, 6].
+
+    By adding rows and columns, it takes a third of the time of torch's `affine_grid`.
+    """
     along = (torch.arange(size, device=affine.device) * 2 + 1) / size - 1
     maps = affine.view(-1, 2, 3)
     across = along[:, None] * maps[:, None, :, 0] + maps[:, None, :, 2]
@@ -212,9 +225,9 @@ def _grid(affine: Tensor, size: int) -> Tensor:
 
 
 def _window_mask(windows: Tensor, size: int) -> Tensor:
-    """Return a mask of the pixels inside windows [n, 4], as bool [n, 1, size, size].
+    """Return a mask of the pixels inside rectangles [n, 4], as bool [n, 1, size, size].
 
-    Windows are top, left, bottom and right as fractions of the side.
+    The columns are top, left, bottom and right as fractions of the side.
     """
     along = (torch.arange(size, device=windows.device) + 0.5) / size
     top, left, bottom, right = (windows[:, column, None] for column in range(4))
@@ -223,7 +236,7 @@ def _window_mask(windows: Tensor, size: int) -> Tensor:
 
 
 def _blur(inputs: Tensor, sigmas: Tensor, rows: Sequence[int]) -> None:
-    """Blur the images `rows` of [n, C, h, w] in place, with Gaussians of `sigmas` [n] pixels."""
+    """Blur the images with the indices `rows` of [n, C, h, w] in place, with Gaussians of `sigmas` [n], in pixels."""
     chosen = torch.stack([inputs[row] for row in rows])
     sigma = torch.stack([sigmas[row] for row in rows])[:, None]
     reach = math.ceil(3 * SIGMA[1])
@@ -255,10 +268,11 @@ def _apply_policies(pixels: Tensor, numbers: Tensor, drawn: Drawn) -> Tensor:
 
 
 def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
-    """Apply one operation from `OPERATIONS` with a magnitude to each image.
+    """Apply one operation to each image.
 
-    `pixels` are uint8 [n, C, h, w], `operations` int64 [n], and `magnitudes` [n]. Geometric operations do nothing here.
-    Images with the same operation are processed together to save GPU kernels.
+    `pixels` are uint8 [n, C, h, w], `operations`, int64 [n], are indices in `OPERATIONS`, and `magnitudes` are [n].
+    Geometric operations do nothing here, as they are part of the affine maps. Images with the same operation are
+    processed together to save GPU kernels.
     """
     results = list(pixels.unbind())
     for number, name in enumerate(OPERATIONS):
@@ -272,9 +286,10 @@ def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
 
 
 def _blend_with(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return an operation that blends an image with a degenerate version of it, like Pillow's ImageEnhance.
+    """Return an operation that enhances or weakens a property of images, like Pillow's ImageEnhance.
 
-    Positive magnitudes enhance the image, negative magnitudes weaken it.
+    `towards` converts images to images without the property, such as gray images. Positive magnitudes enhance the
+    property, and negative magnitudes weaken it.
     """
 
     def enhance(pixels: Tensor, magnitudes: Tensor) -> Tensor:
@@ -285,7 +300,7 @@ def _blend_with(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor
 
 
 def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Extend an operation for one or three channels to any number of channels."""
+    """Extend an operation for images with one or three channels to any number of channels."""
 
     def operate(pixels: Tensor) -> Tensor:
         if pixels.shape[1] in (1, 3):
@@ -296,9 +311,9 @@ def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
 
 
 def _smooth(pixels: Tensor) -> Tensor:
-    """Smooth like Pillow's ImageFilter.SMOOTH: the center pixel has weight five, and outermost pixels are unchanged.
+    """Smooth images like Pillow's ImageFilter.SMOOTH, with a weight of five for the center pixel.
 
-    torchvision's version copies its kernel to the device for every call.
+    The outermost pixels are unchanged. torchvision's version copies its kernel to the device for every call.
     """
     smooth = pixels.float()
     inside = smooth[..., 1:-1, 1:-1]
@@ -324,4 +339,7 @@ _PIXELWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "autocontrast": lambda pixels, _: _each_channel(vision.autocontrast)(pixels),
     "equalize": lambda pixels, _: _each_channel(vision.equalize)(pixels),
 }
-"""Pixelwise operations on uint8 [n, C, h, w] with magnitudes [n, 1, 1, 1], following torchvision's functions."""
+"""Functions for the operations in `PIXELWISE`, which follow those of torchvision.
+
+They take images, uint8 [n, C, h, w], and magnitudes [n, 1, 1, 1].
+"""
