@@ -1,4 +1,4 @@
-"""``python -m engine.inference``: execute an order for work with a trained model.
+"""``python -m engine.inference``: carry out an order such as an evaluation or predictions with a trained model.
 
 The process and its workers exit on Ctrl+C, on SIGTERM, and when the parent process exits or closes the output.
 """
@@ -28,9 +28,9 @@ _WORK: dict[type[Order], str] = {
     ShowOrder: "engine.inference.showing.show:show",
     LiveOrder: "engine.inference.live:live",
 }
-"""Function for each order, as MODULE:NAME. It takes the order and an `OnProgress`, and returns the path of its result.
+"""Function that carries out each type of order, as MODULE:NAME.
 
-Raises CannotLoad.
+It takes the order and an `OnProgress`, and returns the path of its result. It raises CannotLoad.
 """
 
 

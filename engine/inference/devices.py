@@ -1,4 +1,4 @@
-"""Execute an order on its devices: wait in the queue, then start one worker per device."""
+"""Carry out an order on its devices: wait in the queue, then start one worker per device."""
 
 from __future__ import annotations
 
@@ -25,20 +25,28 @@ from engine.system import paths
 from engine.system.format import counted
 
 POLL_S = 0.5
-"""Seconds between checks of the queue."""
+"""Seconds between polls of the queue."""
 
 _MIN_MEASURED_S = 1.0
-"""Seconds after the first sample before the speed is reported, since it is unreliable earlier."""
+"""Minimum time in seconds after the first sample for which a speed is reported. Earlier it is unreliable."""
 
 OnProgress = Callable[[Progress], object]
 """Callback that receives each progress message."""
 
 
 def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgress, *, total: int, what: str) -> None:
-    """Run `function` (MODULE:NAME) as a worker on each device of the order.
+    """Run `function` (MODULE:NAME) in one worker on each device of the order.
 
-    `folder` must contain the order. `total` is the number of samples, or 0 if unknown, and `what` describes the work.
-    Raises CannotLoad if the workers fail or there is no queue.
+    The order is written to `folder`, where the workers find it. Raises CannotLoad if the workers fail or there is no
+    queue.
+
+    Args:
+        order: Order with the run and the devices.
+        folder: Folder for the files that the workers exchange.
+        function: Function that each worker runs.
+        on_progress: Receives the progress of all workers together.
+        total: Number of samples, or 0 if unknown.
+        what: Description of the work for the user.
     """
     run = RunFolder(order.run)
     job = run.job()
@@ -75,7 +83,7 @@ def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgres
 
 
 def _wait(slot: QueueSlot, on_progress: OnProgress) -> None:
-    """Wait in the queue until the devices are free."""
+    """Wait in the queue until the devices are free. Raises CannotLoad if there is no queue."""
     while True:
         try:
             waiting = slot.poll()
@@ -90,7 +98,7 @@ def _wait(slot: QueueSlot, on_progress: OnProgress) -> None:
 
 
 class _Progress:
-    """Progress of the work, summed over all workers."""
+    """Progress of an order, computed from the events of all workers."""
 
     def __init__(self, total: int, what: str, on_progress: OnProgress) -> None:
         self._total = total

@@ -1,4 +1,4 @@
-"""Live predictions for a camera or a video. The latest frame is saved for display."""
+"""Live predictions for a camera or a video. The latest frame is saved with its prediction for display."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from engine.system import paths
 
 WORKER = "engine.inference.live:worker"
 _SPEED_FRAMES = 30
-"""Number of frames over which the speed is measured."""
+"""Number of most recent frames from which the speed is computed."""
 _QUALITY = 85
 """JPEG quality of the saved frames."""
 
 
 def live(order: LiveOrder, on_progress: OnProgress) -> Path:
-    """Run the model on the source of an order until it ends, and return the path of the last `LiveFrame`.
+    """Run the model on the camera or video of an order until it ends.
 
-    Raises CannotLoad.
+    Returns the path of the file with the last `LiveFrame`. Raises CannotLoad.
     """
     run = RunFolder(order.run)
     checkpoint_path(run, order.checkpoint)

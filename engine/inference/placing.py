@@ -1,4 +1,4 @@
-"""Project a model's outputs for its square input to the original image."""
+"""Project a model's outputs from its square input to the original image."""
 
 from __future__ import annotations
 
@@ -29,13 +29,20 @@ from engine.tasks.predictions import (
 )
 
 BAND_VALUES = 1 << 24
-"""Number of output values that are computed together for an image."""
+"""Maximum number of output values per band of an image."""
 
 
 def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float) -> Prediction:
-    """Convert `scores` to a prediction for an image with the given height and width.
+    """Convert `scores` to a prediction for an image.
 
-    `view` is the position of the image in the model's square input. Raises TypeError if the scores aren't for images.
+    Raises TypeError if the scores aren't for images.
+
+    Args:
+        scores: Scores in the coordinates of the model's square input.
+        view: Position of the image in the input.
+        sides: Height and width of the image in pixels.
+        classes: Names of the classes.
+        threshold: Minimum probability or score of predicted labels, lines and objects.
     """
     if isinstance(scores, LabelScores):
         return labels(scores, classes, threshold)
@@ -48,7 +55,10 @@ def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str
 
 
 def of_bands(maps: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], threshold: float) -> Mask | Lines:
-    """Merge maps that arrive in bands from top to bottom: [1, rows, width] for `lines`, otherwise [C, rows, width]."""
+    """Combine maps that arrive in bands from top to bottom to a prediction.
+
+    Bands are [1, rows, width] if `lines` is True, otherwise [C, rows, width].
+    """
     if lines:
         likelihood = np.concatenate([band[0].numpy() for band in maps])
         return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
@@ -68,10 +78,10 @@ def labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> L
 
 
 def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tensor]:
-    """Project maps [k, s, s] of the model's square input to the image. Yields bands [k, rows, width] in order.
+    """Project maps [k, s, s] of the model's square input to an image of the given height and width.
 
-    Bands are float32. They limit the memory needed for large images. Values are interpolated linearly between pixel
-    centers and constant beyond them.
+    Yields bands float32 [k, rows, width] from top to bottom, which limit the memory needed for large images. Values are
+    interpolated linearly between pixel centers and constant beyond them.
     """
     count, side = values.shape[0], values.shape[-1]
     if (view, height, width) == (View(1.0, 1.0, 0, 0), side, side):
@@ -88,7 +98,10 @@ def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tenso
 
 
 def _between(where: npt.NDArray[np.floating], side: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the two pixel centers next to each position, and the relative position between them from 0 to 1."""
+    """Return the pixel indices before and after each position, and the fraction of the way between them.
+
+    Positions are clipped to 0 .. `side` - 1.
+    """
     inside = torch.from_numpy(np.clip(where, 0, side - 1))
     first = inside.floor().long()
     return first, (first + 1).clamp(max=side - 1), (inside - first).float()
@@ -106,7 +119,11 @@ def of_band(band: Tensor) -> tuple[Bytes, npt.NDArray[np.float32]]:
 def objects(
     scores: ObjectScores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float
 ) -> Objects:
-    """Convert the objects that have a score of at least `threshold` and are at least partly inside the image."""
+    """Convert scores to objects in an image.
+
+    Only objects that have a score of at least `threshold` and are at least partly inside the image are included. See
+    `place` for the arguments.
+    """
     height, width = sides
     boxes = view.boxes(scores.boxes, height, width)
     is_selected = (scores.scores >= threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
@@ -132,7 +149,10 @@ def _unclipped(boxes: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.flo
 
 
 def _paste(mask: npt.NDArray[np.float64], box: npt.NDArray[np.float64], height: int, width: int) -> Window:
-    """Return the pixels of an instance in the image, like torchvision, given probabilities [p, p] over its box."""
+    """Return the pixels of an object in the image, computed like in torchvision.
+
+    `mask` holds probabilities [p, p] over `box`, which may extend beyond the image.
+    """
     margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # its outermost pixels extend beyond the box
     left, top = (int(max(0, math.floor(edge))) for edge in box[:2] - margin)
     right, bottom = (

@@ -22,9 +22,9 @@ from engine.system.plugins import footplate_version
 
 CARD = "README.md"
 _METRICS = {"top1": "accuracy", "miou": "mean_iou", "map": "map"}
-"""Metrics that also exist on the Hugging Face Hub, with their names there."""
+"""Names on the Hugging Face Hub for metrics that also exist there, keyed by metric id."""
 _ALWAYS = ("epochs", "batch_size", "optimizer", "learning_rate", "schedule")
-"""Training settings that are listed even if they have their default values."""
+"""Training settings that the card lists even if they have their default values."""
 _PLACEHOLDER = "*To be written by whoever publishes this model.*"
 
 
@@ -35,7 +35,15 @@ def card(
     library: Library | None,
     commands: Sequence[NextCommand],
 ) -> str:
-    """Return the text of the model card for a folder with `files`. `library` can load their weights."""
+    """Return the text of the model card for a folder with `files`.
+
+    Args:
+        model: Model of the run.
+        files: Files in the folder.
+        compared: Comparisons of files with the model.
+        library: Library that can load the weights, or None if there is none or no weights were written.
+        commands: Commands to suggest to the user.
+    """
     planned = model.run.planned()
     parts = [
         f"---\n{_metadata(model, files, library)}\n---\n\n# {_title(model)}\n\n{_summary(model)}",
@@ -72,7 +80,7 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
 
 
 def dataset_name(model: TrainedModel) -> str:
-    """Return the last part of the dataset's path. The other parts may reveal its owner."""
+    """Return the name of the dataset's folder. Its parent folders are omitted, since they may reveal the owner."""
     return escaped(PurePath(model.job.data.dataset).name)
 
 
@@ -107,7 +115,7 @@ def _data(model: TrainedModel, planned: Planned | None) -> str:
 
 
 def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
-    """Return a table with metrics from the last validation, from the compared files and from evaluations."""
+    """Return a Markdown table of the metrics from the last validation, the compared files and saved evaluations."""
     last = None
     for event in model.run.events():
         last = event if isinstance(event, Validation) else last
@@ -130,7 +138,7 @@ def _measures(model: TrainedModel, compared: Sequence[ComparedFile]) -> str:
 
 
 def _evaluations(model: TrainedModel) -> dict[str, dict[str, float]]:
-    """Return the metrics from the latest saved evaluation of this checkpoint on each dataset and split."""
+    """Return the metrics of this checkpoint from the latest saved evaluation on each dataset and split."""
     evaluations: dict[str, dict[str, float]] = {}
     for saved in evaluations_of(model.run.path):
         each = saved.evaluation
@@ -205,15 +213,15 @@ def _license(model: TrainedModel) -> str:
 
 CURVES = "curves.png"
 MIN_POINTS = 3
-"""Minimum number of validations for plotting curves."""
+"""Minimum number of validations for which curves are plotted."""
 _WIDTH, _HEIGHT, _MARGIN = 640, 320, 48
 _COLORS = ("#1f77b4", "#d62728")
 
 
 def write_curves(path: Path, model: TrainedModel) -> bool:
-    """Plot the task's first metric and the validation loss by epoch, each with its own scale.
+    """Plot the task's first metric and the validation loss over the epochs, each with its own scale.
 
-    Returns False if the run has too few validations. Raises OSError.
+    Returns False, without a plot, if the run has too few validations. Raises OSError.
     """
     validations = [event for event in model.run.events() if isinstance(event, Validation)]
     measures = model.objective.entry.metrics
@@ -252,10 +260,10 @@ BATCHES = (1, 8, 32)
 
 
 def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> list[NextCommand]:
-    """Return commands that use the ONNX files `names`. The first file must be in fp32.
+    """Return commands that use the ONNX files `names`, of which the first must be in fp32.
 
-    trtexec in TensorRT 11 has neither --fp16 nor --int8. It uses the types in the file. nvidia-modelopt converts the
-    file to fp16.
+    trtexec in TensorRT 11 has neither --fp16 nor --int8. It uses the number types in the file, so nvidia-modelopt first
+    converts the file to fp16.
     """
     shapes = _shapes(model, export)
     commands = [

@@ -23,19 +23,26 @@ from engine.models.base import TaskError
 
 BATCH_SIZES = (1, 3)
 MEASURE_S = 60.0
-"""Maximum time in seconds for computing metrics. If it is not enough, fewer samples are used."""
+"""Maximum time in seconds for computing metrics. Samples that are not processed by then are omitted."""
 LATENCY_S, LATENCY_RUNS = 2.0, 30
 NEAR = 1e-3
-"""Maximum difference between two matching detections, in scores and in coordinates relative to the image's side."""
+"""Maximum difference of two matching detections, in scores and in coordinates relative to the side of the image."""
 MAX_UNMATCHED = 0.02
-"""Maximum fraction of unmatched detections. Rounding may add or remove boxes near a threshold."""
+"""Maximum fraction of unmatched detections in an equivalent file. Rounding may add or remove boxes near a threshold."""
 
 Run = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples for the comparison. `inputs` are model inputs [n, ...], with n at least the largest batch size."""
+    """Samples for the comparison.
+
+    Attributes:
+        kind: "random" if the dataset can't be read.
+        inputs: Model inputs [n, ...], with n at least the largest batch size.
+        val: Validation samples, or None for random samples.
+        train: Training samples, or None for random samples.
+    """
 
     kind: Literal["validation", "random"]
     inputs: Tensor
@@ -44,7 +51,7 @@ class Samples:
 
 
 def load_samples(model: TrainedModel) -> Samples:
-    """Return samples from the run's dataset, or random samples if it can't be read.
+    """Load samples from the run's dataset, or generate random samples if it can't be read.
 
     Raises CannotLoad for a user-defined task whose dataset can't be read.
     """
@@ -67,22 +74,22 @@ def load_samples(model: TrainedModel) -> Samples:
 
 
 def iterate_inputs(model: TrainedModel, samples: ImageSet | SampleSet, batch_size: int) -> Iterator[Tensor]:
-    """Yield batches of model inputs in a random order, which the run's seed determines."""
+    """Yield batches of model inputs in a random order that depends only on the run's seed."""
     for batch in batches(model, samples, batch_size=batch_size, only=_random_order(model, len(samples))):
         if len(batch.inputs):
             yield batch.inputs
 
 
 def _random_order(model: TrainedModel, count: int) -> np.ndarray:
-    """Return up to `QUALITY_SAMPLES` indices in a random order, since folders are sorted by class.
+    """Return up to `QUALITY_SAMPLES` random indices below `count`.
 
-    The run's seed determines the order.
+    The order is random because folders are sorted by class. It depends only on the run's seed.
     """
     return np.random.default_rng(model.job.training.seed).permutation(count)[:QUALITY_SAMPLES]
 
 
 def compare_outputs(model: TrainedModel, export: Exportable, run: Run, inputs: Tensor) -> tuple[Difference, ...]:
-    """Return the differences between the outputs of `run` and those of the model, for batches of `BATCH_SIZES` samples.
+    """Compare the outputs of `run` with those of the model, for each of the `BATCH_SIZES`.
 
     If the file accepts images of any size, the images in the last batch are twice as wide.
     """
@@ -105,12 +112,12 @@ def compare_outputs(model: TrainedModel, export: Exportable, run: Run, inputs: T
 
 @torch.inference_mode()
 def reference(model: TrainedModel, inputs: Tensor) -> Tensor:
-    """Return the model's outputs in fp32, excluding those that an exported file lacks."""
+    """Return the model's outputs in fp32, without those that an exported file lacks."""
     return model.objective.exported_outputs(model.module(inputs).float(), inputs)
 
 
 def is_equivalent(found: tuple[Difference, ...], detections: int) -> bool:
-    """Return True if a file in fp32 differs from the model only by rounding.
+    """Return True if a converted fp32 file differs from the model only by rounding.
 
     `detections` is the maximum number of detections per image, or 0 if the model is not a detector.
     """
@@ -123,7 +130,10 @@ def is_equivalent(found: tuple[Difference, ...], detections: int) -> bool:
 
 @dataclass(frozen=True)
 class Measured:
-    """Metrics of the model and of the file on the same samples."""
+    """Metrics of the model (`torch`) and of the converted file (`file`) on the same samples.
+
+    `samples` is the number of these samples.
+    """
 
     torch: dict[str, float]
     file: dict[str, float]
@@ -133,7 +143,10 @@ class Measured:
 def compare_metrics(
     model: TrainedModel, export: Exportable, run: Run, val: ImageSet | SampleSet, on_progress: Callable[[float], None]
 ) -> Measured:
-    """Compute the metrics of both on up to `QUALITY_SAMPLES` validation samples, in at most `MEASURE_S` seconds."""
+    """Compute the metrics of the model and of the converted file on validation samples.
+
+    At most `QUALITY_SAMPLES` samples are used, and no more batches are started after `MEASURE_S` seconds.
+    """
     expected, actual = model.objective.metric(), model.objective.metric()
     only = _random_order(model, len(val))
     done, started = 0, time.monotonic()
@@ -153,7 +166,7 @@ def compare_metrics(
 
 
 def latencies(model: TrainedModel, export: Exportable, run: Run, inputs: Tensor) -> tuple[float, float]:
-    """Return the median latency for one sample with the file and with the model, in milliseconds."""
+    """Return the median latency for one sample with the converted file and with the model, in milliseconds."""
     one = inputs[:1]
     given = export.to_input(one)
     return _median_ms(lambda: run(given)), _median_ms(lambda: reference(model, one))
@@ -170,7 +183,10 @@ def _median_ms(run: Callable[[], object]) -> float:
 
 
 def compare_detections(expected: Tensor, actual: Tensor, size: int) -> Difference:
-    """Compare detections [n, k, 6 or more]. Each is compared with the nearest detection of the same class."""
+    """Compare detections [n, k, 6 or more] for images of `size` pixels.
+
+    Each detection is compared with the nearest detection of the same class.
+    """
     largest, unmatched = 0.0, 0
     for one, other in zip(expected, actual, strict=True):
         one, other = one[one[:, 4] > 0], other[other[:, 4] > 0]  # noqa: PLW2901

@@ -1,4 +1,4 @@
-"""Convert the model of a run: write the files, open them again, compare them with the model, and describe them."""
+"""Convert the model of a run: write files, open them again, compare them with the model, and describe them."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from engine.system.plugins import installed_versions
 
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
 REPORTED_LOSS = 0.01
-"""Decrease of a metric by int8 quantization above which it is reported as a problem."""
+"""Minimum decrease of a metric by int8 quantization that is reported as a problem."""
 
 
 def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
-    """Convert a model according to `order` and return the file that contains the `Converted`.
+    """Convert a model as requested by `order`, and return the path of the file with the `Converted` description.
 
     If CannotLoad is raised, no files are left behind.
     """
@@ -87,9 +87,9 @@ def _problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
 
 
 def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
-    """Move the output to `target` and return the file that describes it.
+    """Move the output from `folder` to `target`, and return the path of the description of it.
 
-    For a zip file, the description is saved in the run folder.
+    If the output is packed as a zip file, the description is saved in the run folder.
     """
     paths.write_atomically(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(converted)))
     if not order.packed:
@@ -103,7 +103,7 @@ def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder
 
 
 class _Stages:
-    """Progress of a conversion. Each stage has a weight that corresponds to its usual duration."""
+    """Progress of a conversion over its stages. The weight of each stage corresponds to its usual duration."""
 
     def __init__(self, order: ConvertOrder, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
@@ -144,7 +144,11 @@ class _Conversion:
     commands: list[NextCommand] = field(default_factory=list)
 
     def run(self, target: Path, started: float) -> Converted:
-        """Convert the model to all formats. Raises OSError, or CannotLoad if no conversion is possible."""
+        """Convert the model to all requested formats.
+
+        `target` is the final path of the output, and `started` the time from `time.monotonic` at the start. Raises
+        OSError, or CannotLoad if all conversions fail.
+        """
         if self.samples.kind == "random":
             message = "The run's dataset can't be read: the files were compared on random inputs, and no metrics were computed."
             self.problems.append(Problem("dataset", message, "", "warning"))
@@ -226,7 +230,7 @@ class _Conversion:
         self.commands += onnx_commands(self.model, export, names)
 
     def _int8(self, source: Path, export: Exportable) -> list[str]:
-        """Write the int8 file and return its name in a list. On failure, add a problem and return []."""
+        """Write the int8 file and return its name in a list. If that fails, add a problem and return an empty list."""
         from engine.inference.conversion.onnx_file import write_int8
 
         self.stages.start("Converting to int8")
@@ -245,7 +249,7 @@ class _Conversion:
         return [INT8]
 
     def _compare(self, path: Path, export: Exportable) -> ComparedFile:
-        """Compare an ONNX file with the model."""
+        """Compare the outputs, metrics and latency of an ONNX file with those of the model."""
         from engine.inference.conversion.onnx_file import OnnxSession
 
         run = OnnxSession(path)
@@ -268,7 +272,10 @@ class _Conversion:
         )
 
     def _weights(self) -> Library | None:
-        """Write the weights, and return the library that can load them correctly, or None if no library can."""
+        """Write the weights, and return the library that can load them, or None if no library can.
+
+        The library must also reproduce the outputs of the model.
+        """
         self.stages.start("Writing the weights")
         library, problem = write_weights(self.folder, self.model)
         if problem is not None:
@@ -285,7 +292,7 @@ class _Conversion:
         return library
 
     def _compare_library(self, library: Library) -> ComparedFile:
-        """Compare the model loaded by the library with the run's model. Raises CannotConvert.
+        """Compare the model loaded by `library` with the run's model. Raises CannotConvert if they differ.
 
         Detectors are only loaded, since their inputs and post-processing differ.
         """
@@ -315,7 +322,7 @@ def _difference_problem(compared: ComparedFile) -> Problem:
 
 
 def _int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
-    """Return a problem for each metric that int8 quantization lowers noticeably."""
+    """Return a problem for each metric that is noticeably lower with the int8 file."""
     found = []
     for measure in model.objective.entry.metrics:
         before, after = (values.get(measure.id) for values in (compared.torch_measures, compared.measures))
@@ -333,12 +340,12 @@ def _environment() -> dict[str, str]:
 
 _BLOCK_BYTES = 1 << 20
 _STORED = (".onnx", ".data", ".safetensors", ".png", ".npy")
-"""Extensions of files that compression does not shrink."""
+"""Extensions of files that are stored uncompressed in a zip file, since compression does not shrink them."""
 
 
 @contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
-    """Create a folder next to `target` and delete it at the end unless `move_folder` has moved it. Raises OSError."""
+    """Create a folder next to `target`. At the end, delete it unless `move_folder` has moved it. Raises OSError."""
     paths.make_folder(target.parent)
     temporary = _temporary_path(target)
     temporary.mkdir(mode=0o700)
@@ -356,9 +363,9 @@ def move_folder(written: Path, target: Path) -> None:
 
 
 def write_zip(written: Path, target: Path) -> None:
-    """Pack a folder into the zip file `target`. Inside, the files are in a folder named like the zip file.
+    """Pack the folder `written` into the zip file `target`. Raises OSError.
 
-    Raises OSError.
+    Inside the archive, the files are in a folder named like the zip file.
     """
     temporary = _temporary_path(target).with_suffix(".zip.part")
     try:
@@ -376,7 +383,10 @@ def write_zip(written: Path, target: Path) -> None:
 
 
 def written_file(path: Path, what: str) -> WrittenFile:
-    """Restrict access to a written file to its owner and return its description. Raises OSError."""
+    """Restrict access to a written file to its owner, and return its description. Raises OSError.
+
+    `what` says what the file contains.
+    """
     path.chmod(0o600)
     digest = hashlib.sha256()
     with open_file(path) as stream:

@@ -22,9 +22,14 @@ BATCH, HEIGHT, WIDTH = "batch", "height", "width"
 
 @dataclass(frozen=True)
 class Exportable:
-    """Module with one input and one output tensor.
+    """Module with one input and one output tensor, ready for export.
 
-    `axes` names the dimensions that may have any size. `to_input` converts model inputs to inputs of `module`.
+    Attributes:
+        module: Module to export.
+        input_name: Name of the input in the file.
+        output_name: Name of the output in the file.
+        axes: Names of the input dimensions that may have any size, by their index.
+        to_input: Function that converts inputs of the trained model to inputs of `module`.
     """
 
     module: nn.Module
@@ -55,13 +60,13 @@ def exportable(model: TrainedModel, options: OnnxOptions) -> Exportable:
 
 
 _OUTPUT_NAMES: dict[PredictionKind, str] = {"objects": "detections", "raw": "outputs"}
-"""Names for outputs that are not logits."""
+"""Name of the output for each kind of prediction whose output is not logits."""
 
 
 def double_width(inputs: Tensor) -> Tensor:
-    """Stretch images [n, c, h, w] to twice their width.
+    """Repeat images [n, c, h, w] side by side, which doubles their width.
 
-    They are then not square and have another size than in training.
+    They are then not square, and their size differs from that in training.
     """
     return torch.cat([inputs, inputs], 3)
 
@@ -93,7 +98,7 @@ def _core(model: TrainedModel) -> nn.Module:
 
 
 def _preparation(model: TrainedModel) -> _Preparation | None:
-    """Return the preprocessing module, or None for user-defined samples."""
+    """Return the module for preprocessing, or None if the samples of a user-defined task have no known one."""
     mean, std = (torch.tensor(each) for each in (model.preprocessing.mean, model.preprocessing.std))
     if model.task.entry.predicts == "points":
         return _FromPoints(mean, std)
@@ -108,7 +113,7 @@ class _Preparation(nn.Module):
 
 
 class _FromPixels(_Preparation):
-    """Module that converts uint8 [n, h, w, channels] to model inputs, like `Normalization`."""
+    """Module that converts images, uint8 [n, h, w, channels], to model inputs, like `Normalization`."""
 
     input_name = "images"
 
@@ -130,8 +135,8 @@ class _FromPixels(_Preparation):
 class _FromPoints(_Preparation):
     """Module that converts points, float32 [n, points, 3 + f], to model inputs, like `PointBlocks`.
 
-    Positions and features are the same as in files. Large positions lose digits in float32, so subtract an offset
-    first.
+    Positions and features have the values from files. Large positions lose digits in float32, so subtract an offset
+    from them first.
     """
 
     input_name = "points"

@@ -27,7 +27,10 @@ class CannotConvert(Exception):  # noqa: N818
 
 
 def describe_export_failure(error: BaseException) -> Problem:
-    """Explain why torch's exporter failed, naming the operation or the line in the model's code."""
+    """Return a problem that explains why torch's exporter failed.
+
+    It names the unsupported operation, or the line in the model's code.
+    """
     chain = _chain(error)
     text = "\n".join(map(str, chain))
     for pattern in _OPERATION[:2]:
@@ -51,7 +54,7 @@ def describe_export_failure(error: BaseException) -> Problem:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """Return an error and its causes. The original cause is the last."""
+    """Return an error followed by its causes. The original cause comes last."""
     found: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and each not in found:
@@ -69,7 +72,10 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def suppress_output() -> Iterator[None]:
-    """Suppress warnings and log messages from exporters and loaders, whose results are verified afterwards."""
+    """Suppress warnings and log messages of exporters and loaders inside the context.
+
+    Their results are verified afterwards.
+    """
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

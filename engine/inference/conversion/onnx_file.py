@@ -20,19 +20,22 @@ from engine.inference.trained_model import TrainedModel
 from engine.system.plugins import footplate_version
 
 ONE_FILE_BYTES = 1_900_000_000
-"""Size of the weights above which they are stored in a separate file, since protobuf is limited to 2 GiB."""
+"""Maximum size of the weights in bytes for which they are stored in the ONNX file itself.
+
+Larger ones are stored in a separate file, since protobuf is limited to 2 GiB.
+"""
 _ERRORS = 3
-"""Log level at which onnxruntime reports only errors."""
+"""Log severity level of onnxruntime at which only errors are reported."""
 EXAMPLES = 2
-"""Number of samples used for the export. With a single sample, the exporter would assume a fixed batch size."""
+"""Number of example samples for the export. With a single sample, the exporter would assume a fixed batch size."""
 
 
 def write_onnx(
     path: Path, export: Exportable, inputs: Tensor, metadata: dict[str, str], options: OnnxOptions
 ) -> list[Path]:
-    """Export a model to ONNX and return the paths of the written files. `inputs` [n, ...] are example inputs.
+    """Export a model to ONNX, and return the paths of the written files.
 
-    Raises CannotConvert and OSError.
+    `inputs` [n, ...] are inputs of the trained model that serve as examples. Raises CannotConvert and OSError.
     """
     from engine.inference.conversion.static_detectors import TRANSLATIONS
 
@@ -62,7 +65,10 @@ def write_onnx(
 
 
 def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
-    """Return the metadata that other programs need to use the file. Lists are encoded as JSON."""
+    """Return the metadata that other programs need to use the ONNX file.
+
+    Values other than strings are encoded as JSON.
+    """
     preprocessing, entry = model.preprocessing, model.task.entry
     metadata: dict[str, object] = {
         "task": entry.id,
@@ -93,7 +99,7 @@ def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
 
 
 class OnnxSession:
-    """Session of onnxruntime on the CPU that uses as many threads as torch.
+    """onnxruntime session on the CPU that uses as many threads as torch.
 
     Raises CannotConvert if onnxruntime can't open the file.
     """
@@ -114,7 +120,7 @@ class OnnxSession:
         self.runtime = f"onnxruntime {onnxruntime.__version__}"
 
     def __call__(self, batch: Tensor) -> Tensor:
-        """Return the output of the file for a batch. Raises CannotConvert."""
+        """Run the ONNX file on a batch, and return its output. Raises CannotConvert."""
         try:
             (output,) = self._session.run(None, {self._input: batch.numpy()})
         except Exception as error:

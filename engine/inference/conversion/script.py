@@ -32,14 +32,17 @@ _SCRIPTS: dict[PredictionKind, str] = {
     "points": "points",
     "raw": "arrays",
 }
-"""Names of the scripts in `resources.predict`, by the kind of predictions."""
+"""Names of the scripts in `resources.predict` for each kind of prediction."""
 _HELPER = "image_input"
 _DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
 _IMPORT = re.compile(r"^(?:import|from) .*\n", re.MULTILINE)
 
 
 def script_for(model: TrainedModel) -> str:
-    """Return the script for the model's task. Scripts for images include the helper module that they share."""
+    """Return the source of the script that runs the ONNX file, depending on the model's task.
+
+    Scripts for images share a helper module, whose code is copied into them.
+    """
     code = _read(_SCRIPTS[model.task.entry.predicts])
     if f"from {_HELPER} import" not in code:
         return code
@@ -55,7 +58,7 @@ def script_for(model: TrainedModel) -> str:
 
 
 def _merge_imports(imports: set[str]) -> str:
-    """Merge import lines and sort them. Imports from the standard library come first.
+    """Merge and sort import lines, with imports from the standard library first.
 
     A line is dropped if another line imports more from the same module.
     """
@@ -84,9 +87,9 @@ def _read(name: str) -> str:
 
 
 def write_example(folder: Path, model: TrainedModel, samples: Samples, export: Exportable) -> Path | None:
-    """Write a validation sample in the script's input format, without metadata such as the location of a photograph.
+    """Write a validation sample in the format that the script reads, and return its path.
 
-    Returns None if the dataset can't be read. Raises OSError.
+    Metadata such as the location of a photograph is removed. Returns None if the dataset can't be read. Raises OSError.
     """
     if samples.val is None:
         return None
@@ -104,7 +107,7 @@ def write_example(folder: Path, model: TrainedModel, samples: Samples, export: E
 def _first_image(val: ImageSet | SampleSet, channels: int) -> np.ndarray | None:
     """Return the first validation image, reduced to `EXAMPLE_SIDE`, or None if it can't be converted to a PNG image.
 
-    This includes images with bands, whose values don't fit into a PNG image.
+    Images with selected bands can't be converted, since their values don't fit into a PNG image.
     """
     if not isinstance(val, ImageSet) or not val.files or val.bands is not None:
         return None

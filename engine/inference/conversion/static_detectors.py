@@ -26,11 +26,10 @@ op: Any = opset18
 
 @torch.library.custom_op("footplate::nms_mask", mutates_args=())
 def nms_mask(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
-    """Apply non-maximum suppression to boxes [n, k, 4] with scores [n, k].
+    """Apply non-maximum suppression to boxes [n, k, 4] with scores [n, k] in each of n images.
 
-    Returns a mask of selected boxes, bool [n, k].
-
-    Boxes without a positive score are never selected.
+    Returns a mask of the selected boxes, bool [n, k]. `threshold` is the IoU above which a box with a lower score is
+    dropped. Boxes without a positive score are never selected.
     """
     mask = torch.zeros_like(scores, dtype=torch.bool)
     for row, image_boxes, probabilities in zip(mask, boxes, scores, strict=True):
@@ -60,11 +59,17 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.footplate.nms_mask.default: _nms_mask_onnx,
     IS_ALL_TRUE: _is_all_true_onnx,
 }
-"""ONNX translations for operations that torch can't translate."""
+"""ONNX translations of operations that torch's exporter can't translate."""
 
 
 class _Boxes(NamedTuple):
-    """Boxes [n, k, 4], scores [n, k], which are -1 for rejected boxes, and classes int64 [n, k]."""
+    """Boxes in each of n images.
+
+    Attributes:
+        boxes: x1, y1, x2, y2 in pixels, [n, k, 4].
+        scores: Scores, or -1 for rejected boxes, [n, k].
+        classes: Class numbers, int64 [n, k].
+    """
 
     boxes: Tensor
     scores: Tensor
@@ -72,7 +77,7 @@ class _Boxes(NamedTuple):
 
 
 def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | None:
-    """Return a module with the same outputs as `plain`, or None if `plain` is not a supported detector.
+    """Return a module that computes the outputs of `plain` with fixed shapes, or None for an unsupported detector.
 
     `plain` must be a torchvision detector in evaluation mode, created by `use_tensors`. The module accepts images [n,
     channels, size, size] and returns [n, max_detections, 6 or 6 + 28 * 28].
@@ -85,7 +90,10 @@ def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | N
 
 
 class _Static(nn.Module):
-    """Detector with fixed `anchors` [a, 4]. `counts` holds the number of anchors on each feature level."""
+    """Detector for images of one size, with precomputed anchors [a, 4].
+
+    `counts` holds the number of anchors on each feature level.
+    """
 
     anchors: Tensor
 
@@ -115,14 +123,18 @@ class _Static(nn.Module):
         return [features] if isinstance(features, Tensor) else list(features.values())
 
     def _decode(self, deltas: Tensor, anchors: Tensor, coder: Any) -> Tensor:
-        """Decode deltas [n, k, 4] relative to anchors [n, k, 4] to boxes, and clip these to the image."""
+        """Convert deltas [n, k, 4] to boxes, which are clipped to the image.
+
+        The deltas are relative to `anchors` [n, k, 4]. `coder` is the function that decodes them.
+        """
         decoded = coder(deltas.reshape(-1, 4), anchors.reshape(-1, 4))
         return decoded.reshape(deltas.shape).clamp(0, self.size)
 
     def _select(self, candidates: _Boxes, threshold: float, max_detections: int) -> _Boxes:
         """Return up to `max_detections` boxes with the highest scores, after non-maximum suppression within each class.
 
-        To separate the classes, their boxes are moved to different places first.
+        `threshold` is the IoU for the suppression. Boxes of different classes are first moved apart so that they don't
+        suppress each other.
         """
         apart = candidates.classes[..., None].to(candidates.boxes.dtype) * (self.size + 1)
         mask = nms_mask(candidates.boxes + apart, candidates.scores, threshold)
@@ -140,9 +152,9 @@ class _Static(nn.Module):
 
 
 class _RCNN(_Static):
-    """Faster and Mask R-CNN.
+    """Faster R-CNN and Mask R-CNN with fixed shapes.
 
-    Follows `RegionProposalNetwork.filter_proposals` and `RoIHeads.postprocess_detections`.
+    The code follows `RegionProposalNetwork.filter_proposals` and `RoIHeads.postprocess_detections`.
     """
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -183,7 +195,10 @@ class _RCNN(_Static):
         return self._select(_concatenate_levels(level_boxes), rpn.nms_thresh, rpn.post_nms_top_n())
 
     def _pool(self, pooler: Any, named: dict[str, Tensor], boxes: Tensor) -> Tensor:
-        """Apply every level of `MultiScaleRoIAlign` to all boxes and select the right level for each box."""
+        """Extract features for all boxes from every level, and select the right level for each box.
+
+        `pooler` is a `MultiScaleRoIAlign`, and `named` are the feature maps by name.
+        """
         number = torch.arange(boxes.shape[0], device=boxes.device, dtype=boxes.dtype)[:, None, None]
         regions = torch.cat([number.expand(-1, boxes.shape[1], 1), boxes], 2).flatten(0, 1)
         levels = [named[name] for name in pooler.featmap_names if name in named]
@@ -208,7 +223,7 @@ class _RCNN(_Static):
 
 
 class _Dense(_Static):
-    """Detectors that classify each anchor on each level, following RetinaNet's `postprocess_detections`."""
+    """Detectors that classify each anchor on each level. The code follows RetinaNet's `postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         plain = self.plain
@@ -262,7 +277,7 @@ class _Fcos(_Dense):
 
 
 class _Ssd(_Static):
-    """SSD and SSDlite, following `SSD.postprocess_detections` class by class."""
+    """SSD and SSDlite, class by class. The code follows `SSD.postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         plain = self.plain
@@ -281,7 +296,7 @@ class _Ssd(_Static):
 
 
 def _is_large(boxes: Tensor, min_side: float) -> Tensor:
-    """Return a mask of the boxes [..., 4] whose sides are at least `min_side` long."""
+    """Return a mask of the boxes [..., 4] whose width and height are at least `min_side`."""
     return ((boxes[..., 2:] - boxes[..., :2]) >= min_side).all(-1)
 
 

@@ -41,8 +41,10 @@ model.eval()"""
 class Library:
     """Library that can load the weights.
 
-    `code` is Python code that loads the weights from the current folder. `load` loads them from a given folder and
-    returns the model.
+    Attributes:
+        name: Name of its Python package.
+        code: Python code that loads the weights from the current folder.
+        load: Function that loads the weights from a folder and returns the model.
     """
 
     name: str
@@ -55,9 +57,10 @@ class Library:
 
 
 def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Problem | None]:
-    """Write `WEIGHTS` and `CONFIG`. Returns the library that can load them, or a problem if only Footplate can.
+    """Write the files `WEIGHTS` and `CONFIG` to a folder.
 
-    Raises OSError, and CannotConvert if the written weights can't be read.
+    Returns the library that can load them and None, or None and a problem if only Footplate can. Raises OSError, and
+    CannotConvert if the written weights differ when they are read again.
     """
     state = {name: tensor.contiguous().clone() for name, tensor in model.module.state_dict().items()}
     paths.write_atomically(folder / WEIGHTS, save(state, {"format": "pt"}))
@@ -124,7 +127,7 @@ def _preprocessing_config(model: TrainedModel) -> dict[str, Any]:
 
 
 def _timm_config(model: TrainedModel) -> dict[str, Any]:
-    """Return a config in the form written by timm's `save_for_hf`."""
+    """Return a config in the format of timm's `save_for_hf`."""
     from timm.models._hub import save_config_for_hf
 
     name = model.job.model.name.removeprefix(TIMM)
@@ -185,9 +188,9 @@ def _load_torchvision(folder: Path) -> nn.Module:
 
 
 def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
-    """Return the arguments for torchvision's builder, or None if torchvision can't build this model.
+    """Return the arguments with which torchvision builds the model, or None if it can't.
 
-    It lacks some models, and supports others only for color images.
+    torchvision lacks some models, and supports others only for color images.
     """
     job, classes = model.job, len(model.classes)
     if model.channels != 3:

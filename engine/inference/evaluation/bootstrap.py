@@ -1,7 +1,7 @@
 """Bootstrap confidence intervals for metrics (Efron 1979), computed by resampling with replacement.
 
-All metrics and classes are recomputed from the same resamples, using sparse states of the samples, so that two
-evaluations can be compared resample by resample. scipy.stats.bootstrap supports neither.
+All metrics and classes are recomputed from the same resamples, using sparse states of the samples. Two evaluations of
+the same samples can therefore be compared resample by resample. scipy.stats.bootstrap supports neither.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ from engine.contract.inference.evaluation import Interval
 from engine.tasks.analysis import Values
 
 SEED = 20261124
-"""Seed for all evaluations. For the same number of samples, resample n is always the same, which allows comparisons."""
+"""Seed of the resamples for all evaluations.
+
+For the same number of samples, the resample with a given number is always the same, so that evaluations can be
+compared.
+"""
 MAX_RESAMPLES, MIN_RESAMPLES = 1000, 50
-"""Number of resamples if there is enough time, and smallest number for meaningful percentiles."""
+"""Number of resamples if there is enough time, and the smallest number with meaningful percentiles."""
 BUDGET_S = 5.0
 MIN_SAMPLES = 2
 _PERCENTILES = (2.5, 97.5)
@@ -29,9 +33,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class Resampled(NamedTuple):
-    """Metrics of the resamples, with NaN for undefined values.
+    """Metrics computed from each resample, with NaN for undefined values.
 
-    There is an array [resamples] for each metric, and an array [resamples, classes] for each title of values per class.
+    There is an array [resamples] for each metric, and an array [resamples, classes] for each column of per-class
+    values.
     """
 
     resamples: int
@@ -40,10 +45,7 @@ class Resampled(NamedTuple):
 
 
 def weights_of(number: int, samples: int) -> Ints:
-    """Draw a resample, and return the number of times that it contains each sample, [samples].
-
-    `number` identifies the resample.
-    """
+    """Draw the resample with this `number`, and return how often it contains each sample, [samples]."""
     drawn = np.random.default_rng((SEED, number)).integers(0, samples, samples)
     return np.bincount(drawn, minlength=samples)
 
@@ -51,7 +53,8 @@ def weights_of(number: int, samples: int) -> Ints:
 def resample(samples: int, values: Callable[[Ints], Values], on_progress: Callable[[float], object]) -> Resampled:
     """Compute `values(weights)` for as many resamples as time allows.
 
-    `on_progress` receives the completed fraction.
+    `weights` say how often a resample contains each of the `samples` samples. `on_progress` receives the completed
+    fraction.
     """
     results: list[Values] = []
     started = time.monotonic()
@@ -80,7 +83,10 @@ def _nan_if_none(value: float | None) -> float:
 
 
 def interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interval:
-    """Return `value` with the 95 % percentile interval of `draws`, if at least half of them are finite."""
+    """Return `value` with its 95 % percentile interval.
+
+    `draws` are the values from the resamples. If too few of them are finite, or if it is None, there is no interval.
+    """
     draws = draws[np.isfinite(draws)] if draws is not None else np.empty(0)
     if len(draws) < MIN_RESAMPLES / 2:
         return Interval(value)
@@ -91,7 +97,10 @@ def interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interval:
 def intervals_of(
     values: Values, draws: Resampled
 ) -> tuple[dict[str, Interval], dict[str, tuple[Interval | None, ...]]]:
-    """Return the intervals of metrics by id, and of classes by title. Values that are not finite are left out."""
+    """Return the intervals of metrics, keyed by id, and those of per-class values, keyed by column title.
+
+    Metrics that are not finite are left out.
+    """
     measures = {
         name: interval(value, draws.measures.get(name))
         for name, value in values.measures.items()

@@ -18,11 +18,11 @@ from engine.data.splits import FileSplit, IdxSplit, Labels, LabelSplit, MaskCode
 UNKNOWN = -1
 """Index of a class that the model does not know."""
 _NO_VALUE = -(1 << 62)
-"""Value that never occurs in masks, for a class that does not exist in the folder."""
+"""Mask value for a class of the model that does not exist in the folder. It never occurs in masks."""
 _BY_VALUE = re.compile(r"(?:class|value) (\d+)")
-"""Pattern for mask or point classes that are named after their values."""
+"""Pattern for names of mask or point classes that are derived from their values."""
 _TWO_VALUE_NAMES = ("background", "foreground")
-"""Names of mask classes if the masks have only two values, 0 and another one."""
+"""Names of the classes of masks that have only two values, 0 and another one."""
 
 
 class _Renumbered(NamedTuple):
@@ -31,9 +31,10 @@ class _Renumbered(NamedTuple):
 
 
 def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[RecognizedDataset, ClassMapping]:
-    """Return a copy of the dataset that uses the model's `classes`, and a report about the mapping.
+    """Return a copy of the dataset that uses the model's `classes`, and a report on the mapping.
 
-    Images, labels, boxes and outlines of unknown classes are left out. Pixels and points of these classes get no class.
+    Images, labels, boxes and outlines of classes that the model doesn't know are left out. Pixels and points of these
+    classes get no class.
     """
     if found.classes == tuple(classes):
         return found, ClassMapping()
@@ -65,10 +66,10 @@ def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[Recog
 
 
 def _by_value(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return `names`. If all names of the folder and the model are based on values, return the model's names instead.
+    """Return the class names of a folder, replaced by the model's names if both are only derived from mask values.
 
-    This is necessary because the names in a folder also depend on the values that do not occur in it. The names for a
-    folder with only two values, background and foreground, are also based on values.
+    The replacement is needed because derived names also depend on which values occur in a folder. The names for a
+    folder with only two values, background and foreground, are derived, too.
     """
     model_names = {int(match[1]): name for name in classes if (match := _BY_VALUE.fullmatch(name))}
     if len(model_names) < len(classes) or not (names == _TWO_VALUE_NAMES or all(map(_BY_VALUE.fullmatch, names))):
@@ -131,7 +132,7 @@ def _instances(split: InstanceSplit, numbers: Labels, classes: int) -> _Renumber
 
 @dataclass(frozen=True, eq=False)
 class _Relabeled:
-    """Source of instances that replaces each class with `numbers[class]`."""
+    """Source of instances that replaces each class number c by `numbers[c]`."""
 
     source: Source
     numbers: npt.NDArray[np.int64]

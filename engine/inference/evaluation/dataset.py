@@ -1,4 +1,7 @@
-"""Samples for an evaluation: a split of the model's dataset, or of another folder with its classes mapped."""
+"""Samples for an evaluation.
+
+They are a split of the model's dataset, or of another folder whose classes are mapped to those of the model.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,19 @@ from engine.system.format import in_short
 Name = Literal["train", "val", "test"]
 _NAMES: tuple[Name, ...] = ("train", "val", "test")
 _COLOR_CHANNELS = (1, 3)
-"""Numbers of channels that can be converted into each other."""
+"""Numbers of channels, gray and RGB, that can be converted into each other."""
 
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """Samples for the evaluation of a split of `folder`.
+    """Samples for the evaluation of a split of a folder.
 
-    `splits` holds the included splits in order. `warnings` are for the user.
+    Attributes:
+        folder: Absolute path of the folder.
+        split: Name of the split, or "all".
+        splits: Names and samples of the included splits, in order.
+        mapping: Differences between the classes of the folder and those of the model.
+        warnings: Messages for the user.
     """
 
     folder: str
@@ -44,7 +52,7 @@ class EvaluationData:
 
 
 def open_data(training: Learned | TrainedModel, dataset: str, split: EvaluationSplit | None) -> EvaluationData:
-    """Open a split of the folder `dataset`, or of the run's dataset if it is "".
+    """Open a split of the folder `dataset`, or of the dataset used for training if it is "".
 
     If `split` is None, a default split is selected (see `EvaluateOrder`). Raises CannotLoad.
     """
@@ -66,7 +74,10 @@ def open_data(training: Learned | TrainedModel, dataset: str, split: EvaluationS
 
 
 def _open(training: Learned | TrainedModel, folder: str, *, is_own: bool) -> tuple[Splits, ClassMapping]:
-    """Open the splits of a folder with the model's classes."""
+    """Open the splits of a folder with its classes mapped to those of the model.
+
+    `is_own` is True for the dataset used for training. Raises DatasetError.
+    """
     job, task = training.job, training.task
     fixed = task.entry.predicts == "lines"  # their classes are the same, whatever their names in the folder
     kinds = kinds_for(task.entry.id, task.entry.annotations)
@@ -102,7 +113,7 @@ def _open(training: Learned | TrainedModel, folder: str, *, is_own: bool) -> tup
 
 
 def format_in(folder: str, format: str, kinds: Sequence[str]) -> str:
-    """Return the `format` that was used for training if it also fits the folder with one of `kinds`, otherwise ""."""
+    """Return the `format` used for training if the folder can be read in it as one of `kinds`, otherwise ""."""
     names = dict.fromkeys((format, format.partition(":")[0])) if format else ()
     return next(
         (name for name in names if any({*kinds} & {*each.detection.kinds} for each in find_readings(folder, name))), ""
@@ -110,7 +121,7 @@ def format_in(folder: str, format: str, kinds: Sequence[str]) -> str:
 
 
 def _check_channels(splits: Splits, training: Learned | TrainedModel) -> None:
-    """Raise DatasetError if the model can't process the samples in a folder."""
+    """Raise DatasetError if the model can't process the channels of the samples in a folder."""
     train = splits.train
     if isinstance(train, SampleSet):
         lacking = [name for name in training.preprocessing.features if name not in train.features]
@@ -129,7 +140,7 @@ def _check_channels(splits: Splits, training: Learned | TrainedModel) -> None:
 
 
 def _use_bands(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> ImageSet | SampleSet:
-    """Configure samples to use the same bands or point features as the training."""
+    """Make samples use the same bands or point features as in training."""
     if isinstance(samples, SampleSet):
         return samples.with_features(preprocessing.features)
     samples.bands = bands_of(preprocessing)
@@ -137,7 +148,7 @@ def _use_bands(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> I
 
 
 def _as_validation(samples: ImageSet | SampleSet, training: Learned | TrainedModel) -> ImageSet | SampleSet:
-    """Prepare point clouds for validation: normalized as in training, sampled and rotated as in validation."""
+    """Prepare point clouds for validation: normalized as in training, but not rotated. Images are unchanged."""
     if isinstance(samples, SampleSet):
         return samples.for_evaluation((training.preprocessing.mean, training.preprocessing.std))
     return samples
@@ -146,7 +157,10 @@ def _as_validation(samples: ImageSet | SampleSet, training: Learned | TrainedMod
 def _choose_split(
     splits_by_name: dict[Name, ImageSet | SampleSet], folder: str, split: EvaluationSplit | None, *, is_own: bool
 ) -> tuple[EvaluationSplit, dict[Name, ImageSet | SampleSet]]:
-    """Return the split to evaluate and its samples. Raises CannotLoad."""
+    """Return the name of the split to evaluate, and the samples of each split that it includes. Raises CannotLoad.
+
+    `split` is the requested split, or None for a default. `is_own` is True for the dataset used for training.
+    """
     divided = is_own or set(splits_by_name) != {"train"}
     if split is None:
         split = "val" if is_own else "test" if "test" in splits_by_name else "val" if "val" in splits_by_name else "all"

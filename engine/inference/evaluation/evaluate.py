@@ -45,7 +45,10 @@ WORK = "engine.inference.evaluation.measure:run"
 
 
 def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
-    """Evaluate a model according to `order` and return the path of the `Evaluation`. Raises CannotLoad."""
+    """Evaluate a model as requested by `order`, and return the path of the file with the `Evaluation`.
+
+    Raises CannotLoad.
+    """
     run = RunFolder(order.run)
     training = read_training(run)
     checkpoint = checkpoint_path(run, order.checkpoint)
@@ -84,7 +87,7 @@ def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
 
 @contextmanager
 def _work_folder(run: RunFolder) -> Iterator[Path]:
-    """Create a folder next to the run's evaluations and delete it at the end unless it was moved.
+    """Create a temporary folder next to the run's evaluations. At the end, delete it unless it was moved.
 
     Raises CannotLoad.
     """
@@ -112,7 +115,10 @@ def _unwritable(folder: Path, error: OSError) -> CannotLoad:
 
 
 def _compute(evaluation: Evaluation, training: Learned, joined: Joined, on_progress: OnProgress) -> dict[str, bytes]:
-    """Return the contents of all files except the samples. The evaluation does not have an id yet."""
+    """Compute the metrics, intervals and curves, and return the contents of the files to save, keyed by file name.
+
+    The file with the results of the samples is not included. `evaluation` does not have an id at this point.
+    """
     objective = training.objective()
     analysis = objective.analysis(training.classes)
     analysis.prepare(joined.columns)
@@ -164,7 +170,7 @@ def _resamples(evaluation: Evaluation, draws: Resampled) -> bytes:
 
 
 def _samples(data: EvaluationData, joined: Joined) -> Samples:
-    """Return the results for each sample, in the form that is saved."""
+    """Return the per-sample results in the form that is saved."""
     firsts = np.cumsum([0, *(len(samples) for _, samples in data.splits)])
     split_of = np.searchsorted(firsts, joined.samples, side="right") - 1
     indices = (joined.samples - firsts[split_of]).tolist()
@@ -184,7 +190,10 @@ def _samples(data: EvaluationData, joined: Joined) -> Samples:
 
 
 def _save(folder: Path, contents: dict[str, bytes], split: str) -> Path:
-    """Move the evaluation to its final folder once all files are on the disk, and return its path. Raises OSError."""
+    """Write the files and move the evaluation to its final folder. Returns the path of its main file. Raises OSError.
+
+    The folder is moved only after all files are on the disk.
+    """
     parent = folder.parent
     evaluation = msgspec.json.decode(contents.pop(EVALUATION_FILE), type=Evaluation)
     plain = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{split}"

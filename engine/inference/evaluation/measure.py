@@ -1,4 +1,7 @@
-"""Worker for evaluations: run the model on some samples, save the results, and merge those of all workers."""
+"""Worker for evaluations.
+
+It runs the model on a part of the samples and saves the results. `join` merges the results of all workers.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ class WorkerResults:
             self._probabilities.append(columns.probabilities)
 
     def write(self, path: Path) -> None:
-        """Write the results. Raises CheckpointError."""
+        """Write the results to a file. Raises CheckpointError."""
         content: dict[str, Any] = {
             "samples": self.samples,
             "losses": self.losses,
@@ -75,9 +78,9 @@ class WorkerResults:
 
 @dataclass(frozen=True)
 class Joined:
-    """Results for all samples in the order of the split.
+    """Results of all samples in the order of the split.
 
-    `samples` holds the numbers of samples that were not skipped.
+    `samples` holds the numbers of the samples that were not skipped.
     """
 
     samples: npt.NDArray[np.int64]
@@ -88,7 +91,7 @@ class Joined:
 
 
 def join(paths: Sequence[Path]) -> Joined:
-    """Merge the results from several workers. Raises OSError and DamagedCheckpoint."""
+    """Merge the result files of several workers. Raises OSError and DamagedCheckpoint."""
     results: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]
     nonempty = [each for each in results if each["samples"]]
     numbers = np.array([number for each in nonempty for number in each["samples"]], np.int64)
@@ -141,7 +144,7 @@ def _measure(order: EvaluateOrder, model: TrainedModel, share: Share) -> None:
 
 
 class _Measurer:
-    """Collector for the results of one worker."""
+    """Collector for the results of one worker, which computes the metrics of each sample."""
 
     def __init__(self, model: TrainedModel, share: Share) -> None:
         self.results = WorkerResults()
@@ -157,7 +160,7 @@ class _Measurer:
 
     @torch.inference_mode()
     def add(self, swept: BatchOutput, samples: ImageSet | SampleSet, first: int) -> None:
-        """Add a batch of `samples`. `first` is the number of the split's first sample, counted over all splits."""
+        """Add a batch of a split. `first` is the number of the first sample in the split, counted over all splits."""
         outputs, targets = swept.outputs, swept.targets
         if outputs.dim() == 2:  # small, and slow to process one by one on a GPU
             outputs, targets = outputs.cpu(), targets.cpu()
@@ -172,7 +175,10 @@ class _Measurer:
                 self.results.recorders[name].add(metric)
 
     def _scale(self, samples: ImageSet | SampleSet, number: int) -> float:
-        """Return the ratio of an image's original size to the size of the model's input."""
+        """Return the original size of an image divided by the size of the model's input.
+
+        The size is that of the longer side. Returns 1 if the metrics don't depend on it.
+        """
         if not self._analysis.scaled or not isinstance(samples, ImageSet):
             return 1.0
         size = upright_size(samples.files[number])
@@ -180,7 +186,7 @@ class _Measurer:
 
 
 def _losses(objective: Objective, outputs: Tensor, targets: Tensor) -> Tensor | None:
-    """Return the loss of each sample in a batch, [n], or None if only the model can compute it."""
+    """Return the loss of each sample in a batch, [n], or None if only the model itself can compute losses."""
     if objective.loss_in_model:
         return None
     losses, _ = run_in_parts(

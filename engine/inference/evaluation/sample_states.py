@@ -1,6 +1,6 @@
 """Metric states of single samples, which can be combined for any selection of samples.
 
-In this way, the metrics of any task can be recomputed for resamples. Counters are added, rows are concatenated, and all
+With them, the metrics of any task can be recomputed for resamples. Counters are added, rows are concatenated, and all
 other state is merged by the metric's `sync`, as if each sample had been on a different rank.
 """
 
@@ -22,10 +22,11 @@ AnyMetric = TypeVar("AnyMetric", bound=Metric)
 
 
 class Packed(NamedTuple):
-    """States in the form that is stored in a file.
+    """Metric states of n samples in the form that is stored in a file.
 
-    Counters form a sparse matrix [n, k]. The first `row_counts[0]` of the `rows` [r, w] belong to the first sample, and
-    so on. `others` holds the values that each sample passed to `sync`, one for each call.
+    The counters of all samples form a sparse CSR matrix [n, width]. The first `row_counts[0]` of the `rows` [r, w]
+    belong to the first sample, and so on. `others` holds the values that each sample passed to `sync`, one for each
+    call.
     """
 
     width: int
@@ -38,7 +39,7 @@ class Packed(NamedTuple):
 
 
 class Recorder:
-    """Recorder for the states of a metric, sample by sample."""
+    """Recorder for the states of a metric, one sample at a time."""
 
     def __init__(self) -> None:
         self._width = 0
@@ -48,7 +49,7 @@ class Recorder:
         self._others: list[list[Any]] = []
 
     def add(self, metric: Metric) -> None:
-        """Add the state of a metric that was updated with the next sample only."""
+        """Record the state of a metric that was updated only with the next sample."""
         counters = metric.counters.detach().cpu().flatten()
         self._width = len(counters)
         nonzero = counters.nonzero().flatten()
@@ -80,10 +81,13 @@ class Recorder:
 
 
 class States:
-    """States of a metric for all samples, in order."""
+    """Metric states of all samples, in the order of the samples."""
 
     def __init__(self, packed: Sequence[Packed], order: Ints) -> None:
-        """Merge packed states. Sample `order[i]` of their concatenation becomes sample i."""
+        """Merge the packed states of several workers.
+
+        The states are concatenated. Then sample `order[i]` of the concatenation becomes sample i.
+        """
         matrices = [
             csr_array(
                 (each.values.numpy(), each.indices.numpy(), each.indptr.numpy()), (len(each.row_counts), each.width)
@@ -103,7 +107,10 @@ class States:
         self._others = [others[index] for index in order.tolist()] if others else []
 
     def fill(self, metric: AnyMetric, weights: Ints) -> AnyMetric:
-        """Fill a new metric as if it had been updated with each sample as often as its entry in `weights` [n] says."""
+        """Set the state of a new metric as if it had been updated with the samples, and return it.
+
+        `weights` [n] says how often it was updated with each sample.
+        """
         summed = np.asarray(weights @ self._counters, dtype=np.float64)
         metric.counters = torch.from_numpy(summed).view(metric.counters.shape)
         if self._rows is not None:
@@ -115,9 +122,10 @@ class States:
         return metric
 
     def _gather(self, drawn: list[int]) -> Callable[[Any], list[Any]]:
-        """Return a function for `sync` that returns the recorded values of the `drawn` samples.
+        """Return a replacement for the `all_gather` that a metric's `sync` calls.
 
-        Its first call returns the values that were passed in the first call of `sync`, and so on.
+        It returns the recorded values of the `drawn` samples. Its first call returns the values that were passed in the
+        first call when they were recorded, and so on.
         """
         calls = iter(range(len(self._others[0])))
 

@@ -1,4 +1,4 @@
-"""Explain the model of a run on images, with a worker on one device that writes to a folder."""
+"""Explain the model of a run on images. A worker on one device writes heat maps to a folder."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ WORKER = "engine.inference.explanation.explain:worker"
 
 
 def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
-    """Explain a model's predictions according to `order` and return the path of an `Explanation`.
+    """Explain a model's outputs for images as requested by `order`.
 
-    Raises CannotLoad.
+    Returns the path of the file with the `Explanation`. Raises CannotLoad.
     """
     found = _problems(order)
     files = [file for path in order.paths for file in _files(path)]
@@ -80,7 +80,10 @@ def worker(spec: WorkerSpec, channel: object) -> int:
 
 
 def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> None:
-    """Explain the images in an order one by one. The `Explanation` is written last. Raises CannotLoad."""
+    """Explain the images of an order one after another, and write the heat maps.
+
+    The file with the `Explanation` is written last. Raises CannotLoad.
+    """
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     explainer = Explainer(model, order.method)
     classes = [model.classes.index(name) for name in order.classes]
@@ -114,7 +117,14 @@ def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> No
 
 
 class _Example(NamedTuple):
-    """Image as model input [1, C, s, s] and as RGB, with its `size` (height, width) and its position in the input."""
+    """Image to explain.
+
+    Attributes:
+        inputs: Model input, [1, C, s, s].
+        image: Image as RGB, uint8 [h, w, 3], possibly reduced.
+        size: Height and width of the original image in pixels.
+        view: Position of the image in the model input.
+    """
 
     inputs: Tensor
     image: Bytes
@@ -123,7 +133,7 @@ class _Example(NamedTuple):
 
 
 def _load_example(model: TrainedModel, path: str) -> _Example:
-    """Load an image. Raises UnreadableImage."""
+    """Load an image for explanation. Raises UnreadableImage."""
     if not model.preprocessing.framing:
         return _load_sample(model, path)
     try:
@@ -135,7 +145,7 @@ def _load_example(model: TrainedModel, path: str) -> _Example:
 
 
 def _load_sample(model: TrainedModel, path: str) -> _Example:
-    """Load a sample of a user-defined task, which prepares the inputs itself. Raises UnreadableImage."""
+    """Load a sample of a user-defined task, which prepares its inputs itself. Raises UnreadableImage."""
     splits = model.task.splits(model.job)
     for split in (splits.val, splits.train):
         assert isinstance(split, SampleSet)
@@ -153,14 +163,17 @@ def _load_sample(model: TrainedModel, path: str) -> _Example:
 
 
 class _Writer:
-    """Writer for heat maps in a folder."""
+    """Writer that saves heat maps as PNG images in a folder."""
 
     def __init__(self, folder: Path, model: TrainedModel) -> None:
         self.folder = folder
         self._model = model
 
     def write(self, number: int, path: str, example: _Example, explained: Sequence[Explained]) -> ExplainedImage:
-        """Write the heat maps for one image and describe them with paths relative to the folder."""
+        """Write the heat maps for one image, and return a description with their paths relative to the folder.
+
+        `number` is the position of the image in the order, which makes the file names unique.
+        """
         stem = f"{number:04d}-{Path(printable(path)).stem[:40]}"
         side = example.inputs.shape[-1]
         maps, drawn = [], [example.image]
@@ -227,7 +240,7 @@ def _problems(order: ExplainOrder) -> list[Problem]:
 
 
 def _files(path: str) -> Iterator[str]:
-    """Yield a file, or all images in a folder and its subfolders, sorted by name."""
+    """Yield `path` if it is a file, otherwise all images in the folder and its subfolders, sorted by name."""
     path = os.path.abspath(os.path.expanduser(path))
     if not os.path.isdir(path):
         yield path
@@ -239,22 +252,25 @@ def _files(path: str) -> Iterator[str]:
 MAX_SIDE = 1600
 """Maximum length of the longer side of drawings in pixels.
 
-Heat maps are coarse, and writing large images takes seconds.
+More pixels would not show more, since heat maps are coarse, and writing large images takes seconds.
 """
 _DIMMED = 0.35
-"""Brightness of image regions that the model did not receive."""
+"""Factor on the brightness of image regions that the model did not receive."""
 _OPACITY = 0.75
-"""Opacity of the strongest part of a heat map."""
+"""Opacity of a heat map where its value is 1."""
 _COLORS = np.array([(48, 18, 130), (50, 140, 250), (60, 220, 130), (250, 210, 50), (240, 80, 20), (170, 10, 10)])
-"""Colors for weak to strong values, evenly spaced."""
+"""RGB colors for heat map values from 0 to 1, evenly spaced."""
 
 Floats = npt.NDArray[np.float32]
 
 
 def visible_box(view: View, size: tuple[int, int], side: int) -> Box:
-    """Return the region of an image, in pixels, that was visible in the model's square input.
+    """Return the region of an image that was visible in the model's square input, in pixels of the image.
 
-    `size` is the height and width of the image, and `side` the side length of the input.
+    Args:
+        view: Position of the image in the input.
+        size: Height and width of the image.
+        side: Side length of the input.
     """
     left, top, right, bottom = view.boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
     return left, top, right, bottom
@@ -279,9 +295,16 @@ def to_rgb(pixels: Bytes) -> Bytes:
 def project(
     heat: Tensor, view: View, size: tuple[int, int], drawn: tuple[int, int]
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Project a map [s, s] of the model's square input to its image, which is drawn with the size `drawn`.
+    """Project a map [s, s] over the model's square input to the image.
 
-    Returns the map, float32, and a mask of the pixels that the model received. Values are sampled at pixel centers.
+    Returns the projected map, float32, and a mask of the pixels that the model received. Values are sampled at pixel
+    centers.
+
+    Args:
+        heat: Map over the input.
+        view: Position of the image in the input.
+        size: Height and width of the image in pixels.
+        drawn: Height and width of the result in pixels.
     """
     side = heat.shape[-1]
     rows = (torch.arange(drawn[0]) + 0.5) * size[0] / drawn[0] * view.scale_y + view.top
@@ -295,14 +318,14 @@ def project(
 
 
 def raw_map(heat: Floats) -> Bytes:
-    """Convert a map from 0..1 to gray levels."""
+    """Convert a map with values in 0..1 to gray levels, uint8."""
     return np.rint(heat * 255).astype(np.uint8)
 
 
 def overlay(image: Bytes, heat: Floats, is_visible: npt.NDArray[np.bool_]) -> Bytes:
-    """Blend a map [h, w] with its image, uint8 [h, w, 3]. Large values are more opaque.
+    """Blend a heat map [h, w] with its image, uint8 [h, w, 3]. Large values are more opaque.
 
-    Regions that the model did not receive are dimmed.
+    Regions that the model did not receive, where `is_visible` is False, are dimmed.
     """
     steps = np.linspace(0, 1, len(_COLORS))
     colors = np.stack([np.interp(heat, steps, _COLORS[:, band]) for band in range(3)], 2)

@@ -23,18 +23,24 @@ from engine.inference.trained_model import TrainedModel
 from engine.tasks.explanation import Target
 
 PYRAMID = "backbone"
-"""Name of the module that computes feature maps in torchvision's detectors. Other detectors call it `pyramid`."""
+"""Name of the module that computes the feature maps in torchvision's detectors.
+
+Detectors whose module has another name state it in their attribute `pyramid`.
+"""
 
 
 class Explained(NamedTuple):
-    """Explained target with its heat map [s, s] in 0..1 over the model's input."""
+    """Target with the heat map that explains it, [s, s] in 0..1 over the model's input."""
 
     target: Target
     heat: Tensor
 
 
 class Explainer:
-    """Explainer that applies one method to a model. The first image determines its `layer`."""
+    """Explainer that applies one method to a model.
+
+    `layer` is chosen for the first image and used for all further ones.
+    """
 
     def __init__(self, model: TrainedModel, method: Method) -> None:
         self._model = model
@@ -43,9 +49,10 @@ class Explainer:
         self.layer: Layer | None = None
 
     def explain(self, inputs: Tensor, classes: Sequence[int]) -> list[Explained]:
-        """Return the maps of one image [1, C, s, s] for `classes`, or for the model's predictions if it is empty.
+        """Return the heat maps for one image, [1, C, s, s].
 
-        Returns [] if the model predicts nothing. Raises NoFeatureMap.
+        `classes` are the numbers of the classes to explain. If it is empty, the model's predictions are explained.
+        Returns an empty list if the model predicts nothing. Raises NoFeatureMap.
         """
         layer = self.layer = self.layer or self._choose(inputs, classes)
         module = self._model.module
@@ -58,11 +65,11 @@ class Explainer:
 
     @property
     def _is_detector(self) -> bool:
-        """True if the outputs are computed from several feature maps of the backbone."""
+        """True if the model is a detector, which computes its outputs from several feature maps of the backbone."""
         return self._predicts == "objects"
 
     def _forward(self, inputs: Tensor) -> Any:
-        """Return the outputs of the model, computed with gradients."""
+        """Run the model and return its outputs, or for a detector its detections, which have gradients."""
         module: Any = self._model.module
         return module.detections(inputs) if self._is_detector else module(inputs)
 
@@ -83,9 +90,9 @@ class Explainer:
         return heat(levels, side) if levels else torch.zeros(side, side)
 
     def _by_components(self, output: Any, targets: Sequence[Target], side: int) -> list[Explained]:
-        """Return one map for all classes (Eigen-CAM).
+        """Compute a single map for all classes with Eigen-CAM.
 
-        For a pyramid, it is computed from the coarsest map with enough cells.
+        If the layer outputs a pyramid, the coarsest map with enough cells is used.
         """
         levels = maps_of(output, side)
         level = ([each for each in levels if each.shape[1] >= MIN_CELLS] or levels[:1])[-1]
@@ -112,9 +119,10 @@ class Explainer:
 
 
 def grad_cam(activations: Tensor, gradients: Tensor) -> Tensor:
-    """Compute Grad-CAM (Selvaraju et al. 2017, equations 1 and 2) from activations and gradients [C, h, w].
+    """Compute Grad-CAM (Selvaraju et al. 2017, equations 1 and 2), [h, w].
 
-    Channels are weighted by their mean gradient and summed. Negative values are dropped. Returns [h, w].
+    `activations` and `gradients` are [C, h, w]. Channels are weighted by their mean gradient and summed. Negative
+    values become 0.
     """
     return (gradients.mean((1, 2), keepdim=True) * activations).sum(0).relu()
 
@@ -122,15 +130,17 @@ def grad_cam(activations: Tensor, gradients: Tensor) -> Tensor:
 def local_grad_cam(activations: Tensor, gradients: Tensor) -> Tensor:
     """Compute Grad-CAM with the gradient at each position (Zhao and Chan 2023, ODAM, equation 3, without smoothing).
 
-    Detections need this. With means over the image, one detection would highlight all objects of its class.
+    It is used for detections. With gradients averaged over the image, the map of one detection would highlight all
+    objects of its class.
     """
     return (gradients * activations).sum(0).relu()
 
 
 def eigen_cam(activations: Tensor) -> Tensor:
-    """Compute Eigen-CAM (Muhammad and Yeasin 2020): project activations [C, h, w] onto their first principal component.
+    """Compute Eigen-CAM (Muhammad and Yeasin 2020), [h, w].
 
-    Its sign is chosen so that it correlates with the strength of the activations. Returns [h, w].
+    Activations [C, h, w] are projected onto their first principal component. Its sign is chosen so that the projection
+    correlates with the strength of the activations. Negative values become 0.
     """
     height, width = activations.shape[1:]
     positions = activations.flatten(1).T.double()
@@ -143,7 +153,7 @@ def eigen_cam(activations: Tensor) -> Tensor:
 
 
 def heat(levels: Sequence[Tensor], side: int) -> Tensor:
-    """Resize maps [h, w] to a square with side `side`, sum them, and scale the sum to 0..1."""
+    """Resize maps [h, w] to `side` x `side` pixels, sum them, and scale the sum to 0..1."""
     resized = [
         functional.interpolate(level[None, None], (side, side), mode="bilinear", align_corners=False)[0, 0]
         for level in levels

@@ -1,4 +1,4 @@
-"""Choose a layer of a model and convert its activations to maps."""
+"""Choose the layer of a model to explain, and convert its output to feature maps."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import torch
 from torch import Tensor, nn
 
 MIN_CELLS = 4
-"""Smallest number of cells per side of a useful map. Layers with at least this many cells are preferred."""
+"""Minimum number of cells per side of a useful feature map. Layers with smaller maps are a last resort."""
 _ENCODERS = ("encoder", "backbone")
-"""Names of the feature extractors in segmentation_models_pytorch and torchvision."""
+"""Names of the modules for feature extraction in segmentation_models_pytorch and torchvision."""
 _ATTENTION = "att"
-"""Part of the names of attention modules. Their tensors may have the shape of a map."""
+"""Part of the names of attention modules, which are skipped. Their tensors may have the shape of a map."""
 
 
 class NoFeatureMap(Exception):  # noqa: N818 - it describes the model
-    """Raised when a model has no layer with a feature map."""
+    """Raised when no layer of a model outputs a feature map."""
 
 
 class Layer(NamedTuple):
-    """Name of a layer, and the `grid` (height, width) of its map, or of the finest map in a pyramid."""
+    """Layer whose output is explained.
+
+    `grid` is the height and width of its feature map, or of the finest map if it outputs a pyramid.
+    """
 
     name: str
     grid: tuple[int, int]
@@ -36,10 +39,10 @@ class _Recorded(NamedTuple):
 
 
 def as_map(values: Tensor, side: int) -> Tensor | None:
-    """Convert the output of a layer for a square image of `side` pixels to a map [C, h, w].
+    """Convert the output of a layer to a feature map [C, h, w], or return None if it has another form.
 
-    Accepts [1, C, s, s], [1, s, s, C] as in Swin, and tokens [1, t + s * s, C] with t leading class tokens. Returns
-    None for other outputs.
+    The model's input was a square image of `side` pixels. Accepted forms are [1, C, s, s], [1, s, s, C] as in Swin, and
+    tokens [1, t + s * s, C] with t leading class tokens.
     """
     if values.ndim == 4 and len(values) == 1:
         _, a, b, c = values.shape
@@ -63,14 +66,17 @@ def tensors_of(output: Any) -> list[Tensor]:
 
 
 def maps_of(output: Any, side: int) -> list[Tensor]:
-    """Return the maps [C, h, w] in the output of a layer: a single one, or all maps of a pyramid, finest first."""
+    """Return the feature maps [C, h, w] in the output of a layer.
+
+    There is one map, or all maps of a pyramid, finest first. `side` is the side length of the model's input in pixels.
+    """
     levels = [found for each in tensors_of(output) if (found := as_map(each, side)) is not None]
     return sorted(levels, key=lambda level: -level.shape[1])
 
 
 @contextmanager
 def recorded(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Record the outputs of the named layers, in order of execution, while the module is called."""
+    """Record the outputs of the named layers, in order of execution, when `module` is called inside the context."""
     outputs: dict[str, Any] = {}
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -89,11 +95,17 @@ def recorded(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]
 
 
 def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: Tensor, *, dense: bool) -> Layer:
-    """Choose the layer to explain from the computation of the module for `example` [1, C, s, s].
+    """Choose the layer to explain, given an example input [1, C, s, s] to run the module on.
 
-    `score` maps outputs to a number. For a class of the entire image, the last layer before pooling whose map affects
-    the score is chosen. For `dense` outputs, the last layers resemble the output, so the deepest layer is chosen: the
-    end of an encoder, or the last layer with the coarsest map that does not contain scores. Raises NoFeatureMap.
+    For a class of the entire image, the last layer before pooling whose map affects the score is chosen. For `dense`
+    outputs, the last layers resemble the output, so the deepest layer is chosen: the end of an encoder, or the last
+    layer with the coarsest map that does not contain scores. Raises NoFeatureMap.
+
+    Args:
+        module: Model.
+        score: Function that maps the outputs of the model to the number to explain.
+        example: Input.
+        dense: True if the model has an output for each pixel.
     """
     side = example.shape[-1]
     names = [name for name, _ in module.named_modules() if name and _ATTENTION not in name.lower()]
@@ -116,9 +128,9 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
 
 
 def _deepest(layers: Sequence[_Recorded], scores: int, side: int) -> list[_Recorded]:
-    """Return the layers with the coarsest map of at least `MIN_CELLS` cells. The outermost layer comes last.
+    """Return the layers with the coarsest map of at least `MIN_CELLS` cells per side. The outermost layer comes last.
 
-    If there is an encoder, only its layers are considered.
+    If there is an encoder, only its layers are considered. `scores` is the number of channels of the model's output.
     """
     encoder_layers = [each for each in layers if each.name.partition(".")[0] in _ENCODERS]
     features = (
@@ -131,9 +143,9 @@ def _deepest(layers: Sequence[_Recorded], scores: int, side: int) -> list[_Recor
 
 
 def _affecting(layers: Sequence[_Recorded], score: Tensor, side: int) -> list[_Recorded]:
-    """Return the layers whose map affects the score. Layers where only the class token does are left out.
+    """Return the layers whose feature map affects the score. Layers of which only the class token does are left out.
 
-    `side` is the side length of the image in pixels. The graph of `score` is freed.
+    `side` is the side length of the image in pixels. The autograd graph of `score` is freed.
     """
     known = [each for each in layers if each.output.requires_grad]
     if not known or not score.requires_grad:

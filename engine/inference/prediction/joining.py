@@ -1,4 +1,4 @@
-"""Create the tables and the summary of all samples from the journals."""
+"""Merge the journals of all workers into tables and a summary."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ FOLDERS: dict[str, str] = {
     "npy": "outputs",
     "overlays": "overlays",
 }
-"""Folder for the files of single samples in each format."""
+"""Subfolder of the output folder for the files of single samples, by format."""
 _SEVERAL = "; "
 
 
 class Summary:
-    """Summary of the results for all samples, which becomes part of a `Predicted`."""
+    """Summary of the results of all samples, which becomes part of a `Predicted`."""
 
     def __init__(self, classes: int) -> None:
         self.samples = self.predicted = self.skipped_count = 0
@@ -49,7 +49,7 @@ class Summary:
         self._classes = classes
 
     def add(self, entry: Entry) -> None:
-        """Add a journal entry to the summary."""
+        """Include a journal entry in the summary."""
         self.samples += 1
         if entry.skipped:
             self.skipped_count += 1
@@ -78,13 +78,16 @@ class Summary:
         return tuple(self.counts[number] for number in range(self._classes))
 
     def written(self) -> Iterator[Written]:
-        """Yield the folders that contain files of single samples."""
+        """Yield a description of each folder that contains files of single samples."""
         for name, files in self._files.items():
             yield Written(path=FOLDERS[name], format=name, count=len(files))  # type: ignore[arg-type]
 
 
 def join(order: PredictOrder, task: str, classes: tuple[str, ...], done: Done) -> tuple[Summary, list[Written]]:
-    """Write the tables in the requested formats atomically. Raises OSError."""
+    """Write the requested tables atomically, and return a summary and descriptions of all written files.
+
+    Raises OSError.
+    """
     out = Path(order.out)
     summary = Summary(len(classes))
     for entry in done.entries():
@@ -116,7 +119,10 @@ def _predicted(done: Done) -> Iterator[Entry]:
 
 
 def _write_csv(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
-    """Write a row for each image: path, predictions, probability of the first, and probability of each class."""
+    """Write a CSV file with a row for each image.
+
+    A row has the path, the predicted classes, the probability of the first, and the probabilities of all classes.
+    """
     table = CsvWriter(stream)
     table.row(["path", "predicted", "probability", *classes])
     for entry in _predicted(done):
@@ -154,7 +160,7 @@ def _write_coco(stream: TextIO, classes: tuple[str, ...], done: Done) -> None:
 
 
 def _yolo_names(classes: tuple[str, ...]) -> str:
-    """Return the names of the class numbers in label files as YAML."""
+    """Return a YAML text that maps the class numbers in label files to class names."""
     import yaml
 
     return str(yaml.safe_dump({"names": dict(enumerate(classes))}, allow_unicode=True, sort_keys=False))

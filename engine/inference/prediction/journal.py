@@ -1,6 +1,6 @@
-"""Journals of completed samples, one per line, and the threads that write them.
+"""Journals of completed samples, with one entry per line, and the threads that write them.
 
-They allow interrupted work to resume.
+With them, interrupted work can be resumed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.system import paths
 from engine.system.files import open_file
 
 WORK_FOLDER = ".footplate"
-"""Folder for journals inside the output folder. It exists until the work is finished."""
+"""Name of the folder for journals and other internal files inside the output folder."""
 WRITERS = 2
 """Number of threads that write results."""
 MAX_QUEUED = 3
@@ -30,7 +30,15 @@ _PATTERN = "journal-*.jsonl"
 
 
 class ObjectEntry(msgspec.Struct, array_like=True, frozen=True):
-    """Object with class, score, box (x1, y1, x2, y2 in pixels), area in pixels and COCO's packed run lengths."""
+    """Predicted object in a journal entry.
+
+    Attributes:
+        number: Class number.
+        score: Score in 0..1.
+        box: x1, y1, x2 and y2 in pixels.
+        area: Area in pixels.
+        runs: COCO's compressed run lengths of the mask, or "" if there is only a box.
+    """
 
     number: int
     score: float
@@ -42,9 +50,22 @@ class ObjectEntry(msgspec.Struct, array_like=True, frozen=True):
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Journal entry for a completed sample, or for a frame of a video.
 
-    `sample` is the number of the sample, `name` the name of its files without an extension, and `path` its path in
-    tables. `last` is False for all frames of a video except the last. `skipped` is the reason if there is no result.
-    Otherwise the other fields are the same as in `PredictedRow`, and `files` are the files written for it, by format.
+    Attributes:
+        sample: Number of the sample.
+        frame: Number of the frame in a video, otherwise 0.
+        last: False for all frames of a video except the last.
+        name: Name of the sample's files, without an extension.
+        path: Path of the sample in tables.
+        skipped: Reason if there is no result, otherwise "". Then the fields below are empty.
+        words: Short description of the prediction.
+        classes: Numbers of the predicted classes.
+        scores: Their scores, or the fractions of pixels or points that they cover.
+        height: Height of the image in pixels.
+        width: Width of the image in pixels.
+        probabilities: Probabilities of all classes.
+        objects: Predicted objects.
+        output: Output of a task whose kind of prediction is unknown, as nested lists.
+        files: Paths of the files written for the sample, by format.
     """
 
     sample: int
@@ -83,7 +104,7 @@ class Journal:
         self._stream.close()
 
     def add(self, *entries: Entry) -> None:
-        """Append entries and return after the operating system has received them. Raises OSError."""
+        """Append entries, and return after they are passed to the operating system. Raises OSError."""
         lines = memoryview(b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries))
         with self._lock:
             while lines:
@@ -91,9 +112,9 @@ class Journal:
 
 
 class Writers:
-    """Threads that write the results of batches while the model computes, with a bounded queue.
+    """Threads that write the results of batches while the model computes the next ones.
 
-    `on_written` is called with the number of samples after each batch.
+    Their queue is bounded. `on_written` is called after each batch with its number of samples.
     """
 
     def __init__(self, journal: Journal, on_written: Callable[[int], None]) -> None:
@@ -105,9 +126,9 @@ class Writers:
         return self
 
     def submit(self, make: Callable[..., Entry], *columns: Any) -> None:
-        """Queue a batch. A writer thread creates its entries with `map(make, *columns)`.
+        """Queue a batch, whose entries a writer thread creates with `map(make, *columns)`.
 
-        The first column holds the samples of the batch. Raises the error of an earlier batch.
+        The first column holds the samples of the batch. Raises the error of an earlier batch if it failed.
         """
         while len(self._queued) >= MAX_QUEUED:
             self._take()
@@ -132,7 +153,7 @@ class Writers:
 
 
 class Done:
-    """Completed samples found in journals, with their entries in order.
+    """Completed samples found in the journals of a folder, with their entries.
 
     A sample counts as completed if a single journal contains all of its entries.
     """
@@ -140,7 +161,7 @@ class Done:
     def __init__(self, folder: Path, samples: int) -> None:
         self._files = sorted(folder.glob(_PATTERN))
         self._positions = np.full((samples, 2), -1, np.int64)
-        """Journal of each sample, and the offset of its first entry."""
+        """Index of the journal that contains each sample, and offset of its first entry, or -1."""
         for number, file in enumerate(self._files):
             first_offsets: dict[int, int] = {}
             with open_file(file) as stream:
@@ -155,7 +176,7 @@ class Done:
 
     @property
     def starts(self) -> int:
-        """Number of times that the work was started before."""
+        """Number of times that the work has been started."""
         return max((int(file.stem.split("-")[1]) for file in self._files), default=0)
 
     @property
@@ -183,7 +204,7 @@ class Done:
 
 
 def _entry(line: bytes) -> Entry | None:
-    """Decode a line, or return None if it is incomplete."""
+    """Decode a line of a journal, or return None if it is incomplete."""
     try:
         return _ENTRY.decode(line) if line.endswith(b"\n") else None
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Convert instance masks to the formats of COCO and YOLO: packed run lengths and polygons."""
+"""Convert the masks of objects to the formats of COCO and YOLO: compressed run lengths and polygons."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def _packed(counts: list[int]) -> str:
 
 
 def polygons(window: Window) -> Outlines:
-    """Return the outer boundary of each connected component along pixel edges, as alternating x and y in pixels."""
+    """Return the outer boundary of each connected component of a mask, along pixel edges.
+
+    A boundary alternates x and y coordinates in pixels of the image.
+    """
     from scipy.ndimage import find_objects, label
 
     parts, _ = label(window.pixels)
@@ -57,9 +60,10 @@ def polygons(window: Window) -> Outlines:
 
 
 def _trace(pixels: np.ndarray) -> np.ndarray:
-    """Return the corners of a component's outer boundary, int64 [k, 2] of x and y, clockwise.
+    """Return the corners of a component's outer boundary, int64 [k, 2] of x and y, in clockwise order.
 
-    The path has the component on its right side. If it continues only diagonally, the path turns right to follow it.
+    The path has the component on its right side. Where the component continues only diagonally, the path turns right to
+    follow it.
     """
     padded = np.pad(pixels, 1)
     x, y = int(np.flatnonzero(pixels[0])[0]), 0
@@ -77,7 +81,7 @@ def _trace(pixels: np.ndarray) -> np.ndarray:
 
 
 _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
-"""Steps (x, y) to the right, down, left and up."""
+"""Steps (x, y) in the directions right, down, left and up."""
 
 
 def _is_edge(padded: np.ndarray, x: int, y: int, heading: int) -> bool:

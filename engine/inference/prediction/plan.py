@@ -1,4 +1,4 @@
-"""Work folder of an order, with input for the workers and the facts that they report."""
+"""Files in the work folder of an order: input for the workers, and the facts that they report."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ from engine.system.files import MAX_RESULT_BYTES, open_file, read_file
 
 _PLAN, _MODEL, _STATE = "plan.json", "model.json", "state.json"
 LOCK = "lock"
-"""Name of the lock file. The process that writes to the folder holds it."""
+"""Name of the lock file, which is locked by the process that writes to the folder."""
 _FILES, _NAMES, _TODO = "files", "names", "todo.npy"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Kind and number of the samples, and the number of times that the work was started, including this time."""
+    """Plan for the workers.
+
+    Attributes:
+        kind: Kind of the samples.
+        samples: Number of all samples, including completed ones.
+        start: Number of times that the work was started, including this time.
+    """
 
     kind: Kind
     samples: int
@@ -31,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about the model for the summary, reported by the workers, since only they load the model."""
+    """Facts about the model for the summary. A worker reports them, since only workers load the model."""
 
     classes: tuple[str, ...]
     sha256: str
@@ -47,18 +53,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, order: PredictOrder, sha256: str, sources: Sources) -> State:
-        """Return the state. Devices and batch size are left out, since they don't change results."""
+        """Create the state for an order. Devices and batch size are left out, since they do not affect results."""
         return cls(order=structs.replace(order, devices=(), batch_size=None), sha256=sha256, sources=sources.identity)
 
 
 class PlanFolder:
-    """Files in a work folder. All methods may raise OSError."""
+    """Access to the files in a work folder. All methods may raise OSError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def put_plan(self, plan: Plan, sources: Sources, todo: Labels) -> None:
-        """Write the plan with the numbers of the samples to process."""
+        """Write the plan, the sources, and the numbers `todo` of the samples to process."""
         for name, files in ((_FILES, sources.files), (_NAMES, sources.names)):
             paths.write_atomically(self.folder / name, Listing.of("", list(files)).names)
         with (self.folder / _TODO).open("wb") as stream:
@@ -72,7 +78,7 @@ class PlanFolder:
         return Sources(self.plan().kind, *(self._names(name) for name in (_FILES, _NAMES)))
 
     def todo(self) -> Labels:
-        """Return the numbers of the unfinished samples, int64 [n]."""
+        """Return the numbers of the samples to process, int64 [n]."""
         with open_file(self.folder / _TODO) as stream:
             todo: Labels = np.load(stream)
         return todo

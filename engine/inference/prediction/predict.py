@@ -1,4 +1,4 @@
-"""Execute an order for predictions: validate it, do the work and summarize the results."""
+"""Carry out an order for predictions: validate it, run the workers, and summarize the results."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ MIN_TILE = 16
 
 
 def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
-    """Predict according to `order` and return the path of the `Predicted`. Raises CannotLoad.
+    """Make predictions as requested by `order`, and return the path of the file with the `Predicted`.
 
-    Unfinished work on an equal order is resumed. Finished work is not repeated.
+    Unfinished work on an equal order is resumed. Finished work is not repeated. Raises CannotLoad.
     """
     run = Run(order.run)
     checkpoint = checkpoint_path(RunFolder(run.folder), order.checkpoint)
@@ -129,7 +129,7 @@ def _describe(
 
 
 def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, on_progress: OnProgress) -> Done:
-    """Run the workers on unfinished samples and return all completed samples."""
+    """Run the workers on the samples that are not completed, and return all completed samples."""
     count = _count(sources, run.job)
     done = Done(folder.folder, count)
     todo = np.flatnonzero(~done.samples)
@@ -142,7 +142,7 @@ def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, o
 
 
 class _Rate:
-    """Callback that forwards progress and remembers the latest speed."""
+    """Callback that forwards progress messages and remembers the latest speed."""
 
     def __init__(self, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
@@ -204,9 +204,9 @@ def _video_problems(order: PredictOrder, sources: Sources) -> list[Problem]:
 
 
 def _open_folder(out: Path, state: State) -> PlanFolder:
-    """Open the work folder in `out` and create it if it doesn't exist.
+    """Open the work folder in `out`, creating both if they don't exist.
 
-    Raises CannotLoad if it contains other files or results, and OSError.
+    Raises CannotLoad if `out` contains other files, or results that don't belong to `state`. Raises OSError.
     """
     name = printable(str(out))
     if out.exists() and not out.is_dir():
@@ -228,7 +228,7 @@ def _open_folder(out: Path, state: State) -> PlanFolder:
 
 
 def _difference(before: State, now: State) -> str:
-    """Describe the differences between two states."""
+    """Describe how two states differ, for the user."""
     fields = [
         name
         for name in PredictOrder.__struct_fields__
@@ -240,7 +240,10 @@ def _difference(before: State, now: State) -> str:
 
 
 class _FolderLock:
-    """Lock on a folder. Raises OSError, and CannotLoad if another process holds it."""
+    """Context manager that locks a work folder.
+
+    Raises OSError, and CannotLoad if another process has locked the folder.
+    """
 
     def __init__(self, folder: Path, out: Path) -> None:
         self._descriptor = file_locks.open_file(folder / LOCK, os.O_CREAT)

@@ -1,4 +1,4 @@
-"""Files with results for each pixel: PNG with a palette or in gray, and TIFF with the georeference of the image."""
+"""Write results for each pixel as PNG, with a palette or in gray, or as TIFF with the georeference of the image."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ STRIP_ROWS = 256
 _COMPRESSION = 6
 """Default compression level of zlib."""
 _ASCII = 2
-"""Data type for text in TIFF 6.0."""
+"""Number of the data type for text in TIFF 6.0."""
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write` to create a private temporary file, and move the complete file to `path`.
+    """Write a file atomically: call `write` with the path of a private temporary file, then move it to `path`.
 
-    Raises OSError and the errors of `write`. No files are left behind in that case.
+    Raises OSError and the errors of `write`. In that case, no files are left behind.
     """
     paths.make_folder(path.parent)
     descriptor, name = tempfile.mkstemp(prefix=".part-", suffix=path.suffix, dir=path.parent)
@@ -42,9 +42,9 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_png(path: Path, plane: Bytes, colours: Bytes | None) -> None:
-    """Write a plane, uint8 [h, w], as gray levels, or as indices if there are `colours` uint8 [256, 3].
+    """Write a plane, uint8 [h, w], as a PNG image. Raises OSError.
 
-    Raises OSError.
+    Its values are indices into the palette `colours`, uint8 [256, 3], or gray levels if `colours` is None.
     """
     image = Image.fromarray(plane)
     if colours is not None:
@@ -55,9 +55,15 @@ def write_png(path: Path, plane: Bytes, colours: Bytes | None) -> None:
 def write_tiff(
     path: Path, rows: Iterable[Bytes], sides: tuple[int, int], colours: Bytes | None, place: Georeference | None
 ) -> None:
-    """Write a plane of the given height and width from chunks of rows, uint8 [n, w], top to bottom. Raises OSError.
+    """Write a plane as a TIFF image. Raises OSError.
 
-    The tags of `place` are copied. Pixels without a class are marked as "no data" for map programs.
+    Args:
+        path: File to write.
+        rows: Chunks of rows from top to bottom, uint8 [n, w].
+        sides: Height and width of the plane.
+        colours: Palette, uint8 [256, 3]. Pixels without a class are then marked as "no data" for map programs. None for
+            gray levels.
+        place: Georeference whose tags are copied, or None.
     """
     from tifffile import TiffWriter
 

@@ -1,4 +1,4 @@
-"""Result files and journal entries of samples."""
+"""Write the result files of samples, and create their journal entries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from engine.tasks.predictions import (
 )
 
 MAX_DRAWN_PIXELS = 1 << 26
-"""Largest number of pixels in an image for which an overlay is drawn."""
+"""Maximum number of pixels in an image for which an overlay is drawn."""
 QUALITY = 90
 """JPEG quality of overlays."""
 _LEVELS = 255
@@ -50,9 +50,15 @@ _LEVELS = 255
 class Sample(NamedTuple):
     """Sample for which a prediction is made.
 
-    `number` and `frame` identify it. `last` is False for all frames of a video except the last. `name` is the name of
-    its files without an extension, `path` its path in tables, and `file` its source file, if any. `sides` are its
-    height and width, and `image` returns uint8 [h, w, 3] to draw on.
+    Attributes:
+        number: Number of the sample.
+        name: Name of its result files, without an extension.
+        path: Path of the sample in tables.
+        file: Path of its source file, or "" for samples that are not files.
+        sides: Height and width in pixels, or zeros if it is not an image.
+        image: Function that returns an image to draw on, uint8 [h, w, 3].
+        frame: Number of the frame in a video, otherwise 0.
+        last: False for all frames of a video except the last.
     """
 
     number: int
@@ -79,7 +85,7 @@ class Results:
         self._colours = None if self._predicts_lines else palette(len(model.classes))
 
     def of_output(self, sample: Sample, output: Tensor, given: Tensor) -> Entry:
-        """Write the results for a sample from the model's output for the input `given`, on the CPU. Raises OSError."""
+        """Write the results of a sample, given the model's output and input for it, both on the CPU. Raises OSError."""
         model = self._model
         scores = model.objective.scores(output, model.size)
         if isinstance(scores, PixelScores | LineScores):
@@ -87,7 +93,7 @@ class Results:
         return self.of_prediction(sample, model.prediction(output, given, sample.sides, self._order.threshold))
 
     def of_prediction(self, sample: Sample, found: Prediction) -> Entry:
-        """Write the results for a sample from its complete prediction. Raises OSError."""
+        """Write the results of a sample, given its complete prediction. Raises OSError."""
         classes, scores = found.found
         files: dict[str, str] = {}
         entry = self._entry(sample, found.words, classes, scores, files)
@@ -117,7 +123,7 @@ class Results:
         return entry
 
     def of_maps(self, sample: Sample, parts: Iterable[Tensor]) -> Entry:
-        """Write the results for a sample from maps that arrive in chunks from top to bottom (see `placing.bands`).
+        """Write the results of a sample, given maps that arrive in bands from top to bottom (see `placing.bands`).
 
         Raises OSError.
         """
@@ -154,7 +160,11 @@ class Results:
         return self._entry(sample, in_shares(self._model.classes, classes, fractions), classes, fractions, files)
 
     def _planes(self, maps: Iterable[Tensor], counts: np.ndarray, no_data: TiffRows | None) -> Iterator[Bytes]:
-        """Yield rows of the output plane, uint8 [n, w], and count the pixels of each class, or those on lines."""
+        """Yield bands of the output plane, uint8 [n, w], and count its pixels in `counts`.
+
+        `counts[c]` is the number of pixels of class c. If the model predicts lines, `counts[1]` is the number of pixels
+        on lines, and `counts[0]` is the number of the others.
+        """
         first = 0
         for band in maps:
             if self._predicts_lines:
@@ -170,9 +180,10 @@ class Results:
             yield plane
 
     def _no_data_reader(self, sample: Sample, place: Georeference | None, stack: ExitStack) -> TiffRows | None:
-        """Return a reader for the mask of pixels without data.
+        """Return a reader for the mask of pixels without data, or None if no pixel is masked.
 
-        Returns None if the image has none, if they can't be determined, or if the model finds lines.
+        No pixel is masked if the image declares no such value, if it can't be read row by row, or if the model predicts
+        lines. The reader is closed with `stack`.
         """
         if place is None or place.no_data is None or self._predicts_lines:
             return None
@@ -209,9 +220,10 @@ class Results:
         return tuple(entries)
 
     def _write_yolo(self, sample: Sample, found: Objects) -> str:
-        """Write a line for each object: its class and its outline, or the class and the box.
+        """Write a label file with a line for each object, and return its relative path.
 
-        Boxes are given by their center and size. All coordinates are fractions of the image size.
+        A line contains the class, and the longest outline if there are masks, or the center and size of the box. All
+        coordinates are fractions of the image size.
         """
         height, width = found.size
         text = StringIO()

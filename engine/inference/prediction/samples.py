@@ -1,4 +1,4 @@
-"""Sample sets for predictions: those of user-defined tasks, and sets that record unreadable samples."""
+"""Sample sets for predictions: samples of user-defined tasks, and sets that record unreadable samples."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from engine.tasks.base import Task
 
 
 class RecordedImages(UnlabeledImages):
-    """Images whose unreadable files are recorded in `failed`, with the reason for each number.
+    """Images whose unreadable files are recorded.
 
-    `numbers` are the numbers of the images among all files.
+    `numbers` are the numbers of the images among all files. `failed` maps the number of each unreadable file to the
+    reason.
     """
 
     def __init__(self, files: Sequence[str], model: TrainedModel, numbers: Labels) -> None:
@@ -40,7 +41,7 @@ class RecordedImages(UnlabeledImages):
 
 
 class RecordedSamples(SampleSet):
-    """Subset of a split that records unreadable samples like `RecordedImages`."""
+    """Samples with the given `numbers` from a sample set, recording unreadable ones like `RecordedImages`."""
 
     def __init__(self, samples: SampleSet, numbers: Labels) -> None:
         self._samples, self._rows = samples, numbers
@@ -62,7 +63,10 @@ class RecordedSamples(SampleSet):
 
 
 def open_folder_samples(task: Task, job: Job, folder: str) -> SampleSet:
-    """Return the validation samples followed by the training samples. Raises CannotLoad."""
+    """Open a folder with a user-defined task, and return its validation samples followed by its training samples.
+
+    Raises CannotLoad.
+    """
     try:
         splits = task.splits(job.with_fields(dataset=folder))
     except TaskError as error:

@@ -1,4 +1,4 @@
-"""Files for which predictions are made, and the names of their results."""
+"""Collect the files for which predictions are made, and choose names for their results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from engine.tasks.base import SampleFiles
 _LONGEST_ESCAPED = 60
 
 Kind = Literal["images", "clouds", "folder"]
-"""Kind of samples: images and videos, point clouds, or a folder for a user-defined task."""
+"""Kind of the samples: images and videos, point clouds, or a folder that a user-defined task reads."""
 
 
 class Sources(NamedTuple):
-    """Files, cameras or a folder, and unique `names` for their results.
+    """Images, videos and cameras, point clouds, or a folder, with unique names for their results.
 
-    Names have no extension and are relative to the folder of a format. They are also unique if case is ignored.
+    `names` have no extension and are relative to the folder of a result format. They are unique even if case is
+    ignored.
     """
 
     kind: Kind
@@ -35,7 +36,7 @@ class Sources(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Hash that changes if the sources change."""
+        """Hash of the file paths and names, by which a changed selection is recognized."""
         digest = hashlib.sha256()
         for files in (self.files, self.names):
             for content in files.identity(""):
@@ -44,9 +45,10 @@ class Sources(NamedTuple):
 
 
 def list_sources(paths: Sequence[str], kind: Kind, out: str, files_of_task: SampleFiles | None = None) -> Sources:
-    """List the files in `paths` recursively, skipping hidden files and the folder `out`.
+    """List the sources in `paths`, including subfolders, but without hidden files and the folder `out`.
 
-    Raises CannotLoad with all problems.
+    `files_of_task` accepts the files of a task that does not use images. It is None for images and videos. Raises
+    CannotLoad with all problems.
     """
     problems: list[Problem] = []
     files: list[str] = []
@@ -75,7 +77,10 @@ def _is_image_or_video(name: str) -> bool:
 
 
 def _below(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
-    """Yield the files in a path with their relative names. A file that is given directly may have any extension."""
+    """Yield the files in a folder with their relative names, or `path` itself if it is a file or a camera.
+
+    A file that is given directly may have any extension.
+    """
     if path.startswith(CAMERA):
         yield path, path.replace(":", "-")
         return
@@ -94,14 +99,17 @@ def _below(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[
 
 
 class _Names:
-    """Collector for unique file names without extensions."""
+    """Collector that makes file names unique and removes their extensions."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
         self._known: set[str] = set()
 
     def add(self, name: str) -> None:
-        """Add a name without its extension. If it is taken, add it with the extension, or with a number."""
+        """Add a name without its extension.
+
+        If the result is already taken, the extension is appended, and if necessary a number.
+        """
         bare, ending = os.path.splitext(name)
         if printable(bare) != bare:  # a byte that is not UTF-8 becomes four characters, and a name has at most 255
             bare = "/".join(part[:_LONGEST_ESCAPED] for part in printable(bare).split("/"))

@@ -1,4 +1,4 @@
-"""Worker for predictions."""
+"""Worker for predictions, which runs the model and writes the requested results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def work(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
-    """Predict this rank's share of the planned samples and record the results in a journal. Raises TaskError."""
+    """Make predictions for this rank's part of the planned samples, and record them in a journal. Raises TaskError."""
     folder = PlanFolder(share.folder)
     plan = folder.plan()
     if share.rank == 0:
@@ -59,7 +59,7 @@ def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
 
 
 def cannot_write(out: Path, error: Exception) -> Problem:
-    """Return a problem saying that results can't be written."""
+    """Return a problem which says that results can't be written to the folder `out` because of `error`."""
     if isinstance(error, OSError) and error.errno in FULL:
         remedy = "Free some space, then start it again with the same arguments: it continues."
         return Problem("out", f"The disk of {printable(str(out))} is full.", remedy)
@@ -70,7 +70,7 @@ def cannot_write(out: Path, error: Exception) -> Problem:
 
 
 class Predictor:
-    """Predictor for one worker that writes the requested results."""
+    """Predictor of one worker, which runs the model on samples and writes the requested results."""
 
     def __init__(
         self,
@@ -90,9 +90,10 @@ class Predictor:
         silence_pillow()
 
     def images(self) -> None:
-        """Run the model on images and videos.
+        """Run the model on the images and videos of the order.
 
-        Workers share resized images batch by batch, but tiled images and videos file by file.
+        Batches of resized images are distributed over the workers. Images that are processed in tiles, and videos, are
+        distributed as entire files.
         """
         files = self._sources.files
         is_video_file = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
@@ -124,7 +125,11 @@ class Predictor:
         return Sample(number, f"{number:06}", printable(samples.path(number)), "", (0, 0), _no_image)
 
     def _resized(self, numbers: Labels, *, shared: bool) -> None:
-        """Run the model on images resized to squares as in training."""
+        """Run the model on images resized to squares as in training.
+
+        `numbers` are the numbers of the images. If `shared` is True, every worker gets the same numbers and processes a
+        part of them.
+        """
         if not len(numbers):
             return
         files = [self._sources.files[number] for number in numbers.tolist()]
@@ -138,7 +143,10 @@ class Predictor:
             self._skip(images.failed)
 
     def _sides(self, images: UnlabeledImages, index: int) -> tuple[int, int]:
-        """Return the height and width of an image, or of the model's input if the image was cropped while decoding."""
+        """Return the height and width of an image.
+
+        If the image was cropped while it was decoded, these are the height and width of the model's input.
+        """
         height, width = images.sides[index].tolist()
         return (height, width) if height else (self._model.size, self._model.size)
 
@@ -205,7 +213,7 @@ class Predictor:
     def _video(self, number: int) -> None:
         """Run the model on the frames of a video or a camera in batches.
 
-        One frame is read ahead to recognize the last one.
+        One batch is read ahead, so that the last batch is recognized.
         """
         file, name = self._sources.files[number], self._sources.names[number]
         try:
@@ -234,9 +242,14 @@ class Predictor:
         return draw
 
     def _frames(self, results: Results, number: int, images: Sequence[Bytes], first: int, *, ended: bool) -> None:
-        """Run the model on consecutive frames of a video, starting with the frame number `first`.
+        """Run the model on consecutive frames of a video.
 
-        `ended` is True if the last of them is the last frame of the video.
+        Args:
+            results: Writer for the results.
+            number: Number of the video among the sources.
+            images: Frames, uint8 [h, w, 3] each.
+            first: Number of the first of them in the video.
+            ended: True if the last of them is the last frame of the video.
         """
         file, name = self._sources.files[number], self._sources.names[number]
         channels = self._model.channels
@@ -263,7 +276,7 @@ class Predictor:
         self._journal.add(*entries)
 
     def _skip(self, failed: dict[int, str]) -> None:
-        """Record the samples that can't be read, and clear `failed`."""
+        """Record that samples could not be read, and clear `failed`, which maps their numbers to the reasons."""
         while failed:
             number, reason = failed.popitem()
             path = printable(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"
@@ -273,7 +286,7 @@ class Predictor:
 
 
 def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClasses:
-    """Return the class of each point in a file. Each point is processed once. Raises UnreadableImage."""
+    """Predict the class of each point in a file. Each point is predicted exactly once. Raises UnreadableImage."""
     files = model.task.files
     assert files is not None
     samples, count = files.open(file, model.preprocessing, model.job)
@@ -293,7 +306,7 @@ def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClass
 
 
 class _Rows:
-    """TIFF that is read row by row. Raises UnreadableImage if it is damaged."""
+    """TIFF image that is read row by row. `rows` raises UnreadableImage if the file is damaged."""
 
     def __init__(self, rows: TiffRows, file: str) -> None:
         self._rows, self._file = rows, file
@@ -307,7 +320,7 @@ class _Rows:
 
 
 def _to_draw_on(file: str) -> Bytes:
-    """Read an image for drawing a prediction on it, uint8 [h, w, 3]."""
+    """Read an image as RGB, uint8 [h, w, 3], so that a prediction can be drawn on it."""
     return np.asarray(read_to_show(file).convert("RGB"))
 
 

@@ -151,7 +151,7 @@ def _full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]
 def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
     """Return 1 minus the soft IoU of the lines in each image, [n], or of the background if an image has no lines.
 
-    It is the IoU computed with likelihoods instead of binary pixels (Máttyus et al. 2017, section 3.1). The authors'
+    The soft IoU is computed with likelihoods instead of binary pixels (Máttyus et al. 2017, section 3.1). The authors'
     code uses the mean over both classes. If lines are rare, the background then has the larger gradient, and a short
     training predicts no lines.
     """
@@ -166,11 +166,11 @@ def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross entropy of the lines and the background in each image, [n], or 0 if it has neither.
+    """Return the mean of the cross entropies of the lines and of the background in each image, [n].
 
-    The cross entropies of lines and background have the same weight. The authors' code uses the mean over all pixels.
-    If lines are rare and thin, the background then has nearly all of the gradient, and a short training learns no
-    directions.
+    Both have the same weight. If an image lacks one of them, its cross entropy is 0. The authors' code uses the mean
+    over all pixels. If lines are rare and thin, the background then has nearly all of the gradient, and a short
+    training learns no directions.
     """
     values = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
     of_lines, of_background = (
@@ -183,7 +183,7 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
 def _lay_directions(image: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
     """Draw the lines on `image` in the colors of their directions. Lines without a direction are white.
 
-    Hues cover a half turn of the direction once, starting with red for horizontal lines.
+    Red means horizontal. The hues complete one cycle over a half turn of the direction.
     """
     colours = np.concatenate([_wheel(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
     laid: Bytes = np.where(lines[..., None], image // 4 + colours // 4 * 3, image).astype(np.uint8)
@@ -191,7 +191,7 @@ def _lay_directions(image: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes
 
 
 def _wheel() -> Bytes:
-    """Return the color of each direction, uint8 [DIRECTIONS, 3]."""
+    """Return the color of each direction class, uint8 [DIRECTIONS, 3]."""
     hues = np.round(np.arange(DIRECTIONS) * 256 / DIRECTIONS).astype(np.uint8)
     full = np.full(DIRECTIONS, 255, np.uint8)
     return np.asarray(Image.fromarray(np.stack([hues, full, full], 1)[None], "HSV").convert("RGB"))[0]

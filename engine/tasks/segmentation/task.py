@@ -41,9 +41,9 @@ Milletari et al. 2016 omit it, since their images always contain both classes.
 
 
 class SegmentationMetric(Metric):
-    """IoU, F1, pixel accuracy and loss for masks.
+    """Metric for masks: IoU, F1, pixel accuracy and loss.
 
-    `counters` are the sum of the losses, the number of images, and the confusion matrix of pixels, with a row per true
+    `counters` hold the sum of the losses, the number of images, and the confusion matrix of pixels, with a row per true
     class.
     """
 
@@ -65,7 +65,7 @@ class SegmentationMetric(Metric):
         self.counters = self.counters.to(outputs.device) + torch.cat([sums, confusion])
 
     def compute(self) -> dict[str, float]:
-        """Return the metrics. Means are over the classes that occur in masks or predictions."""
+        """Return the metrics. Mean IoU and mean F1 are means over the classes that occur in masks or predictions."""
         loss, count = self.counters[:2].tolist()
         if not count:
             return {}
@@ -102,7 +102,7 @@ def _mean(values: Tensor) -> float:
 
 
 class PixelAnalysis(Analysis):
-    """Analysis of masks, including the agreement of their boundaries."""
+    """Analysis of masks, which adds the IoU of their boundaries to the metrics."""
 
     entries = (Measure("boundary_iou", "Mean boundary IoU", higher_is_better=True, percent=True),)
 
@@ -115,7 +115,7 @@ class Segmentation(ImageTask):
     module = segmentation_models
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Return the splits without the class whose value the job ignores.
+        """Return the splits without the class whose mask value is the job's `ignore_value`, if it is set.
 
         Raises TaskError if fewer than two classes remain.
         """
@@ -143,10 +143,12 @@ class ClassOfPixel(Objective):
 
     The loss of an image is the mean over its pixels.
 
-    `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
-    loss (Milletari et al. 2016, over the classes in an image), or the mean of cross entropy and Dice. `weights` [C] are
-    the weights of pixels by class in the cross entropy and the focal loss. The Dice loss balances the classes without
-    weights.
+    Args:
+        kind: The job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
+            loss
+            (Milletari et al. 2016, over the classes in an image), or the mean of cross entropy and Dice.
+        weights: Weights of pixels by class, [C], in the cross entropy and the focal loss. The Dice loss balances the
+            classes without weights.
     """
 
     entry = TASK.entry
@@ -163,7 +165,7 @@ class ClassOfPixel(Objective):
         return self._loss(outputs, targets, self._weights)
 
     def plain_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss without weights, so that it is comparable between runs."""
+        """Return the loss of each image without class weights, so that it is comparable between runs."""
         return self._loss(outputs, targets, None)
 
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -210,18 +212,21 @@ class ClassOfPixel(Objective):
         return Visualization(self._drawn(image, plane), legend=classes_in(plane))
 
     def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
-        """Draw the classes on a sample in their colors."""
+        """Draw the classes in `plane` over `image` in their colors."""
         return overlay_mask(image, plane)
 
 
 class ClassOfPixelByModel(ClassOfPixel):
-    """Objective for models that compute their losses in training. The validation loss is the cross entropy."""
+    """Objective for models that compute their losses themselves in training.
+
+    The validation loss is the cross entropy.
+    """
 
     loss_in_model = True
     compiles = False  # the number of masks varies between steps
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum of the model's outputs in training, which are each image's losses [n, p]."""
+        """Return the loss of each image, the sum of the losses [n, p] that the model outputs in training."""
         return outputs.sum(1)
 
     def correct(self, outputs: Tensor, targets: Tensor) -> None:
