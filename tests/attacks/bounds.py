@@ -1,4 +1,4 @@
-"""Limits on time and memory that the real inspector must respect for any dataset."""
+"""Limits on memory and CPU time that the real inspector must respect for any dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 MAX_BYTES = 1 << 30
 MAX_CPU_S = 10
 WAITED_S = 120
-"""Limit of the wall-clock time, which is generous because the machine may be busy."""
+"""Limit on the wall-clock time in seconds. It is generous, because the machine may be busy."""
 
 
 class Inspection(NamedTuple):
@@ -29,9 +29,9 @@ class Inspection(NamedTuple):
         return "\n".join(f"{each['message']} {each['remedy']}" for each in self.report["problems"])
 
 
-def inspect(folder: Path, task: str) -> Inspection:
-    """Inspect a folder as a dataset of `task`; fail if the process doesn't end in time."""
-    command = [sys.executable, "-m", "engine.data", str(folder), "--kinds", task]
+def inspect(folder: Path, kind: str) -> Inspection:
+    """Inspect a folder for annotations of `kind`, in a separate process. Fail if the process doesn't exit in time."""
+    command = [sys.executable, "-m", "engine.data", str(folder), "--kinds", kind]
     process = subprocess.Popen(
         [sys.executable, "-c", _FRUGAL, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
     )
@@ -56,5 +56,5 @@ sys.exit(done.returncode)
 """
 """Script that runs the inspector and measures its memory and CPU time.
 
-It is a small process, because the memory of a large parent would be counted as the inspector's.
+It runs in a small process, because the memory of a large parent process would be counted as the inspector's.
 """

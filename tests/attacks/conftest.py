@@ -1,4 +1,4 @@
-"""Fixtures for real runs, and for a folder that several users share."""
+"""Fixtures that start real runs and a folder that several users share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ __all__ = [
 
 @pytest.fixture
 def common() -> Iterator[Path]:
-    """Create a temporary folder that all users can access."""
+    """Create a temporary folder that all users of the machine can access."""
     folder = Path(tempfile.mkdtemp(prefix="fp"))
     folder.chmod(0o1777)
     yield folder

@@ -1,7 +1,6 @@
-"""Small dataset folders that contain one hostile file or link each.
+"""Small dataset folders that each contain one hostile file or link.
 
-`FOLDERS` maps a name to the detected format, the function that creates the folder, and the text that the report must
-contain.
+`FOLDERS` maps a name to its `Hostile`.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ GIB = 1 << 30
 class Hostile(NamedTuple):
     """Hostile folder.
 
-    `make` fills an empty folder. The report must name `culprit`. It is "" if the folder is readable.
+    `kind` is the kind of annotations to look for. `make` writes the dataset into an empty folder. The report must
+    mention `culprit`, which is "" if the folder is readable.
     """
 
-    task: str
+    kind: str
     make: Callable[[Path], None]
     culprit: str
 
@@ -108,7 +108,7 @@ def with_coco(folder: Path) -> None:
 
 
 def with_coco_runs(folder: Path) -> None:
-    """Create COCO splits that use all features: compressed and uncompressed run lengths, a crowd, a supercategory."""
+    """Create a COCO dataset with splits, compressed and uncompressed run lengths, a crowd, and a supercategory."""
     for split in ("train", "val"):
         content = coco_content()
         runs = {"size": [16, 20], "counts": [33, 8, 8, 8, 263]}, {"size": [16, 20], "counts": "Q1880o7"}
@@ -138,7 +138,7 @@ def with_edges(folder: Path) -> None:
 
 
 def with_mats(folder: Path) -> None:
-    """Create edge maps in BSDS500's format."""
+    """Create a dataset of edge maps in BSDS500's format."""
     from scipy.io import savemat
 
     for number in range(4):
@@ -160,7 +160,7 @@ def with_json_table(folder: Path) -> None:
 
 
 def with_json_rows(folder: Path) -> None:
-    """Create labels.json with a split per image, and labels as a mapping or a list of names."""
+    """Create labels.json with a split for each image. Labels are a mapping or a list of names."""
     rows = [
         {
             "file": f"{n}.png",
@@ -178,7 +178,7 @@ _DEFINITION = "esri_model_definition.emd"
 
 
 def with_tiles(folder: Path) -> None:
-    """Create ArcGIS's MultiLabeled_Tiles."""
+    """Create a dataset of tiles as ArcGIS exports them in the format MultiLabeled_Tiles."""
     for number in range(4):
         image(folder / "images" / f"{number}.png")
         path = folder / "labels" / f"{number}.xml"
@@ -197,7 +197,7 @@ def with_definition(folder: Path) -> None:
 
 
 def with_statistics(folder: Path) -> None:
-    """Create multispectral images with ArcGIS's statistics of each band."""
+    """Create multispectral images with ArcGIS's statistics for each band."""
     with_bands(folder)
     bands = [{"Min": 0, "Max": 4000, "Mean": 2000.5, "StdDev": 1000.0} for _ in range(5)]
     (folder / _DEFINITION).write_text(json.dumps({"AllTilesStats": bands, "Classes": []}))
@@ -289,7 +289,10 @@ def _put(honest: Callable[[Path], None], name: str, what: Callable[[Path], objec
 
 
 def _text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], object]:
-    """Return a function that writes `content` to a file. A callable creates large content when it is needed."""
+    """Return a function that writes `content` to a file.
+
+    `content` can be a function that returns it, so that large content exists only while it is needed.
+    """
 
     def write(path: Path) -> None:
         data = content() if callable(content) else content
@@ -376,7 +379,10 @@ _VERTEX = "property float x\nproperty float y\nproperty float z\nproperty uchar 
 
 
 def _las_with(ending: str, at: int, kind: str, value: int) -> Callable[[Path], None]:
-    """Return a function that creates point clouds and manipulates a number in the header of one."""
+    """Return a function that creates point clouds and overwrites a number in the header of one file.
+
+    `ending` is the suffix of the files, `at` the offset of the number, and `kind` its type as in `struct`.
+    """
 
     def make(folder: Path) -> None:
         with_las(folder, ending)
@@ -399,7 +405,7 @@ def _laz_of_many_chunks(folder: Path) -> None:
 
 
 def laz_of_a_huge_chunk(folder: Path) -> None:
-    """Write a LAZ file that declares chunks of 2^31 points, for which the decoder would allocate memory."""
+    """Write a LAZ file that declares chunks of 2^31 points. A decoder might allocate memory for them."""
     with_las(folder, ".laz")
     path = folder / "1.laz"
     content = bytearray(path.read_bytes())
@@ -413,7 +419,7 @@ def _cut_in_half(path: Path) -> None:
 
 
 def png_of(width: int, height: int, colour: int = 0, depth: int = 8) -> bytes:
-    """Return a valid PNG of zeros, about a thousandth of the size of its pixels."""
+    """Return a valid PNG whose pixels are all 0. Its size is about a thousandth of that of the pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -426,7 +432,7 @@ def png_of(width: int, height: int, colour: int = 0, depth: int = 8) -> bytes:
 
 
 def _huge_tiff(folder: Path, bands: int) -> None:
-    """Write a TIFF that declares a single tile of 13,000 x 13,000 pixels with this number of bands."""
+    """Write a TIFF that declares a single tile of 13,000 x 13,000 pixels with `bands` bands."""
     import tifffile
 
     with_bands(folder)
@@ -441,7 +447,7 @@ def _huge_tiff(folder: Path, bands: int) -> None:
 
 
 def _many_pages(folder: Path) -> None:
-    """Write a TIFF that repeats its header and first tags 2,000 times; tifffile would search for pages for hours."""
+    """Write a TIFF that repeats its header and first tags 2,000 times. Tifffile would search for pages for hours."""
     with_bands(folder)
     path = folder / "a" / "0.tif"
     content = path.read_bytes()
@@ -449,7 +455,7 @@ def _many_pages(folder: Path) -> None:
 
 
 def _scribbled_masks(folder: Path) -> None:
-    """Write 16-bit masks with 65,535 values that are scattered over the image."""
+    """Write 16-bit masks that contain 65,535 different values in random order."""
     with_masks(folder)
     values = np.random.default_rng(0).permutation(np.resize(np.arange(1, 65_536), 1400 * 1400))
     for number in range(4):
@@ -476,7 +482,7 @@ def _zigzag(points: int) -> list[list[float]]:
 
 
 def _tall_zigzag(folder: Path) -> None:
-    """Write a polygon with 100,000 sides. Each of them crosses the full height of 8,000 rows."""
+    """Write a polygon with 100,000 edges, each of which crosses the full height of 8,000 rows."""
     with_coco(folder)
     image(folder / "images" / "0.png", size=(20, 8000))
     content = coco_content()
@@ -486,7 +492,7 @@ def _tall_zigzag(folder: Path) -> None:
 
 
 def _many_wide_outlines(folder: Path) -> None:
-    """Write 20,000 polygons that each surround an image of 4,000 x 3,000 pixels."""
+    """Write 20,000 polygons, each of which surrounds an image of 4,000 x 3,000 pixels."""
     with_coco(folder)
     (folder / "images" / "0.png").write_bytes(png_of(4000, 3000))
     content = coco_content()
@@ -506,7 +512,7 @@ def _many_categories(folder: Path) -> None:
 
 
 def _do_not_care(folder: Path) -> None:
-    """Write 20,000 regions to ignore, for each of 20,000 classes: 400 million boxes."""
+    """Write 20,000 regions to ignore and 20,000 classes. A box per region and class would be 400 million boxes."""
     with_kitti(folder)
     lines = [f"c{n} 0 0 0 1 1 9 9 0 0 0 0 0 0 0" for n in range(20_000)]
     lines += ["DontCare 0 0 0 1 1 9 9 0 0 0 0 0 0 0"] * 20_000
@@ -514,7 +520,7 @@ def _do_not_care(folder: Path) -> None:
 
 
 def _label_each(folder: Path) -> None:
-    """Write a table of 60,000 images with a different label for each: a matrix of 3.6 billion cells."""
+    """Write a table of 60,000 images, each with another label. A matrix of images and labels has 3.6 billion cells."""
     rows = "".join(f"{n}.png,label {n}\n" for n in range(60_000))
     for number in range(60_000):
         (folder / f"{number}.png").touch()
@@ -522,7 +528,7 @@ def _label_each(folder: Path) -> None:
 
 
 def _link_farm(folder: Path) -> None:
-    """Create a chain of 26 folders, each with two links to the next: 2^26 paths."""
+    """Create a chain of 26 folders, each with two links to the next. There are 2^26 paths to the last one."""
     by_class(folder)
     farm = folder / "cats" / "farm"
     for number in range(27):
@@ -539,7 +545,7 @@ def _link_farm_of_a_table(folder: Path) -> None:
 
 
 def _link_upwards(folder: Path) -> None:
-    """Create links to the folder itself, so that paths never end."""
+    """Create links to the folder that contains them, so that paths can be infinitely long."""
     with_table(folder)
     for number in range(12):
         (folder / f"up{number}").symlink_to(".")
@@ -568,7 +574,7 @@ def _deep(folder: Path) -> None:
 
 
 def _idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
-    """Return a function that writes an idx file of zeros with this shape, compressed to a thousandth of its size."""
+    """Return a function that writes a compressed idx file of zeros. `shape` is the shape of the array."""
 
     def make(folder: Path) -> None:
         with_idx(folder)
@@ -584,14 +590,14 @@ def _idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
 
 
 def _sparse_idx(folder: Path) -> None:
-    """Write sparse files with hundreds of millions of labels and images."""
+    """Write sparse files in MNIST's format that declare hundreds of millions of images and labels."""
     count = 400_000_000
     _sparse(folder / "train-labels-idx1-ubyte", count + 8, b"\0\0\x08\x01" + struct.pack(">I", count), b"\1")
     _sparse(folder / "train-images-idx3-ubyte", count * 16 + 16, b"\0\0\x08\x03" + struct.pack(">3I", count, 4, 4))
 
 
 def _sparse_twins(folder: Path) -> None:
-    """Write a sparse training image and a validation image of 300 GB that seem complete and equal."""
+    """Write a training image and a validation image of 300 GB as sparse files that look complete and equal."""
     head, end = png_of(4, 4)[:60], b"\0\0\0\0IEND\xaeB`\x82"
     for split in ("train", "val"):
         by_class(folder / split)
@@ -599,7 +605,7 @@ def _sparse_twins(folder: Path) -> None:
 
 
 def _postscript(folder: Path) -> None:
-    """Write a PostScript program under the name of an image; Pillow would let Ghostscript run it."""
+    """Write a PostScript program with the file name of an image. Pillow would let Ghostscript execute it."""
     by_class(folder)
     (folder / "cats" / "0.png").write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n{} loop\n%%EOF\n"

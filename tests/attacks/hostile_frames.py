@@ -42,7 +42,7 @@ def _deep(drawn: random.Random) -> bytes:
 
 
 def _other_types(drawn: random.Random) -> bytes:
-    """Return a message whose fields have wrong types, sometimes after a valid hello."""
+    """Return a message whose fields have wrong types. Sometimes it follows a valid hello message."""
     text = damaged(ENCODE.encode(drawn.choice(_MESSAGES)).decode(), drawn, drawn.choice((1, 1, 2, 5)))
     return (HELLO if drawn.random() < 0.5 else b"") + text.encode("utf-8", "surrogatepass")[:_MAX_BYTES] + b"\n"
 
@@ -67,12 +67,15 @@ MESSAGES: tuple[Callable[[random.Random], bytes], ...] = (
 
 
 def draw_message(drawn: random.Random) -> bytes:
-    """Draw the bytes that a hostile client sends."""
+    """Return random bytes as a hostile client sends them."""
     return drawn.choice(MESSAGES)(drawn)
 
 
 def send(client: socket.socket, content: bytes, drawn: random.Random) -> bool:
-    """Send the bytes in a random way and return True if the client leaves immediately. Never blocks."""
+    """Send bytes in a randomly chosen way without blocking.
+
+    Return True if the client disconnects immediately or the server has closed the connection.
+    """
     way = drawn.choice(("whole", "whole", "whole", "pieces", "half closed", "gone", "reset", "files"))
     try:
         if way == "pieces":

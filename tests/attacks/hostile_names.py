@@ -1,4 +1,4 @@
-"""Names with which an attacker could label a class, file, run, process or GPU, and a trap that detects their effect."""
+"""Hostile names for classes, files, runs, processes and GPUs, and a trap that detects if one of them takes effect."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Lone surrogates are missing, because no message or file of Footplate can contain
 
 @contextmanager
 def trap(folder: Path) -> Iterator[Path]:
-    """Create a FIFO in `folder` that all names refer to. Yield the path of a file that appears if the FIFO is opened.
+    """Create a FIFO in `folder` that all hostile names refer to.
 
-    The FIFO is empty and is removed when it is opened, so that a reader doesn't block and the test fails instead of
-    hanging.
+    Yields the path of a file that appears when the FIFO is opened. The FIFO is empty and is removed at that moment. A
+    reader therefore doesn't block, and the test fails instead of hanging.
     """
     fifo, sprung = folder / FIFO, folder / "sprung"
     os.mkfifo(fifo)

@@ -1,6 +1,6 @@
 """Generator of randomly damaged datasets.
 
-It damages one file in a valid folder of each format. Damage goes where readers trust the data: numbers in headers,
+One file in a valid folder is damaged, in any format. The damage is in places that readers trust: numbers in headers,
 lengths, the ends of files, and words of text.
 """
 
@@ -48,7 +48,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "las": ("points", honest.with_las),
     "laz": ("points", lambda folder: honest.with_las(folder, ".laz")),
 }
-"""Format and builder of a valid folder, by name."""
+"""Kind of annotations and function that creates the folder, for each kind of valid folder."""
 
 _MAX_BYTES = 1 << 21
 _NUMBERS = (0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)
@@ -59,7 +59,7 @@ _VALUES = (
 
 
 STRUCTURED = 0.75
-"""Probability that the structure of a JSON, XML or YAML file is damaged, if the folder has one."""
+"""Probability that the damage is in the structure of a JSON, XML or YAML file, for folders that contain one."""
 
 
 def damage(folder: Path, seed: int) -> Path:
@@ -80,7 +80,7 @@ def damage(folder: Path, seed: int) -> Path:
 
 
 def _place(drawn: random.Random, content: bytearray) -> int:
-    """Draw an offset, mostly near the start (where headers are) or near the end."""
+    """Return a random offset into `content`, usually near the start (where headers are) or near the end."""
     reach = drawn.choice((16, 64, 400, len(content)))
     place = drawn.randrange(max(1, min(reach, len(content))))
     return place if drawn.random() < 0.8 else max(0, len(content) - 1 - place)
@@ -132,7 +132,7 @@ _DAMAGE = (_cut, _flip, _flip, _number, _number, _number, _value, _insert, _repe
 
 
 class Honest:
-    """Cache of valid folders. Copying them is faster than creating them."""
+    """Cache of valid dataset folders. Copying them is faster than creating them."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -141,6 +141,6 @@ class Honest:
             make(place / kind)
 
     def copy(self, kind: str, to: Path) -> str:
-        """Copy the valid folder `kind` to `to` and return the format that must be detected."""
+        """Copy a valid folder (a key of `KINDS`) to `to` and return the kind of its annotations."""
         shutil.copytree(self._place / kind, to)
         return KINDS[kind][0]

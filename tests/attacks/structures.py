@@ -1,4 +1,4 @@
-"""Damage to the structure of JSON, XML and YAML files, which mostly remain well-formed.
+"""Random changes to the structure of JSON, XML and YAML files, which usually remain well-formed.
 
 Values get other types, are missing, duplicated, huge, or deeply nested, or refer to something that doesn't exist.
 """
@@ -18,11 +18,11 @@ SUFFIXES = (".json", ".emd", ".yaml", ".xml")
 
 
 class Raw(str):
-    """Text to write to a file without encoding."""
+    """Text that is written to a file as it is, without encoding."""
 
 
 class Pairs(list[tuple[str, Any]]):
-    """JSON object that may contain a key twice."""
+    """JSON object as a list of pairs (key, value), in which a key may occur twice."""
 
 
 Place = tuple[Any, int]
@@ -63,7 +63,7 @@ def damage_structure(path: Path, drawn: random.Random) -> None:
 
 
 def damaged(text: str, drawn: random.Random, times: int) -> str:
-    """Return JSON with `times` random changes to `text`."""
+    """Return the JSON document `text` with `times` random changes."""
     root = [json.loads(text, object_pairs_hook=Pairs)]
     for _ in range(times):
         drawn.choice(_OF_JSON)(drawn, root)
@@ -91,7 +91,7 @@ def _written(node: Any) -> str:
 
 
 def _places(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Place]]:
-    """Yield the position of each value below `node`, with the keys that lead to it."""
+    """Yield the position of each value below `node`, preceded by the path of keys to it."""
     if isinstance(node, list):
         for number, item in enumerate(node):
             key, value = item if isinstance(node, Pairs) else ("", item)
@@ -117,7 +117,7 @@ def _drawn_place(drawn: random.Random, root: list[Any]) -> Place:
 
 
 def _put(place: Place, value: Any) -> None:
-    """Replace the value at a position by a copy of `value`. The copy prevents values that contain themselves."""
+    """Replace the value at a position by a copy of `value`, so that no value can contain itself."""
     within, number = place
     value = deepcopy(value)
     within[number] = (within[number][0], value) if isinstance(within, Pairs) else value
@@ -135,7 +135,7 @@ def _replace(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _replace_alike(drawn: random.Random, root: list[Any]) -> None:
-    """Replace a value by another one of the same type."""
+    """Replace a random value by another value of the same type."""
     for place in _drawn_places(drawn, root):
         was = _at(place)
         _put(
@@ -150,7 +150,10 @@ def _take(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _twice(drawn: random.Random, root: list[Any]) -> None:
-    """Duplicate an element, up to a thousand times. An entry of an object may keep its key but get another value."""
+    """Duplicate a random element, up to a thousand times.
+
+    The duplicates of an object's entry may have another value.
+    """
     within, number = _drawn_place(drawn, root)
     if within is root:
         return
@@ -169,7 +172,7 @@ def _rename(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _swap(drawn: random.Random, root: list[Any]) -> None:
-    """Replace a value by a copy of another value, or of the full document."""
+    """Replace a random value by a copy of another value, or of the entire document."""
     _put(_drawn_place(drawn, root), _at(_drawn_place(drawn, root)) if drawn.random() < 0.9 else [root[0]])
 
 
@@ -220,7 +223,7 @@ def _damage_element(drawn: random.Random, root: ElementTree.Element, raw: dict[s
 
 
 def _placeholder(raw: dict[str, str], content: str) -> str:
-    """Return a placeholder for `content` that ElementTree can write. `raw` remembers the content."""
+    """Return a placeholder that ElementTree can write in place of `content`. `raw` maps placeholders to contents."""
     name = f"RAW{len(raw)}WAR"
     raw[name] = content
     return name

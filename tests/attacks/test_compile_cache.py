@@ -1,4 +1,4 @@
-"""Cache folders for compiled code that another user has prepared."""
+"""Cache folders for compiled code that another user has created in advance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(json.dumps([why, {name: os.environ[name] for name in compile_cache.FOLDERS
 
 
 def settled(**environment: str) -> tuple[str, dict[str, str]]:
-    """Choose the cache folders in a new process. Return its warning and its cache variables."""
+    """Choose the cache folders in a new process. Return the warning about them and the environment variables."""
     done = subprocess.run(
         [sys.executable, "-c", SETTLE],
         capture_output=True,
@@ -63,13 +63,13 @@ job = Job.from_fields(devices=("cpu",))
 spec = WorkerSpec(run_folder=".", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
 raise SystemExit(reported(spec, theirs, work))
 """
-"""Worker script that reports the folders for torch's compiled code."""
+"""Script that runs in a worker and prints the folders for torch's compiled code. With "compile", it first compiles."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("does", some(["nothing", "compile"], everyday=["nothing"]))
 def test_compiler_avoids_prepared_folder_of_another_user(common: Path, does: str) -> None:
-    """Without precompiled headers of torch, compiling takes over a minute."""
+    """Without torch's precompiled headers, compiling would take over a minute."""
     trap = common / f"torchinductor_{getpass.getuser()}"
     as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(trap))
     environment = os.environ | {"TMPDIR": str(common)}

@@ -1,4 +1,4 @@
-"""Programs that try to hide code from the user who decides about running them."""
+"""Programs that try to hide code from the user who is asked for permission to run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports on supervisors that a signal ends, for example because memory for their imports is missing."""
+"""Reports on supervisors that a signal kills, for example because there isn't enough memory for their imports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
 
 FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 TOO_LITTLE_KIB = 3_000_000
-"""Address space that is large enough to load PyTorch's libraries, but not to import PyTorch."""
+"""Address space in KiB that is large enough to load PyTorch's libraries, but not to import PyTorch."""
 ANOTHER_BOOT_S = float(1 << 31)
 ENDED = "ended without reporting an error in supervisor.log; it may have been killed (SIGKILL), or its disk is full."
 EXPECTED = {

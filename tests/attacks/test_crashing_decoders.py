@@ -1,4 +1,4 @@
-"""Files that crash the process that decodes them: reports name the file."""
+"""Files that crash the process that decodes them. Reports must name the file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_training_with_crashing_cloud_is_refused(tmp_path: Path) -> None:
 
 
 def test_image_that_crashes_decoder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the decoder crash on images of a certain width, because no image is known to crash it."""
+    """Let the decoder crash on images of a certain width, because no image is known that crashes it."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(

@@ -1,4 +1,7 @@
-"""Disks that fill up, break, slow down or vanish at random moments: reports are correct, and no saved state is lost."""
+"""Disks that fill up, break, slow down or vanish at random moments.
+
+Reports must be correct, and no saved state may be lost.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +41,18 @@ pytestmark = [
 ]
 
 SEEDS = range(3)
-"""Number of seeds per kind of fault. There are 9 transient and 7 permanent kinds."""
+"""Seeds for each kind of fault. There are 9 transient and 7 permanent kinds."""
 STEPS = 6 * EPOCHS
 SHORT_S = 0.2
 SLOW_S = 0.6
-"""Minimum seconds for writing a checkpoint to a slow disk."""
+"""Minimum time in seconds for writing a checkpoint to a slow disk."""
 
 Fault = Callable[[RealRun], AbstractContextManager[None]]
 
 
 @pytest.fixture(scope="session")
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
-    """Start runs whose disk can be made to fail; see tests/support/bad_disk.c."""
+    """Start the process that forks supervisors, with a disk that can be made to fail; see tests/support/bad_disk.c."""
     library, source = tmp_path_factory.mktemp("bad_disk") / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
     starter = Starter({"LD_PRELOAD": str(library)})
@@ -59,7 +62,7 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
 
 @pytest.fixture(autouse=True)
 def disk(separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of the runs, which is on the failing disk."""
+    """Return the folder of the runs, which is on a disk that the tests make fail."""
     runs = separate_home / "runs"
     runs.mkdir(parents=True)
     monkeypatch.setenv("BAD_DISK", str(runs.resolve()))
@@ -91,7 +94,7 @@ def full(run: RealRun) -> Iterator[None]:
 
 @contextmanager
 def quota(run: RealRun) -> Iterator[None]:
-    """Limit the sizes of files so that a checkpoint and the current log fit, but little more."""
+    """Limit file sizes in the run's processes. A checkpoint and the current log fit, but little more."""
     (worker,), supervisor = run.workers().values(), psutil.Process(run.pid)
     limit_files(worker, 50_000)
     limit_files(supervisor, run.folder.events_file.stat().st_size + 50)
@@ -134,14 +137,14 @@ def mounted(kind: str, disk: Path) -> Iterator[None]:
 
 
 def at_a_random_step(run: RealRun, gate: Gate, random: Random) -> int:
-    """Let the run train up to a random step, whose checkpoint may not have been written."""
+    """Wait until the run has trained up to a random step, and return the step. Its checkpoint may not be written."""
     step = random.randint(2, STEPS - 4)
     gate.up_to(step, run, saved=False)
     return step
 
 
 def last_saved_step(client: Listener) -> int:
-    """Return the step of the newest last.pt that was reported to the client."""
+    """Return the step of the newest last.pt that the client was notified of."""
     return max(event.step for event in client.messages if isinstance(event, CheckpointSaved) and event.kind == "last")
 
 

@@ -1,4 +1,4 @@
-"""Run folders from other people that contain a program and claim that the user allowed it."""
+"""Run folders from other people that contain a program and claim that the user has permitted it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ran(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def foreign(job: Make, tmp_path: Path, ran: Path) -> Job:
-    """Return a job from elsewhere, with the hash of a program that the user has never allowed."""
+    """Return a job from another machine, with the hash of a program that this user has never permitted."""
     file = tmp_path / "net.py"
     file.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
     return job(epochs=1, model=str(file), model_file_sha256=model_file_sha256(str(file)))
@@ -60,7 +60,7 @@ def test_resume_of_foreign_run_asks_first(foreign: Job, ran: Path) -> None:
 
 
 def test_supervisor_runs_no_foreign_program(foreign: Job, ran: Path, start_run: StartRun) -> None:
-    """Start a foreign run without changing its job, as the queue does."""
+    """Start a run from another machine without changing its job, as the queue does."""
     run = start_run(foreign)
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
@@ -138,7 +138,7 @@ LINKS = (
 
 
 def test_run_writes_through_no_links_of_its_folder(job: Make, follow: Follow, tmp_path: Path) -> None:
-    """Run in a foreign folder with links to files of the user, which must not be changed."""
+    """Start a run in a folder that contains links to the user's files. These files must not be changed."""
     run = create_run(job(epochs=1))
     precious = {link: tmp_path / link.replace("/", "-") for link in LINKS}
     for link, target in precious.items():

@@ -1,4 +1,4 @@
-"""Inspection of thousands of damaged datasets in every format, within the inspector's own memory limit."""
+"""Inspections of thousands of damaged datasets in every format, within the inspector's memory limit."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ for seed in range(first, last):
 
 @dataclass
 class Found:
-    """Result of many inspections: wrong reports, number of folders, and maximum costs."""
+    """Results of many inspections: descriptions of faults, counts, and maximum costs."""
 
     wrong: list[str] = field(default_factory=list)
     folders: int = 0
@@ -89,7 +89,7 @@ class Found:
 
 
 def inspect(place: Path, first: int, last: int) -> Found:
-    """Inspect the damaged folders of a range of seeds. After a crash, continue in a new process."""
+    """Inspect a damaged folder for each seed in a range. After a crash, continue in a new process."""
     found = Found()
     seed = first
     while seed < last:
@@ -98,7 +98,7 @@ def inspect(place: Path, first: int, last: int) -> Found:
 
 
 def _inspect_range(place: Path, first: int, last: int, found: Found) -> int:
-    """Inspect damaged folders in a child process until it ends, and return the next seed."""
+    """Inspect damaged folders in a child process, until it is done or crashes. Return the seed to continue with."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _INSPECT, str(place), str(first), str(last)],
         capture_output=True,

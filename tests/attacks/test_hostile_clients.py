@@ -1,4 +1,4 @@
-"""Hostile clients: they occupy all connections, don't read, send forever, or use up descriptors.
+"""Hostile clients: they occupy all connections, don't read, send forever, or exhaust file descriptors.
 
 Other clients must still reach the run.
 """
@@ -44,11 +44,11 @@ from tests.support.served import Served, taken
 pytestmark = pytest.mark.attacks
 
 LINES = 4_000
-"""Number of 1 KB lines that don't fit into the buffer of a socket."""
+"""Number of 1 KB log lines, which together don't fit into the buffer of a socket."""
 
 
 class Clock:
-    """Clock of the server that a test can set."""
+    """Clock for the server, whose time a test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -136,7 +136,7 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> No
 
 
 def crowd(stack: ExitStack, supervised: Supervised) -> None:
-    """Connect the maximum number of clients. None of them reads."""
+    """Connect the maximum number of clients that the server accepts. None of them reads."""
     for _ in range(MAX_CLIENTS):
         client = stack.enter_context(raw_client(supervised))
         client.sendall(ENCODE.encode(Hello()) + b"\n")
@@ -194,13 +194,13 @@ DAILY_FRAMES, LONG_FRAMES = 60, 1000
 AT_ONCE = 50
 """Maximum number of hostile clients that are connected at the same time."""
 MAX_GROWTH_BYTES = 16 << 20
-"""Maximum growth of the supervisor's memory."""
+"""Maximum growth of the supervisor's memory in bytes."""
 MAX_WAIT_S = 5.0
-"""An honest client waits at most this many seconds if the machine isn't busy with anything else."""
+"""Maximum time in seconds that an honest client waits, if the machine isn't busy otherwise."""
 
 
 def attack(supervised: Supervised, seeds: range) -> dict[str, float]:
-    """Let a hostile client per seed attack a run that an honest client follows. Return the maximum costs."""
+    """Let one hostile client per seed attack a run while an honest client follows it. Return the maximum costs."""
     process = psutil.Process(supervised.process.pid)
     with supervised.connect() as honest:
         last = wait_for_more(honest, 0)
@@ -240,7 +240,7 @@ def _numbers(connection: RunConnection) -> list[int]:
 
 
 def wait_for_more(connection: RunConnection, last: int) -> int:
-    """Wait for events after number `last`, check that none is missing, and return the newest number."""
+    """Wait for an event after number `last`, check that no event is missing, and return the newest number."""
     started = last
 
     def has_arrived() -> bool:

@@ -1,4 +1,4 @@
-"""Datasets made to exhaust the inspector: it reports each at limited cost."""
+"""Datasets that try to exhaust the inspector's time or memory. Each inspection must have a limited cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOME = (
     "csv of a huge field",
     "runs that overflow", "looping link", "links in 2^26 ways", "twins of 300 GB", "postscript",
 )  # fmt: skip
-"""One folder for each kind of attack. The others are marked long."""
+"""One folder for each kind of attack. Tests of the other folders are marked long."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_hostile_folder_is_inspected_at_bounded_cost(folder: Path, name: str) ->
     hostile = FOLDERS[name]
     hostile.make(folder)
 
-    inspection = inspect(folder, hostile.task)
+    inspection = inspect(folder, hostile.kind)
 
     assert hostile.culprit in inspection.texts
     assert "Traceback" not in inspection.errors

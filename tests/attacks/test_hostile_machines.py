@@ -1,4 +1,4 @@
-"""Remote machine that has been taken over, and sends arbitrary answers through ssh."""
+"""Remote machine that an attacker controls, and that sends arbitrary answers over ssh."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answer = Callable[..., None]
 
 @pytest.fixture
 def answer(tmp_path: Path, separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Answer:
-    """Return a function that sets the lines that `HOST` sends, and the number of bytes on its standard error."""
+    """Return a function that replaces ssh: it sets the lines from `HOST` and the number of bytes on standard error."""
 
     def set_up(*lines: bytes, error_bytes: int = 0) -> None:
         (tmp_path / "lines").write_bytes(b"".join(line + b"\n" for line in lines))
@@ -50,7 +50,7 @@ def encoded(*messages: Message) -> list[bytes]:
 
 
 def follow() -> tuple[FollowResult, str]:
-    """Follow a run on `HOST` and return the result and the standard error."""
+    """Follow a run on `HOST`. Return the result and the text on standard error."""
     with subprocess.Popen(
         [sys.executable, "-m", "engine.machines.follower", HOST, "run"],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Names of any length: displayed texts stay short, and different names stay distinguishable."""
+"""Names of any length. Displayed texts must stay short, and different names must stay distinguishable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def inspected(folder: Path) -> DatasetReport:
 
 
 def texts(content: object) -> list[str]:
-    """Return all texts in a message that was converted to builtins."""
+    """Return all strings in a message that was converted to builtin types."""
     match content:
         case str():
             return [content]

@@ -1,4 +1,4 @@
-"""DNS rebinding: a web page requests the GPU metrics under a name that resolves to this machine."""
+"""DNS rebinding: a web page requests the GPU metrics through a name that resolves to this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that must not control the terminal on which a command prints them."""
+"""Hostile names that a command prints. They must not control the terminal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ Out = pytest.CaptureFixture[str]
 
 
 def nothing_obeyed(text: str, lines: int | None = None) -> None:
-    """Check the number of lines in `text`. No line may start with a name, and there may be no control characters."""
+    """Check that `text` contains no control characters, and that no line starts with a hostile name.
+
+    `lines` is the expected number of lines, or None for any number.
+    """
     assert OBEYED.findall(text) == []
     assert all(not line.startswith("FORGED") for line in text.split("\n"))
     assert "FORGED" in text
@@ -153,7 +156,7 @@ def test_gpus_print_no_control_characters(
 
 
 OUTPUT_MODULES = {"terminal.py", "gpus/screen.py"}
-"""Modules that write output."""
+"""Modules that may write to the terminal."""
 NO_TEXT = {"probe.py": "says one line to its parent", "gpus/metrics.py": "answers over a socket"}
 
 

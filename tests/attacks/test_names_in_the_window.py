@@ -1,4 +1,4 @@
-"""Hostile names of classes, runs, processes and GPUs on every page of the real window."""
+"""Hostile names for classes, runs, processes and GPUs, on every page of the real window."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ pytestmark = [
 ]
 
 MAX_S = 0.1
-"""Hostile names may block the GUI thread by at most this many seconds more than ordinary names."""
+"""Maximum time in seconds that hostile names may block the GUI thread longer than ordinary names."""
 MAX_LOADED_S = 1.0
-"""Limit for the short test, which runs while other tests use the CPU."""
+"""Limit in place of `MAX_S` for the short test, which runs while other tests use the CPU."""
 MAX_PATH_BYTES = 4096
 """Maximum length of a path in Linux (PATH_MAX)."""
 PAGES = ("devices", "runs", "job")
-"""Tours through parts of the window: names of methods of `Tour`."""
+"""Tours through parts of the window. They are methods of `Tour`."""
 STEPS = 8
 START = 1_700_000_000.0
 
 
 class Tour:
-    """Tour through the window's pages with `names` on all of them. Records the seconds at each stop."""
+    """Tour of the window's pages, all of which show `names`. It records the seconds that each stop takes."""
 
     def __init__(self, window: MainWindow, qtbot: QtBot, names: Sequence[str]) -> None:
         assert window.workspace is not None
@@ -214,7 +214,7 @@ class Tour:
         self.window.form.set_field("recipe", "evil")
 
     def _tips(self) -> None:
-        """Open the tool tips of all widgets and cells, and check every label."""
+        """Show the tool tips of all widgets and cells, and check every label."""
         tips = {widget.toolTip(): widget for widget in self.window.findChildren(QWidget) if widget.isVisible()}
         for view in self.window.findChildren(QAbstractItemView):
             if view.isVisible():
@@ -237,7 +237,7 @@ class Tour:
 
 
 def cell_tips(model: QAbstractItemModel) -> set[str]:
-    """Return the tool tips of the first cells of `model` and of its headers."""
+    """Return the tool tips of the first cells and of the headers of `model`."""
     cells = [model.index(row, column) for row in range(20) for column in range(40) if model.hasIndex(row, column)]
     texts = {model.data(cell, Qt.ItemDataRole.ToolTipRole) for cell in cells}
     for way, section in ((Qt.Orientation.Horizontal, QModelIndex.column), (Qt.Orientation.Vertical, QModelIndex.row)):
@@ -246,7 +246,7 @@ def cell_tips(model: QAbstractItemModel) -> set[str]:
 
 
 def machine(names: Sequence[str], second: int) -> Snapshot:
-    """Return a snapshot with one overheated GPU per name, which has Xid errors and a process of that name."""
+    """Return a snapshot with one overheated GPU per name, which has Xid errors and a process with this name."""
     names = [" ".join(name.split())[:MAX_SHOWN_CHARS] for name in names]
     gpus = tuple(
         structs.replace(
@@ -264,7 +264,7 @@ def machine(names: Sequence[str], second: int) -> Snapshot:
 
 
 def a_run(name: str, outcome: Outcome | None) -> RunFolder:
-    """Create a run that has `name` in all its texts, and images of its predictions."""
+    """Create a run whose texts all contain `name`, with images of its predictions."""
     chosen = job(name=name[:120], dataset=f"/data/{name}"[:MAX_PATH_BYTES])  # runs with longer names can't be read
     run = create_run(chosen)
     renamed = [_named(event, name, outcome) for event in events(chosen, STEPS)]
@@ -305,7 +305,7 @@ def _named(event: AnyEvent, name: str, outcome: Outcome | None) -> AnyEvent | No
 
 
 def report(names: Sequence[str]) -> DatasetReport:
-    """Return a dataset report with one class per name, a problem, an example and an unreadable file."""
+    """Return a dataset report that has a class for each name, a problem, an example and an unreadable file."""
     classes = tuple(name[:MAX_LETTERS] for name in names)
     counts = dict.fromkeys(classes, 4)
     shortened: DatasetReport = shorten_texts(
@@ -343,9 +343,9 @@ def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) 
 def tour(
     pages: str, window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Sequence[str]], dict[str, float]]:
-    """Return a function that visits pages with hostile names and returns the extra seconds per stop.
+    """Return a function that visits all stops of a tour, first with ordinary names and then with hostile ones.
 
-    It also checks that the trap hasn't been touched.
+    It returns the additional seconds for each stop with hostile names, and checks that the trap hasn't been triggered.
     """
     monkeypatch.chdir(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Files that another user has prepared: they receive no runs, and links don't lead out of a run's folder."""
+"""Files that another user has created in advance: they must receive no runs, nor lead out of a run folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PLANT = {
 
 @pytest.mark.parametrize("what", PLANT)
 def test_files_planted_in_home_are_not_used(common: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """Start with a Footplate home that all users could write to earlier."""
+    """Start with a Footplate home that all users were able to write to before."""
     home = common / "home"
     as_nobody("os.umask(0); os.mkdir(sys.argv[1], 0o777); print(0)", str(home), uid=USER)
     for name in THINGS:
@@ -60,7 +60,10 @@ def test_files_planted_in_home_are_not_used(common: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def shared_disk(common: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Mount a disk that all users can write to, with the Footplate home on it. The user's trash is on another disk."""
+    """Mount a disk that all users can write to and that contains the Footplate home.
+
+    The user's trash is on another disk.
+    """
     mount("-t", "tmpfs", "-o", "size=4m,mode=1777", "footplate-test", str(common))
     monkeypatch.setenv("FOOTPLATE_HOME", str(common / "home"))
     (tmp_path / "data").mkdir()
@@ -101,7 +104,7 @@ WITH = "from pathlib import Path; from engine.runs.folder import RunFolder; from
 
 
 def test_prepared_footplate_trash_is_not_used(shared_disk: Path) -> None:
-    """Start with a home that all users could write to earlier, on a desktop without trash."""
+    """Start with a home that all users were able to write to before, on a desktop without trash."""
     (shared_disk / f".Trash-{USER}").write_text("no folder")
     home = shared_disk / "home"
     home.mkdir()

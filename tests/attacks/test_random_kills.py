@@ -1,4 +1,4 @@
-"""Processes of runs that are killed, stopped or terminated at random moments: nothing is lost or left behind."""
+"""Runs whose processes are killed, suspended or terminated at random moments. Nothing may be lost or left behind."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tests.faults.real_runs import RealRun, assert_same_end, is_alive, kill
 pytestmark = [pytest.mark.attacks, pytest.mark.faults]
 
 DAILY, LONG = 3, 320
-"""Number of signals per long test."""
+"""Number of signals in the daily test, and in the long tests together."""
 FROZEN_S = 0.3
 
 Hit = Callable[["Attacked"], bool]
-"""Attack on a run. Returns False if it was not possible."""
+"""Function that attacks a run. It returns False if the attack wasn't possible."""
 
 
 class Attacked:
-    """Run under attack, a terminal that follows it, and the random generator that selects the attacks."""
+    """Run under attack, with a terminal that follows it, and the random generator that selects the attacks."""
 
     def __init__(self, run: RealRun, random: Random) -> None:
         self.run, self.random = run, random
@@ -48,7 +48,7 @@ class Attacked:
         return self._terminals.enter_context(process)
 
     def follow_again(self) -> None:
-        """Start a new terminal after the previous one has ended together with the run's supervisor."""
+        """Start a new terminal if the previous one has exited together with the run's supervisor."""
         if self.terminal.poll() is not None:
             self.terminal = self._follow()
 
@@ -71,7 +71,7 @@ def kill_all(attacked: Attacked) -> bool:
 
 
 def end_in_good_order(attacked: Attacked) -> bool:
-    """Terminate the supervisor with SIGTERM and resume the run."""
+    """Terminate the supervisor with SIGTERM and resume the run. Return False if that isn't possible."""
     try:
         os.kill(attacked.run.pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -107,15 +107,15 @@ def kill_every_rank(attacked: Attacked) -> bool:
 
 
 def end_one_rank(attacked: Attacked) -> bool:
-    """Terminate one rank with SIGTERM."""
+    """Terminate one rank with SIGTERM. Return False if that isn't possible."""
     ranks = sorted(attacked.run.workers())
     return bool(ranks) and end_workers(attacked.run, [attacked.random.choice(ranks)], signal.SIGTERM)
 
 
 def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
-    """Send a signal to workers. Return False if they aren't running.
+    """Send signal `number` to workers. Return False if they aren't running.
 
-    Unless the run has finished, its report names one of them as the cause of a restart.
+    Unless the run has finished, check that it restarts and names one of these workers as the cause.
     """
     workers = run.workers()
     if not ranks or not set(ranks) <= set(workers):
@@ -138,7 +138,10 @@ def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
 
 
 def kill_a_helper(attacked: Attacked) -> bool:
-    """Kill a helper process such as the sampler, which must not affect any other process."""
+    """Kill a helper process such as the sampler. This must not affect other processes.
+
+    Returns False if there is no helper.
+    """
     run = attacked.run
     found: list[psutil.Process] = []
 
@@ -162,7 +165,7 @@ def kill_the_terminal(attacked: Attacked) -> bool:
 
 
 def freeze(attacked: Attacked) -> bool:
-    """Suspend any process of the run or its terminal for a while. This may only delay the run."""
+    """Suspend a random process of the run or its terminal for a while, which may only delay the run."""
     frozen = attacked.any_of([*attacked.run.processes(), psutil.Process(attacked.terminal.pid)])
     if frozen is None:
         return False
@@ -257,7 +260,7 @@ def ended_within(run: RealRun, seconds: float) -> bool:
 
 
 def assert_that_none_was_lost(run: RealRun) -> None:
-    """Check that each execution continued from the newest reported checkpoint, or from a later one."""
+    """Check that each execution resumed from the newest checkpoint that was reported before, or from a later one."""
     saved = 0
     for event in run.logged:
         if isinstance(event, CheckpointSaved) and event.kind == "last":

@@ -1,4 +1,4 @@
-"""Connections of another user to the ranks of a run, which don't ask for a password."""
+"""Connections of another user to the ranks of a run, whose ports require no password."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def listening_ports(run: RealRun) -> set[int]:
 
 @contextmanager
 def intruder(run: RealRun, result: dict[str, int]) -> Iterator[None]:
-    """Let another user open 1,000 connections to each port of the run as soon as the port exists."""
+    """Let another user open 1,000 connections to each port of the run as soon as it appears. Counts go to `result`."""
     process = subprocess.Popen(
         [sys.executable, "-c", INTRUDER, str(NOBODY)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -110,7 +110,7 @@ def test_ranks_in_private_network_compile_their_model(start_run: StartRun, image
 def test_run_is_undisturbed_by_connections_of_another_user(
     start_run: StartRun, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run with network interfaces configured that don't exist in the run's private network."""
+    """Configure network interfaces that don't exist in the run's private network."""
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         monkeypatch.setenv(name, "ib0")
     monkeypatch.setenv("NCCL_COMM_ID", "10.0.0.1:4000")

@@ -1,4 +1,4 @@
-"""Source check: the window renders rich text only from escaped parts."""
+"""Check of the source: the window renders text as HTML only if all its parts are escaped."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ RICH = {
     "QTextDocument", "QTextBrowser", "QTextEdit", "QErrorMessage", "QWhatsThis", "QGraphicsTextItem",
     "TextItem", "LabelItem", "addLegend", "LegendItem", "RichText", "AutoText", "MarkdownText",
 }  # fmt: skip
-"""Names from Qt and pyqtgraph that render rich text, or that detect it automatically."""
+"""Names from Qt and pyqtgraph that render rich text, or that may detect and render it automatically."""
 TITLED = {"setLabel", "setTitle"}
-"""Methods whose text pyqtgraph renders as HTML."""
+"""Methods of pyqtgraph that render their argument as HTML."""
 ALLOWED = {"gui/widgets/labels.py", "gui/plots/themed.py", "gui/help.py"}
 """Modules that may use rich text: two that escape their texts, and the help, which renders only `resources/docs`."""
 

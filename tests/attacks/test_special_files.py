@@ -1,4 +1,4 @@
-"""FIFOs, devices and sockets in place of regular files: reports name them, and nothing waits for them.
+"""FIFOs, devices and sockets in place of regular files. Reports must name them, and nothing may wait for them.
 
 Opening a FIFO without a writer blocks forever, so a test that hangs has found a defect.
 """
@@ -40,10 +40,10 @@ SPECIAL = {"a FIFO": os.mkfifo, "a device": _device, "a socket": honest.make_soc
 KINDS = pytest.mark.parametrize("kind", SPECIAL)
 
 
-def inspected_texts(folder: Path, task: str) -> str:
-    """Inspect a folder and return all texts."""
+def inspected_texts(folder: Path, kind: str) -> str:
+    """Inspect a folder for annotations of `kind` and return the texts of all problems."""
     report = inspect(
-        str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=(task,), threads=1
+        str(folder), val_fraction=0.25, seed=0, progress=lambda done, total: None, kinds=(kind,), threads=1
     )
     return "\n".join(f"{each.message} {each.remedy}" for each in report.problems)
 
@@ -137,7 +137,7 @@ def test_training_that_needs_special_file_is_refused(
 
 
 def by_a_list(folder: Path) -> None:
-    """Write a YOLO dataset whose data.yaml refers to text files that list the images."""
+    """Write a YOLO dataset whose data.yaml refers to text files with lists of images."""
     honest.with_yolo(folder)
     (folder / "data.yaml").write_text("train: list.txt\nval: list.txt\nnames: [a, b]\n")
     (folder / "list.txt").write_text("".join(f"images/{number}.png\n" for number in range(4)))

@@ -1,4 +1,4 @@
-"""Supervisors that are suspended or unreachable: clients get a message, and the window stays responsive."""
+"""Supervisors that are suspended or unreachable. Clients must get a message, and the window must stay responsive."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 MAX_S = 0.9
-"""The GUI thread may block for at most this many seconds. Waiting for the supervisor's answer would take longer."""
+"""Maximum time in seconds that the GUI thread may block. Waiting for the supervisor's answer would take longer."""
 ANSWER_S = 1.0
 
 Suspend = Callable[..., None]
@@ -42,7 +42,7 @@ Suspend = Callable[..., None]
 
 @pytest.fixture
 def suspend() -> Iterator[Suspend]:
-    """Return a function that suspends a supervisor, and fills its queue of connections if `crowded`."""
+    """Return a function that suspends a supervisor. If `crowded`, it also fills the queue of waiting connections."""
     with ExitStack() as stack:
 
         def stop(one: Supervised, *, crowded: bool) -> None:
@@ -122,7 +122,7 @@ def test_command_lost_by_full_backlog_is_reported(start: Start, suspend: Suspend
 
 
 def test_failed_connection_leaves_no_socket(tmp_path: Path) -> None:
-    """Connect with a token that doesn't fit into the socket's buffer."""
+    """Connect with a token that is too large for the socket's buffer."""
     run = RunFolder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pid = os.getpid()

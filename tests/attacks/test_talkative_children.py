@@ -1,4 +1,4 @@
-"""Child processes that print more than a pipe can hold: no process waits forever."""
+"""Child processes that print more than a pipe can hold. No process may wait forever."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.attacks
 
 @pytest.fixture
 def talkative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make every Python process that inspects datasets or samples GPUs print a flood of text."""
+    """Make every Python process that inspects datasets or samples GPUs print large amounts of text."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(

@@ -107,7 +107,7 @@ def save(run: RealRun, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def refusal(run: RealRun, client: Listener, folder: Path | str) -> str:
-    """Return the run's message that it couldn't save its final state in `folder`."""
+    """Ask the run to save its final state in `folder`, and return its message that this isn't possible."""
     client.messages.clear()
     run.send(SaveElsewhere(folder=str(folder)))
     return client.wait_for_warning("not_saved_elsewhere").message

@@ -1,4 +1,4 @@
-"""Fixtures for real runs with faults, and for the same runs without faults as a reference."""
+"""Fixtures for real runs with faults, and for equal runs without faults as references."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Uninterrupted = Callable[[Job], End]
 Started = Callable[..., RealRun]
 
 EPOCHS = 3
-"""Number of epochs of six steps. The disk fails in the second epoch."""
+"""Number of epochs, with six steps each. The disk fails in the second epoch."""
 
 
 @pytest.fixture(scope="session")
@@ -123,7 +123,7 @@ def known() -> Iterator[list[RealRun]]:
 
 @pytest.fixture
 def start_run(starter: Starter, known: list[RealRun]) -> StartRun:
-    """Return a function that starts a run of a job."""
+    """Return a function that starts a run with a job."""
 
     def start(job: Job, **options: Any) -> RealRun:
         known.append(RealRun(starter, create_run(job), **options))
@@ -134,7 +134,7 @@ def start_run(starter: Starter, known: list[RealRun]) -> StartRun:
 
 @pytest.fixture
 def start_held(start_run: StartRun, hold: Hold) -> StartRun:
-    """Return a function that starts a run, which pauses in its first epoch after saving some checkpoints."""
+    """Return a function that starts a run and waits until it pauses in its first epoch, after some checkpoints."""
 
     def start(job: Job, **options: Any) -> RealRun:
         hold.ask("step5")
@@ -148,7 +148,7 @@ def start_held(start_run: StartRun, hold: Hold) -> StartRun:
 
 @pytest.fixture
 def start_cold(starter: Starter, known: list[RealRun]) -> StartRun:
-    """Return a function that starts a run from a new interpreter, as a command in a terminal does."""
+    """Return a function that starts a run in a new interpreter, like a command in a terminal."""
 
     def start(job: Job) -> RealRun:
         known.append(RealRun(starter, create_run(job)))
@@ -159,7 +159,7 @@ def start_cold(starter: Starter, known: list[RealRun]) -> StartRun:
 
 @pytest.fixture
 def follow(starter: Starter, known: list[RealRun]) -> Follow:
-    """Return a function that attaches to a run that another process has started, by its id."""
+    """Return a function that attaches to a run, given its id, if another process has started it."""
 
     def find(run_id: str) -> RealRun:
         known.append(RealRun(starter, RunFolder(paths.runs_folder() / run_id)))
@@ -170,13 +170,13 @@ def follow(starter: Starter, known: list[RealRun]) -> Follow:
 
 @pytest.fixture(scope="session")
 def ends() -> dict[bytes, End]:
-    """Return a cache of the results of uninterrupted runs."""
+    """Return a cache for the results of uninterrupted runs."""
     return {}
 
 
 @pytest.fixture
 def uninterrupted(start_run: StartRun, ends: dict[bytes, End]) -> Uninterrupted:
-    """Return a function that trains a job without interruption, and returns the contents of its checkpoints."""
+    """Return a function that trains a job without interruption and returns the contents of the final checkpoints."""
 
     def end_of(job: Job) -> End:
         key = msgspec.json.encode(job.with_fields(restarts=0))
@@ -194,7 +194,7 @@ def hold(separate_home: Path) -> Hold:
 
 @pytest.fixture
 def small_disk(separate_home: Path) -> Iterator[Path]:
-    """Mount a file system of 3 MiB for the runs, which holds about ten checkpoints."""
+    """Mount a file system of 3 MiB for the runs. About ten checkpoints fit on it."""
     folder = separate_home / "runs"
     folder.mkdir(parents=True)
     mount("-t", "tmpfs", "-o", "size=3m", "footplate-test", str(folder))
@@ -204,7 +204,7 @@ def small_disk(separate_home: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def started(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> Started:
-    """Return a function that starts a run, which pauses after its fourth step has been saved."""
+    """Return a function that starts a run and waits until it pauses after saving its fourth step."""
 
     def start(epochs: int = EPOCHS, **options: Any) -> RealRun:
         gate.up_to(4)

@@ -1,4 +1,4 @@
-"""Damage to the disk of a run, and a client that collects the run's events meanwhile."""
+"""Faults of the disk that holds a run, and a client that collects the run's events meanwhile."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes)
 """
-"""Model file of a small network that waits until the gate file, if it exists, permits the next step."""
+"""Source of a small network that waits, if the gate file exists, until this file permits the next step."""
 
 
 class Gate:
-    """Gate file that controls how far runs of `STEPWISE` train."""
+    """Gate file that determines up to which step runs of the model `STEPWISE` may train."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / "gate"
@@ -65,7 +65,7 @@ class Gate:
     def up_to(self, step: int, run: RealRun | None = None, *, saved: bool = True) -> None:
         """Permit training up to `step`, counted from the start of the worker.
 
-        With `run`, wait until the step has been taken and, if `saved`, until its checkpoint has been written.
+        If `run` is given, wait until it has finished the step and, if `saved`, until it has written the checkpoint.
         """
         self._file.parent.mkdir(parents=True, exist_ok=True)
         part = self._file.with_suffix(".part")
@@ -82,7 +82,7 @@ class Gate:
 
 
 class Listener:
-    """Client that collects the events of a run, without using its log file."""
+    """Client that collects the events of a run from its socket, without reading its log file."""
 
     def __init__(self, run: RealRun) -> None:
         self.messages: list[AnyEvent] = []
@@ -90,7 +90,7 @@ class Listener:
         self._connection = RunConnection(run.folder, from_n=1)
 
     def wait_for(self, kind: type[_Kind], such: Callable[[_Kind], bool] = lambda event: True) -> _Kind:
-        """Wait for an event of this kind that satisfies a condition, and return the first one."""
+        """Wait until an event of this kind satisfies the condition `such`, and return the first such event."""
         place = 0
         while True:
             for event in self.messages[place:]:
@@ -150,14 +150,14 @@ def unmount(place: Path) -> None:
 
 
 def limit_files(process: psutil.Process, size: int | None) -> None:
-    """Limit the size of the files that `process` writes; None removes the limit. Doesn't need root."""
+    """Limit the size of files that `process` writes, in bytes. None removes the limit. Root isn't required."""
     _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (hard if size is None else size, hard))
 
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Make `folder` read-only."""
+    """Make `folder` read-only inside the context."""
     if os.geteuid() != 0:
         folder.chmod(0o500)
         yield
@@ -176,7 +176,7 @@ def read_only(folder: Path) -> Iterator[None]:
 
 
 def delete(run: RealRun) -> None:
-    """Delete the run's folder, even while the run writes to it."""
+    """Delete the run's folder, repeatedly if the run writes to it at the same time."""
     while True:
         try:
             shutil.rmtree(run.folder.path)

@@ -1,4 +1,4 @@
-"""Real runs on the CPU, faults for them, and their state as seen in files and processes."""
+"""Real runs on the CPU, faults to inject, and access to a run's files and processes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tests.faults.starting import Order
 from tests.support.same_states import differences
 
 MARK = "FOOTPLATE_TEST_RUN"
-"""Environment variable that identifies the processes of a run."""
+"""Environment variable that identifies the processes of one run."""
 
 AT_ONCE_S = 2.0
-"""Seconds within which the kernel ends the workers of a killed supervisor, even on a busy machine."""
+"""Maximum seconds until the kernel has ended the workers of a killed supervisor, even on a busy machine."""
 
 MODEL = '''
 """A small network that does at a moment what a file named "hold" beside the runs asks for, on one rank."""
@@ -145,21 +145,24 @@ _Kind = TypeVar("_Kind", bound=AnyEvent)
 
 
 class Hold:
-    """Hook that makes `MODEL` misbehave at a certain moment of the training.
+    """Remote control that makes the model `MODEL` misbehave at a certain moment of the training.
 
-    Moments are "building"; "decoding" an image; a "training" or "validating" forward pass; "step5", the fifth step of a
-    process; and steps of writing a checkpoint, such as "syncing.last.pt.part" or "renaming.best.pt.part".
+    A moment is "building"; "decoding" an image; "training" or "validating" (a forward pass); "step5", the fifth step of
+    a process; or a stage of writing a checkpoint, such as "syncing.last.pt.part" or "renaming.best.pt.part".
     """
 
     def __init__(self, home: Path) -> None:
         self._asked, self._reached = home / "hold", home / "held"
 
     def ask(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
-        """Set the action for a moment.
+        """Set the action `what` that rank `rank` performs at a moment.
 
-        "wait": wait until the action changes; "ignore": wait and ignore SIGTERM; "block": wait in native code; "crash":
-        crash in native code; "crash_once": crash only the first time; "throw": raise BufferError in the prefetching
-        thread.
+        - "wait": Wait until the action changes.
+        - "ignore": Wait and ignore SIGTERM.
+        - "block": Wait in native code.
+        - "crash": Crash in native code.
+        - "crash_once": Crash only the first time.
+        - "throw": Raise BufferError in the prefetching thread.
         """
         self._asked.parent.mkdir(parents=True, exist_ok=True)
         self._reached.unlink(missing_ok=True)
@@ -174,7 +177,7 @@ class Hold:
 
 
 class Starter:
-    """Process that forks supervisors; see `starting`."""
+    """Controller of the process that forks supervisors; see `starting`."""
 
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._process = subprocess.Popen(
@@ -226,12 +229,12 @@ class RealRun:
     # Start
 
     def start_cold(self) -> RealRun:
-        """Start the supervisor in a new interpreter, as a command in a terminal does. Imports take seconds."""
+        """Start the supervisor in a new interpreter, like a command in a terminal. Imports take seconds."""
         self.pid = start_supervisor(self.folder)
         return self
 
     def start(self) -> RealRun:
-        """Start the supervisor in a forked process and return without waiting."""
+        """Fork a process that runs the supervisor, and return without waiting for it."""
         folder = str(self.folder.path.absolute())
         environment = os.environ | {MARK: folder}
         order = Order(
@@ -282,7 +285,10 @@ class RealRun:
         since: int = 0,
         patience_s: float = PATIENCE_S,
     ) -> _Kind:
-        """Wait for an event of a kind after number `since` that satisfies a condition, and return the first one."""
+        """Wait until an event of this kind satisfies the condition `such`, and return the first such event.
+
+        Only events after number `since` count.
+        """
         found: list[_Kind] = []
 
         def has_found() -> bool:
@@ -303,11 +309,14 @@ class RealRun:
 
     @property
     def saved(self) -> int:
-        """Step of the last.pt that was reported most recently, or 0 if there is none."""
+        """Step of the last.pt that was saved most recently according to the log, or 0 if there is none."""
         return next((event.step for event in reversed(self.all(CheckpointSaved)) if event.kind == "last"), 0)
 
     def finished(self, since: int = 0, patience_s: float = PATIENCE_S) -> RunFinished:
-        """Wait until the execution has finished and its processes have ended. Return the final event."""
+        """Wait until the current execution has finished and its processes have exited. Return its final event.
+
+        Only events after number `since` count.
+        """
         finished = self.wait_for(RunFinished, since=since, patience_s=patience_s)
         self.wait_for_processes_to_end()
         return finished
@@ -324,7 +333,7 @@ class RealRun:
     # Processes
 
     def processes(self) -> list[psutil.Process]:
-        """Return all processes of the run, identified by their output files or environment."""
+        """Return all processes of the run. They are identified by their output files or their environment."""
         return [process for process in _others() if self._owns(process)]
 
     def workers(self) -> dict[int, psutil.Process]:
@@ -333,7 +342,7 @@ class RealRun:
         return {int(name[11:]): process for process, name in named if name.startswith("footplate-w")}
 
     def wait_for_workers(self, count: int = 1, but: set[int] = frozenset()) -> dict[int, psutil.Process]:  # type: ignore[assignment]
-        """Wait for `count` workers whose pids are not in `but`, and return them by rank."""
+        """Wait until `count` workers are running whose process ids aren't in `but`, and return them by rank."""
         found: dict[int, psutil.Process] = {}
 
         def has_found() -> bool:
@@ -345,7 +354,7 @@ class RealRun:
         return found
 
     def kill_all(self) -> None:
-        """Kill all processes before any of them can notice the death of another one."""
+        """Kill all processes of the run before any of them can react to the death of another one."""
         for process in self.processes():
             kill(process.pid)
 
@@ -378,12 +387,12 @@ class RealRun:
         return self.folder.checkpoints / "last.pt"
 
     def partial_file(self, name: str = "last.pt") -> Path:
-        """Return the temporary file of a checkpoint during the write."""
+        """Return the path of the temporary file to which the checkpoint `name` is written."""
         return self.folder.checkpoints / f".{name}.part"
 
     @property
     def end(self) -> End:
-        """Result of the run."""
+        """Contents of the run's checkpoints."""
         return End(_content(self.last), _content(self.folder.checkpoints / "best.pt"))
 
     def remove_socket(self) -> None:
@@ -395,14 +404,14 @@ class RealRun:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Contents of last.pt and best.pt after a run, without values that differ between equal runs."""
+    """Contents of last.pt and best.pt after a run, without values that differ between identical runs."""
 
     last: dict[str, Any]
     best: dict[str, Any]
 
 
 def assert_same_end(result: End, expected: End) -> None:
-    """Check that two results are equal bit by bit: weights, optimizer and random states, metrics and position."""
+    """Check that two results are bit-exact: weights, optimizer states, random states, metrics and position."""
     for mine, other in ((result.last, expected.last), (result.best, expected.best)):
         found = differences(mine, other)
         assert not found, found
@@ -436,7 +445,7 @@ def _name(process: psutil.Process) -> str:
 
 
 def kill(pid: int) -> None:
-    """Kill a process. Do nothing if it has ended."""
+    """Kill a process. Do nothing if it has already exited."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,6 +1,6 @@
-"""Process that imports PyTorch once, and forks a supervisor for each `Order` that it reads from stdin.
+"""Process that imports PyTorch once and forks a supervisor for each `Order` that it reads from standard input.
 
-It answers each order with the supervisor's pid. The supervisors outlive this process.
+It answers each order with the supervisor's process id. The supervisors outlive this process.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from engine.training.checkpointing import checkpointer
 class Order(msgspec.Struct):
     """Request to start the supervisor of the run in `folder`, with additional `environment` variables.
 
-    `limits` replaces the limits of the watchdog, `deadline_s` each deadline of a worker's shutdown, and `save_again_s`
-    the time for which saving the final state is retried.
+    `limits` replaces the limits of the watchdog, `deadline_s` replaces each deadline for the shutdown of a worker, and
+    `save_again_s` replaces the time for which saving the final state is retried.
     """
 
     folder: str

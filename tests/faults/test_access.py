@@ -1,4 +1,4 @@
-"""Access to runs: only the user can reach them through sockets, files or folders."""
+"""Access to runs. Only the user may reach them through sockets, files or folders."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_run_listens_only_on_loopback(job: Make, start_run: StartRun, strategy: 
 def test_loopback_requires_the_complete_token(
     job: Make, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connect over TCP, which replaces Unix sockets on Windows and for long paths."""
+    """Connect over TCP, which replaces Unix sockets on Windows and for paths that are too long."""
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
@@ -166,7 +166,7 @@ print(json.dumps({f"{act} {path}": tried(acts[act], path) for act, path in order
 
 @pytest.fixture
 def shared_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Create a folder that all users can read, and use it for the home and runtime folders."""
+    """Create a folder that all users can read, and place Footplate's home and runtime folder in it."""
     place = Path(tempfile.mkdtemp(prefix="fp"))
     place.chmod(0o755)
     for name in ("home", "run"):
@@ -346,7 +346,7 @@ def test_cached_weights_with_code_are_refused(
 
 
 def test_source_unpickles_only_trusted_data() -> None:
-    """Search the source for pickle and for torch.load without weights_only, and for wrappers of them."""
+    """Search the source for uses of pickle, and for torch.load without weights_only. Wrappers of both count, too."""
     unsafe = {"loads", "Unpickler", "read_pickle", "joblib", "shelve", "marshal"}
     needs_weights_only = {"load_state_dict_from_url", "get_state_dict"}
     count = 0
@@ -383,7 +383,7 @@ def allowed_file(folder: Path) -> dict[str, str]:
 
 
 def change(path: Path) -> Path:
-    """Replace a file by one that creates another file if it is unpickled or run. Return that other path."""
+    """Replace a model file by one that creates another file when it is executed. Return the path of that file."""
     ran = path.with_name("ran")
     path.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
     return ran

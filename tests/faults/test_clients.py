@@ -1,4 +1,4 @@
-"""Misbehaving clients, which must not affect a real training."""
+"""Misbehaving clients, which must not affect the training of a real run."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ EPOCHS = 60
 """Number of epochs. The run has 360 steps. The clients connect after step 120 and leave after step 240."""
 SLOWED = 5.0
 SLOWED_S = 1.0
-"""Maximum slowdown of a step, as a factor and in seconds.
+"""Permitted slowdown of a step: a factor and an additional number of seconds.
 
-Clients use cores of the machine, so some slowdown is permitted. Waiting for a client would take five seconds.
+Clients use CPU cores of the machine, so some slowdown is normal. Waiting for a client would take five seconds.
 """
 HELLO = ENCODE.encode(Hello()) + b"\n"
 
@@ -56,7 +56,7 @@ def who_never_read(run: RealRun) -> Iterator[None]:
 
 @contextmanager
 def who_send_garbage(run: RealRun) -> Iterator[None]:
-    """Send garbage over four connections at a time; reconnect after each rejection."""
+    """Send garbage over four connections at a time, and reconnect after each rejection."""
     over = threading.Event()
     noise = os.urandom(1 << 16) + b"\n" + b"[" * (1 << 16) + b"\n" + HELLO
 
@@ -79,7 +79,7 @@ def who_send_garbage(run: RealRun) -> Iterator[None]:
 
 @contextmanager
 def a_hundred_at_once(run: RealRun) -> Iterator[None]:
-    """Connect a hundred clients: some follow the run, the others are rejected with a reason."""
+    """Connect a hundred clients. Some of them can follow the run, the others must be rejected with a reason."""
     with ExitStack() as stack:
         clients = [stack.enter_context(RunConnection(run.folder)) for _ in range(100)]
         first = [next(iter(received(client))) for client in clients]
@@ -99,7 +99,7 @@ def received(client: RunConnection) -> list[object]:
 
 @pytest.fixture
 def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepwise: dict[str, str]) -> RealRun:
-    """Start a run that pauses after step 120. Its log of 8 MiB doesn't fit into the buffer of a socket."""
+    """Start a run that pauses after step 120, when its log of 8 MiB exceeds the buffer of a socket."""
     run = RealRun(starter, create_run(job(epochs=EPOCHS, checkpoint_steps=0, **stepwise)))
     known.append(run)
     lines = (ENCODE_EVENT.encode(LogLine(n=n, time=1.0, text="x" * 1000)) + b"\n" for n in range(1, 8001))

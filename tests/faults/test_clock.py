@@ -1,4 +1,4 @@
-"""Changes of the wall clock, which must not affect a real run."""
+"""Shifts of the wall clock, which must not affect a real run."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def _seconds():
 time.time = lambda: _time() + _seconds()
 time.time_ns = lambda: _time_ns() + int(1e9 * _seconds())
 """
-"""Start-up module for Python that shifts the clock by the number of seconds in a file."""
+"""Source of a module that Python imports at start-up, and that shifts the clock by the seconds in a file."""
 
 
 @pytest.fixture
 def asked(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """Create a job whose processes use the shifted clock."""
+    """Return a job whose processes read the shifted clock."""
     (tmp_path / "sitecustomize.py").write_text(SHIFTED)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     return job("ddp", 2, **stepwise)
@@ -79,7 +79,7 @@ def test_clock_changes_do_not_affect_training(
 def test_run_state_is_independent_of_the_clock(
     job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shift the clock. Linux derives the boot time from it, and start times of processes from the boot time."""
+    """Shift the clock. Linux derives the boot time from it, and the start times of processes from the boot time."""
     gate.up_to(2)
     run = start_run(job(**stepwise))
     gate.up_to(2, run)
@@ -132,7 +132,7 @@ WALL_CLOCK = {
 
 
 def test_wall_clock_is_read_only_for_display_and_files() -> None:
-    """Check that only listed functions read the wall clock. Give a reason when you add one."""
+    """Check that only the listed functions read the wall clock. Each entry of the list has a reason."""
     found = set()
     for file in (*ROOT.glob("engine/**/*.py"), *ROOT.glob("gui/**/*.py")):
         text = file.read_text()

@@ -1,4 +1,4 @@
-"""Damaged checkpoints: a run warns and resumes from an older one."""
+"""Damaged checkpoints. A run must warn and resume from an older one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ DAMAGES = [flip, cut, empty, make_a_folder, plant, plant_with_a_checksum]
 
 @pytest.fixture
 def stopped(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> RealRun:
-    """Start a run, and stop it in its second epoch, with checkpoints of its last two steps."""
+    """Start a run and stop it in its second epoch, with the checkpoints of its last two steps."""
     gate.up_to(7)
     run = start_run(job(**stepwise))
     gate.up_to(7, run)

@@ -26,7 +26,7 @@ Held = Callable[..., RealRun]
 
 @pytest.fixture
 def held(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> Held:
-    """Start a run that pauses after its first epoch, when it has read all images."""
+    """Start a run and wait until it pauses after its first epoch, when it has read all images."""
 
     def start(dataset: Path, **fields: Any) -> RealRun:
         gate.up_to(8)
@@ -110,7 +110,7 @@ def test_cached_images_need_no_files(
 def test_lost_dataset_fails_the_run_until_it_is_back(
     held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted, left: str
 ) -> None:
-    """Move the dataset away. An unmounted disk leaves an empty folder behind."""
+    """Move the dataset away during the run. An unmounted disk would leave an empty folder in its place."""
     dataset = make_images(tmp_path / "own")
     run = held(dataset, picture_cache="off")
     dataset.rename(tmp_path / "elsewhere")
@@ -166,7 +166,7 @@ def test_deleted_idx_file_stays_mapped(held: Held, gate: Gate, tmp_path: Path, u
 def test_truncated_idx_file_fails_the_run_until_restored(
     held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted
 ) -> None:
-    """Truncate a memory-mapped file. This kills the process that reads it. The next one reports the reason."""
+    """Truncate a memory-mapped file. This kills the process that reads it, and the next process reports the reason."""
     dataset = make_idx(tmp_path / "own")
     run = held(dataset)
     images = dataset / "train-images-idx3-ubyte"

@@ -1,4 +1,4 @@
-"""Full disks and deleted run folders: training continues if possible, and saved states are kept."""
+"""Full disks and deleted run folders. Training must continue if possible, and saved states must not be lost."""
 
 from __future__ import annotations
 

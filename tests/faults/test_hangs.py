@@ -1,4 +1,4 @@
-"""Ranks that hang and workers that ignore SIGTERM: the supervisor ends and reports them."""
+"""Ranks that hang, and workers that ignore SIGTERM. The supervisor must terminate and report them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes)
 """
-"""Model file of a network whose rank 1 hangs as soon as a certain file exists next to it."""
+"""Source of a network that hangs on rank 1 as soon as a certain file exists next to the model file."""
 
 QUICK = Limits(silent=2.5, silent_preparing=20.0, silent_warning=3.0, stuck=20.0)
 FORCED = "Rank 0 did not exit when asked and was killed."

@@ -1,4 +1,4 @@
-"""SIGKILL for the supervisor, a rank or all processes: cleanup, reports and resuming."""
+"""SIGKILL for the supervisor, for a rank or for all processes: cleanup, reports and resuming."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KILLS = 200
 
 
 def assert_resumes_without_loss(run: RealRun, uninterrupted: Uninterrupted) -> None:
-    """Check that the run resumes from its last reported checkpoint (or a later one) and ends with the same result."""
+    """Check that the run resumes from its last reported checkpoint, or a later one, and has the expected result."""
     before, saved = run.last_n, run.saved
     assert saved
     run.resume().completed(since=before)

@@ -1,4 +1,4 @@
-"""Damaged logs of real runs: they are displayed as far as possible, and continued."""
+"""Damaged logs of real runs. They must be displayed as far as possible, and resumed runs must extend them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Lines = list[bytes]
 
 
 def middle(lines: Lines) -> int:
-    """Return the index of a step event in the second half of the log. No later line depends on it."""
+    """Return the index of a step event in the second half of the log. No later line requires this event."""
     return next(place for place in range(len(lines) // 2, len(lines)) if lines[place].startswith(b'{"type":"step"'))
 
 
 def torn_end(lines: Lines) -> None:
-    """Cut the last line in half, as a power failure can."""
+    """Cut the last line in half, as a power failure does."""
     lines[-1] = lines[-1][: len(lines[-1]) // 2]
 
 
@@ -52,7 +52,7 @@ def nulls_at_the_end(lines: Lines) -> None:
 
 
 def over_long(lines: Lines) -> None:
-    """Insert a line that is longer than a log may contain, but short enough for the log to be read."""
+    """Insert a line that is longer than a log may contain, but not so long that the log can't be read."""
     lines.insert(middle(lines), b"x" * (5 * MAX_LINE_BYTES // 2) + b"\n")
 
 
@@ -144,7 +144,7 @@ def test_damaged_log_is_readable_and_continued(
 
 
 def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
-    """Open an ended run in a window's session and return the session after it has read the full log."""
+    """Open a finished run in a session of the window. Return the session after it has read the entire log."""
     store = RunSession()
     with qtbot.waitSignal(store.changed, check_params_cb=lambda: not store.loading):
         store.open(run.folder)
@@ -152,7 +152,7 @@ def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
 
 
 def attached(run: RealRun) -> str:
-    """Return the output of `footplate attach` for an ended run."""
+    """Return the output of `footplate attach` for a run that has ended."""
     command = [sys.executable, str(ROOT / "footplate.py"), "attach", run.folder.run_id]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
     assert "Traceback" not in done.stderr
@@ -170,7 +170,7 @@ def test_attach_shows_the_end_of_a_damaged_log(completed: RealRun, damage: Calla
 
 
 def test_log_of_null_bytes_does_not_block_the_window(completed: RealRun, qtbot: QtBot, tmp_path: Path) -> None:
-    """Append 100 MiB without a newline, which a file system may leave after losing data."""
+    """Append 100 MiB of null bytes without a newline, which a file system may leave behind after losing data."""
     with completed.folder.events_file.open("r+b") as stream:
         stream.truncate(stream.seek(0, os.SEEK_END) + (100 << 20))
     started = time.thread_time()  # CPU time of the window's thread only

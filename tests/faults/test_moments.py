@@ -1,4 +1,4 @@
-"""Runs that are killed at every kind of moment and resume with the same result."""
+"""Runs that are killed at every kind of moment. They must resume and end with the same result."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_run_killed_during_validation_repeats_it(
 def test_run_killed_after_its_last_checkpoint_completes(
     job: Make, start_run: StartRun, hold: Hold, uninterrupted: Uninterrupted
 ) -> None:
-    """Suspend the supervisor while the worker ends, and kill it before it notices."""
+    """Suspend the supervisor while the worker exits, and kill it before it notices the exit."""
     expected = uninterrupted(job(epochs=1))
     hold.ask("validating")
     run = start_run(job(epochs=1))
@@ -162,7 +162,10 @@ def test_half_written_checkpoint_costs_a_step(
 
 
 def suspend_while_writing(run: RealRun, worker: psutil.Process, size: int) -> bool:
-    """Suspend the worker in the middle of writing a checkpoint of `size` bytes. Return False if it isn't writing."""
+    """Suspend the worker in the middle of writing a checkpoint of `size` bytes.
+
+    Returns False if it wasn't writing one.
+    """
     if not 0 < written_bytes(run) < size:
         return False
     worker.suspend()

@@ -1,7 +1,7 @@
 """Faults while images are read.
 
-Threads of the worker read them. A native crash in a decoder ends the worker. An exception is passed on to the training
-loop.
+Images are read by threads of the worker. A native crash in a decoder kills the worker. An exception is raised again in
+the training loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Killed windows: the run continues, and the next window finds it."""
+"""Windows that are killed. The run must continue, and the next window must find it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.faults
 
 
 class Window:
-    """Process with a window, and its messages; see `tests.faults.window`."""
+    """Process that runs `tests.faults.window`, with the lines that it has printed."""
 
     def __init__(self, *arguments: str) -> None:
         self.logged: list[str] = []
@@ -45,7 +45,7 @@ class Window:
             self.logged.append(line.rstrip("\n"))
 
     def wait_for(self, beginning: str) -> str:
-        """Wait for a line that starts with `beginning`, and return the rest of it."""
+        """Wait for a line that starts with `beginning`, and return the remainder of the line."""
         found: list[str] = []
 
         def has_text() -> bool:
@@ -63,7 +63,7 @@ class Window:
             socket.unlink()  # socket of the killed window, which the next start would remove
 
     def close(self) -> int:
-        """Interrupt the window's process with SIGINT and return its exit code."""
+        """Interrupt the process with SIGINT and return its exit code."""
         self._process.send_signal(signal.SIGINT)
         code = self._process.wait(120)
         self._reader.join()
@@ -82,7 +82,7 @@ class Window:
 
 
 def of_this_test(tmp_path: Path) -> list[psutil.Process]:
-    """Return all processes that were started in the environment of this test."""
+    """Return all running processes that inherited the environment of this test."""
     found = []
     for process in psutil.process_iter():
         try:

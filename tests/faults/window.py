@@ -1,7 +1,7 @@
 """Real window in a separate process, offscreen: ``python -m tests.faults.window [train]``.
 
-With "train" it presses Train as soon as possible, for a run on the CPU. It prints what the user sees: "opened RUN_ID"
-and "status TEXT".
+With "train", it presses Train as soon as possible and starts a run on the CPU. It prints a line whenever the user sees
+something new: "opened RUN_ID" or "status TEXT".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TICK_MS = 20
 
 
 class Onlooker:
-    """Observer that polls the visible state of a window and prints its changes."""
+    """Observer that polls what a window shows and prints each new text."""
 
     def __init__(self, window: MainWindow, *, train: bool) -> None:
         self._window = window

@@ -1,7 +1,7 @@
 """Functions that workers call before training, to observe or change internals.
 
-`WorkerGroup` selects one by its argument `prepare`. It takes arguments from the worker's environment, and writes
-results to the run's folder, where `recorded` reads them.
+The argument `prepare` of `WorkerGroup` selects one of them. They read their parameters from the worker's environment,
+and write results to the run folder, where `recorded` reads them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from engine.training.trainer import Trainer
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
 FIRST = 2
-"""First step whose waits for the device are counted. Earlier steps initialize."""
+"""First step whose waits for the GPU are counted. Earlier steps wait because they initialize something."""
 
 Step = Callable[[ResilientStep, Any, int], Any]
 
 
 def recorded(folder: Path, rank: int = 0) -> Any:
-    """Return the results that the hook recorded in the worker of `rank`."""
+    """Return the results that a function of this module recorded in the worker of `rank`."""
     return json.loads((folder / f"seen-{rank}.json").read_text())
 
 
@@ -58,9 +58,9 @@ def _wrap_each_step(wrap: Callable[[Step], Step]) -> None:
 
 
 def count_waits(spec: WorkerSpec) -> None:
-    """Count how often each line of code waits for the device, from step `FIRST` on: {place: count}.
+    """Record how often each line of code waits for the GPU, from step `FIRST` on: {line: count}.
 
-    Source: torch.cuda.set_sync_debug_mode, which warns at each such operation.
+    The count comes from torch.cuda.set_sync_debug_mode, which warns at each operation that waits.
     """
     places: Counter[str] = Counter()
     _leave(spec, places)
@@ -94,11 +94,11 @@ DETECTORS = (
     "instance segmentation",
 )  # fmt: skip
 OF_DETECTORS = ("engine/models/torchvision_detectors.py", "engine/optim/optimizer_step.py")
-"""Lines of code where the detectors of libraries wait for the number of boxes."""
+"""Files in which torchvision's detectors wait for the number of boxes."""
 
 
 def of_libraries(place: str, task: str) -> bool:
-    """Return True if a library causes the wait at `place` when training a task of `jobs.TASKS`."""
+    """Return True if a library causes the wait in the line `place`, in the training of a task of `jobs.TASKS`."""
     return not place.startswith("engine/") or (task in DETECTORS and place.startswith(OF_DETECTORS))
 
 
@@ -118,9 +118,9 @@ def _place() -> str:
 
 
 def on_one_card(spec: WorkerSpec) -> None:
-    """Run all ranks on the first device and communicate over gloo, because NCCL needs a GPU per rank.
+    """Run all ranks on the first device. They communicate over gloo, because NCCL needs a GPU per rank.
 
-    DataParallel also creates all its replicas there.
+    DataParallel also creates all its replicas on this device.
     """
     if not is_gpu(spec.devices[0]):
         return
@@ -139,10 +139,10 @@ def on_one_card(spec: WorkerSpec) -> None:
 
 
 def over_nccl_on_one_card(spec: WorkerSpec) -> None:
-    """Run all ranks on the first GPU, and communicate over NCCL.
+    """Run all ranks on the first GPU. They communicate over NCCL.
 
     NCCL doesn't permit two ranks of a host on the same GPU, so each rank pretends to be another host (NCCL_HOSTID).
-    NCCL gets only two channels, which leaves multiprocessors for the other ranks.
+    NCCL gets only two channels, which leaves multiprocessors to the other ranks.
     """
     if not is_gpu(spec.devices[0]):
         return
@@ -161,7 +161,7 @@ def run_on_one_card(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def note_dtypes(spec: WorkerSpec) -> None:
-    """Record the devices and dtypes of the outputs of linear layers: {"DEVICE DTYPE": count}."""
+    """Record the device and dtype of each linear layer's output: {"DEVICE DTYPE": count}."""
     dtypes: Counter[str] = Counter()
     forward = nn.Linear.forward
 
@@ -185,7 +185,10 @@ STEPS, MODE = "PROOF_STEPS", "PROOF_COMPILE_MODE"
 
 
 def count_launches(spec: WorkerSpec) -> None:
-    """Profile the steps listed in the environment and record the launches of each (see `_launches`)."""
+    """Record the launches (see `_launches`) in the steps whose numbers the environment variable `STEPS` lists.
+
+    The variable `MODE` selects a mode of torch.compile, which is then always used.
+    """
     selected = {int(number) for number in os.environ[STEPS].split(",")}
     found: list[dict[str, int]] = []
     on_gpu = is_gpu(spec.devices[0])
@@ -218,7 +221,7 @@ def count_launches(spec: WorkerSpec) -> None:
 
 
 def _launches(profile: torch.profiler.profile) -> dict[str, int]:
-    """Count the regions of torch.compile, all kernels, fused (Triton) kernels, and launches of CUDA graphs."""
+    """Count the launches in a profile: regions of torch.compile, kernels, Triton's fused kernels, and CUDA graphs."""
     events = [event for event in profile.events() or () if not event.is_user_annotation]
     kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
     calls = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CPU]

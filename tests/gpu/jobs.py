@@ -28,12 +28,12 @@ def by_class(folder: Path, counts: Mapping[str, int]) -> Path:
 
 
 def with_edges(folder: Path, counts: dict[str, int]) -> Path:
-    """Write images and masks. The borders of the masks are the edges."""
+    """Write images and edge maps for edge detection. The edges are the borders of discs."""
     return make_masked(folder, counts, 64)
 
 
 def model_file(text: str, folder: Path) -> Fields:
-    """Write a model file and return the job fields that select it."""
+    """Write a model file with the source `text` and return the job fields that select it."""
     file = folder / "model.py"
     file.write_text(text)
     return {"model": str(file), "model_file_sha256": agreed(file)}
@@ -99,7 +99,7 @@ TASKS: dict[str, tuple[Make, Fields]] = {
         },
     ),
 }
-"""Writer of the data, and job fields, by task."""
+"""Function that writes a dataset, and job fields, for each task."""
 
 NEEDS = {
     "semantic segmentation": ("segmentation_models_pytorch", "timm"),
@@ -109,7 +109,7 @@ NEEDS = {
     "object detection, RF-DETR": ("transformers",),
     "point cloud segmentation": ("plyfile",),
 }
-"""Optional libraries that a task needs."""
+"""Optional packages that the models of a task need."""
 
 
 def job_of(task: str, folder: Path, gpu: str, *, train: int, batch: int, **fields: Any) -> Job:

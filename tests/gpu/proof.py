@@ -1,7 +1,8 @@
-"""Library of the GPU tests.
+"""Framework of the GPU tests.
 
-A part is a module in tests/gpu/parts whose `main` calls `prove` with its checks. A check is a function that reports claims
-and measurements through a `Proof`. Results go to standard output as JSON lines, and everything else to standard error:
+A part is a module in tests/gpu/parts whose `main` calls `prove` with its checks. A check is a function that reports
+claims and measurements through a `Proof`. Results go to standard output as JSON lines, and everything else to standard
+error:
 
     {"checks": {CHECK: SECONDS, ...}}           first: the checks with their time limits
     {"begin": CHECK}                            then for each check
@@ -41,10 +42,10 @@ from tests.gpu.runner import ALL_DEVICES
 from tests.support.worker_group import Forker, WorkerGroup
 
 Check = tuple[Callable[["Proof"], None], float]
-"""Function that checks something, and its time limit in seconds."""
+"""Check function, and its time limit in seconds."""
 
 TEXT_LIMIT = 600
-"""Maximum characters of an explanation in the report. The log contains the full text."""
+"""Maximum number of characters of an explanation in the report. The log contains the full text."""
 
 
 class Skipped(Exception):  # noqa: N818 - a skipped check is no error
@@ -52,9 +53,9 @@ class Skipped(Exception):  # noqa: N818 - a skipped check is no error
 
 
 class Proof:
-    """Access of a check to device and folder, and to the report.
+    """Interface of a check to the device, to a temporary folder, and to the report.
 
-    `device` is the device for torch, `gpu` its name in jobs. Both are the CPU in a rehearsal. `folder` is initially
+    `device` is the torch device, and `gpu` is its name in jobs. In a rehearsal both are the CPU. `folder` is initially
     empty.
     """
 
@@ -67,7 +68,7 @@ class Proof:
         self._groups: list[WorkerGroup] = []
 
     def ranks(self, count: int) -> tuple[str, ...]:
-        """Return devices for `count` ranks: different GPUs with `--devices all`, otherwise the same GPU for all.
+        """Return devices for `count` ranks: different GPUs with `--devices all`, otherwise the same GPU for all ranks.
 
         Raises:
             Skipped: The machine has fewer GPUs than ranks.
@@ -80,7 +81,7 @@ class Proof:
         return uuids[:count]
 
     def claim(self, name: str, holds: bool, text: str = "") -> None:
-        """Report whether a claim holds. `text` describes the observation."""
+        """Report whether a claim holds. `text` describes the observed values."""
         self._report(name=name, outcome="ok" if holds else "failed", text=text)
 
     def measure(
@@ -94,9 +95,9 @@ class Proof:
         text: str = "",
         anywhere: bool = False,
     ) -> None:
-        """Report a measurement, which fails if it exceeds or misses its limit.
+        """Report the measurement `figure`. It fails if it is above `at_most` or below `at_least`.
 
-        Limits apply to GPUs and, with `anywhere`, also to rehearsals.
+        Rehearsals ignore these limits, except with `anywhere`.
         """
         bounds = {"at_most": at_most, "at_least": at_least} if anywhere or not self.rehearsing else {}
         aims = {bound: value for bound, value in bounds.items() if value is not None}
@@ -109,22 +110,22 @@ class Proof:
         self._report(fact=name, value=str(value))
 
     def file(self, name: str, text: str) -> None:
-        """Save a small file next to the report."""
+        """Add a small text file to the folder of the report."""
         self._report(file=name, text=text)
 
     def needs_card(self, why: str) -> None:
-        """Skip the check if this is a rehearsal."""
+        """Skip the check if this is a rehearsal, for the reason `why`."""
         if self.rehearsing:
             raise Skipped(f"no GPU: {why}")
 
     def start(self, job: Job, **options: Any) -> WorkerGroup:
-        """Start the workers of `job` in a new folder. They are ended after the check."""
+        """Start the workers of `job` in a new folder. They are terminated after the check."""
         folder = self.folder / f"run-{len(self._groups) + 1}"
         self._groups.append(WorkerGroup(_forker(), job, folder, **options))
         return self._groups[-1]
 
     def run(self, job: Job, *, seconds: float = 120.0, **options: Any) -> WorkerGroup:
-        """Run the workers of `job` to the end, reporting every step; raise RuntimeError if they fail."""
+        """Run the workers of `job` until they exit, and report every step. Raise RuntimeError if a worker fails."""
         group = self.start(job, **{"every_step": True} | options)
         codes = group.finish(seconds)
         if any(code != 0 for code in codes):
@@ -139,7 +140,7 @@ class Proof:
 
 
 def prove(checks: Mapping[str, Check]) -> None:
-    """Run those of the `checks` that the command line selects."""
+    """Run the checks that the command line selects."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rehearse", action="store_true", help="use the CPU instead of a GPU")
     parser.add_argument("check", nargs="*", help="check to run; default: all")
@@ -177,7 +178,7 @@ def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, report
 
 
 def _reserve_output() -> TextIO:
-    """Reserve standard output for results. Redirect other output, also of child processes, to standard error."""
+    """Reserve standard output for results. Other output, including that of child processes, goes to standard error."""
     output = os.fdopen(os.dup(1), "w")
     sys.stdout.flush()
     os.dup2(2, 1)

@@ -1,6 +1,8 @@
-"""Report of the GPU tests: report.json, and report.md for people. Uses the standard library only.
+"""Report of the GPU tests: report.json, and report.md for people. It imports only the standard library.
 
-python -m tests.gpu.report FOLDER REPORT.json ...       merges reports of several runs; the last result of a part counts
+    python -m tests.gpu.report FOLDER REPORT.json ...
+
+merges the reports of several runs. If several reports contain a part, the last one is used.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped", "measured": ""}
-"""Display texts for outcomes."""
+"""Display text of each outcome."""
 
 Result = Mapping[str, Any]
 
@@ -26,10 +28,10 @@ Result = Mapping[str, Any]
 class Report:
     """Report of the GPU tests, written to the folder `out`.
 
-    `before` is the content of an earlier report, whose parts are retained.
+    `before` is the content of an earlier report. Its parts are included in this report.
 
     Raises:
-        ValueError: Only one of `before` and this report is a rehearsal.
+        ValueError: One of the two reports is from a rehearsal and the other one isn't.
     """
 
     def __init__(self, out: Path, *, rehearse: bool, before: Mapping[str, Any] | None = None) -> None:
@@ -52,7 +54,7 @@ class Report:
         self.write()
 
     def start_part(self, name: str, about: str) -> dict[str, Any]:
-        """Start the entry of a part and return it."""
+        """Add an entry for a part and return it. `about` describes the part."""
         self.content["parts"] = [part for part in self.content["parts"] if part["name"] != name]
         self.content["parts"].append({"name": name, "about": about, "seconds": None, "results": []})
         self.write()
@@ -144,7 +146,7 @@ def _cell(text: object) -> str:
 
 
 def _commit() -> str:
-    """Return the commit; "unknown" without git."""
+    """Return the Git commit, or "unknown" if it can't be determined."""
     try:
         command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

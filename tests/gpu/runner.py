@@ -1,7 +1,7 @@
-"""Runner of the GPU tests. Uses the standard library only.
+"""Runner of the GPU tests. It imports only the standard library.
 
 Each part runs in a process with a time limit. If a check fails, crashes or times out, the part is restarted after that
-check. The report on disk is updated with each result, so it remains complete however the process ends.
+check. The report on disk is updated with each result, so it is valid at any time.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tests.gpu.report import Report, line, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL_DEVICES = "FOOTPLATE_PROOF_ALL_DEVICES"
-"""Environment variable that is set if ranks should use different GPUs."""
+"""Environment variable that is set if each rank should use another GPU."""
 MARK = "FOOTPLATE_PROOF"
 """Environment variable that identifies all processes of a test run, including orphans."""
 FIRST_WORD_S = 120.0
-"""Seconds within which a part must import torch and list its checks."""
+"""Seconds within which the process of a part must import torch and list its checks."""
 GOODBYE_S = 10.0
-"""Seconds within which the child processes of a part must exit."""
+"""Seconds that the child processes of a part have for exiting after it has finished."""
 POLL_S = 1.0
 STACK_S = 1.0
-"""Seconds within which a check that timed out must print its stack."""
+"""Seconds that a process has for printing its stack after a timeout."""
 TEXT_LIMIT = 600
 LEFT_OUT = "not enough time"
 
@@ -46,9 +46,9 @@ class Part:
     """Part of the GPU tests, a module in `tests/gpu/parts`.
 
     Attributes:
-        seconds: Time limit for all its checks.
-        expected_s: Expected duration, which decides whether the part fits into the remaining budget. The duration from
-            an earlier report replaces it.
+        seconds: Time limit for all its checks together.
+        expected_s: Expected duration in seconds. The part is skipped if the remaining time is shorter. The duration in an
+            earlier report replaces this value.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Part:
     expected_s: float
     module: str = ""
     checks: tuple[str, ...] = ()
-    """Checks of the module that belong to this part; empty for all."""
+    """Checks of the module that belong to this part, or () for all."""
 
     @property
     def command(self) -> list[str]:
@@ -102,7 +102,10 @@ PARTS = (
 
 @dataclass
 class _Attempt:
-    """One process of a part. `left` holds the requested checks that it hasn't started."""
+    """Process that runs a part of the tests.
+
+    `left` holds the requested checks that haven't started, or None if all checks were requested.
+    """
 
     left: list[str] | None
     begun: int = 0
@@ -116,10 +119,10 @@ class _Attempt:
 
 
 class Runner:
-    """Runner of `parts` with a budget of `seconds`. Writes a report and a log to the folder `out`.
+    """Runner of `parts` for at most `seconds`. It writes a report and a log to the folder `out`.
 
-    `before` is the content of an earlier report. Its finished parts are skipped, and its durations replace the expected
-    ones.
+    `before` is the content of an earlier report. Parts that it contains are skipped if they are finished. Its durations
+    replace the expected ones.
     """
 
     def __init__(
@@ -193,7 +196,7 @@ class Runner:
             self._report_result(name=check, outcome="skipped", text=why)
 
     def _attempt(self, part: Part, checks: list[str] | None, deadline: float) -> _Attempt:
-        """Run `checks` of a part (all if None) in a process."""
+        """Run `checks` of a part in a process, or all of its checks if it is None."""
         self._log.write(f"\n=== {part.name} {' '.join(checks or ())}\n".encode())
         self._log.flush()
         logged = self._log.tell()
@@ -218,7 +221,7 @@ class Runner:
         return attempt
 
     def _listen(self, process: subprocess.Popen[bytes], attempt: _Attempt, deadline: float) -> bool:
-        """Read the messages of the process. Return False if it timed out."""
+        """Read the messages of the process until it exits. Return False if it timed out."""
         assert process.stdout is not None
         rest = b""
         with process.stdout as pipe, selectors.DefaultSelector() as selector:
@@ -261,7 +264,10 @@ class Runner:
                 self._log.write(text + b"\n")
 
     def _report_unfinished(self, part: Part, attempt: _Attempt, code: int | None, late: bool, last: str) -> None:
-        """Report a process that didn't finish."""
+        """Report a check or part whose process timed out or exited early.
+
+        `code` is its exit code, `late` is True if it timed out, and `last` holds the last lines of its log.
+        """
         name = attempt.check or part.name
         if late:
             took = f"it took longer than {time.monotonic() - attempt.began:.0f} s; the log contains its stack"
@@ -285,7 +291,10 @@ class Runner:
     # Processes
 
     def _end_processes(self, patience_s: float = 0.0) -> None:
-        """End all processes of the test run. Report those that remain after `patience_s`."""
+        """Kill all processes of the test run that remain after `patience_s` seconds.
+
+        They are reported as a failure, unless `patience_s` is 0.
+        """
         deadline = time.monotonic() + patience_s
         while (pids := list(marked(self._mark))) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -308,7 +317,10 @@ def _is_finished(part: Mapping[str, Any]) -> bool:
 
 
 def marked(mark: str) -> Iterator[int]:
-    """Yield the running processes with `mark` in their environment (/proc), and none on systems other than Linux."""
+    """Yield the ids of running processes whose environment contains `mark`.
+
+    They are read from /proc, so other systems than Linux yield none.
+    """
     entry = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -333,7 +345,7 @@ def _by(code: int | None) -> str:
 
 
 def unpack(wheels: Path, target: Path) -> None:
-    """Unpack those wheels into `target` whose packages aren't installed."""
+    """Unpack the wheels whose packages aren't installed into `target`."""
     for wheel in sorted(wheels.glob("*.whl")):
         name = wheel.name.split("-")[0]
         try:
@@ -346,7 +358,10 @@ def unpack(wheels: Path, target: Path) -> None:
 
 @contextmanager
 def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
-    """Yield an environment for all parts that finds this tree and the wheels, with temporary folders."""
+    """Yield environment variables for the processes of all parts.
+
+    They add this source tree and the wheels to the module path, and redirect Footplate's folders to temporary ones.
+    """
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as name:
         place = Path(name)
         if wheels is not None:
@@ -383,7 +398,7 @@ def _end_at_sigterm() -> None:
 
 
 def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> int:
-    """Run the tests that the command line selects. Return 1 if something failed."""
+    """Run the tests that the command line selects, from `parts`. Return 1 if something failed, otherwise 0."""
     names = [part.name for part in parts]
     parser = argparse.ArgumentParser(
         prog="tests/gpu/run",

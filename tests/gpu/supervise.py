@@ -1,4 +1,4 @@
-"""Supervisor of a run with all ranks on one GPU: `python -m tests.gpu.supervise RUN_FOLDER`."""
+"""Supervisor of a run whose ranks all use one GPU: `python -m tests.gpu.supervise RUN_FOLDER`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of torch.compile: steps reuse the compilations of the warm-up, and losses equal those of eager steps."""
+"""Checks of torch.compile: steps don't compile again after the warm-up, and losses equal those of eager steps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def _statistics(group: WorkerGroup) -> torch.Tensor:
 
 
 def used(proof: Proof, *, mode: str) -> None:
-    """Compare the launches and losses of compiled and eager steps, in the first epoch and after a validation."""
+    """Compare the kernel launches, losses and BatchNorm statistics of compiled steps with those of eager steps.
+
+    `mode` is the mode of torch.compile. One step of the first epoch and one after a validation are profiled.
+    """
     if mode == GRAPHS:
         proof.needs_card("CUDA graphs need one")
     eager = proof.run(_job(proof, compile="off"), prepare=COUNT, environment={STEPS: "5,10"})
@@ -81,7 +84,7 @@ def unfrozen(proof: Proof) -> None:
 
 
 def chosen(proof: Proof) -> None:
-    """Measure how long the trials of a long ResNet-50 run take, and report their choices."""
+    """Time the automatic choices (e.g. of torch.compile) at the start of a long ResNet-50 run, and report them."""
     proof.needs_card("on the CPU, models are compiled only on request")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(

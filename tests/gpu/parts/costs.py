@@ -1,4 +1,4 @@
-"""Cost of profiling, checkpoints and monitoring during training."""
+"""Cost of step profiling, checkpoints and GPU monitoring during a training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.timed_runs import make_images
 
 RECORD_AIM = 0.02
 MONITOR_AIMS = {1.0: 0.2, 0.1: 1.0}
-"""Maximum slowdown in percent, by the interval of the sampler in seconds."""
+"""Maximum slowdown of the training in percent, by the sampler's interval in seconds."""
 
 
 def _job(proof: Proof, **fields: Any) -> Job:
@@ -45,7 +45,7 @@ def _job(proof: Proof, **fields: Any) -> Job:
 
 
 def recording(proof: Proof) -> None:
-    """Measure the cost of profiling steps with torch.profiler, which DDP does at most every other second."""
+    """Measure the cost of profiling a step with torch.profiler. DDP profiles a step at most every other second."""
     requested = 2 if proof.rehearsing else 7
     group = proof.start(_job(proof, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:time_recording")
     started = time.monotonic()
@@ -65,7 +65,10 @@ def recording(proof: Proof) -> None:
 
 
 def checkpoints(proof: Proof, *, model: str) -> None:
-    """Measure the pause for a checkpoint. The first one allocates pinned memory for hundreds of tensors."""
+    """Measure how long training pauses for the first checkpoint and for later ones.
+
+    The first checkpoint allocates pinned memory for hundreds of tensors.
+    """
     requested = 3 if proof.rehearsing else 6
     fields = {} if proof.rehearsing else {"model": model, "batch_size": 16}
     job = _job(proof, checkpoint_steps=5 if proof.rehearsing else 40, **fields)
@@ -88,7 +91,10 @@ def checkpoints(proof: Proof, *, model: str) -> None:
 
 @contextlib.contextmanager
 def monitor(interval_s: float) -> Iterator[list[Snapshot]]:
-    """Run the sampler with all quantities visible, and collect its snapshots. Do nothing if the interval is 0."""
+    """Run the GPU sampler with all quantities visible, and collect its snapshots.
+
+    `interval_s` is the time between snapshots, or 0 to run no sampler.
+    """
     taken: list[Snapshot] = []
     if not interval_s:
         yield taken
@@ -111,7 +117,7 @@ def monitor(interval_s: float) -> Iterator[list[Snapshot]]:
 
 
 def monitoring(proof: Proof) -> None:
-    """Compare the speed of training steps without the sampler, and with one and ten snapshots per second."""
+    """Compare the speed of training steps without the GPU sampler, and with one and ten snapshots per second."""
     rounds, seconds = (1, 0.5) if proof.rehearsing else (5, 2.5)
     step, batch = _bare_step(proof)
     rates: dict[float, list[float]] = {0.0: [], **{interval_s: [] for interval_s in MONITOR_AIMS}}
@@ -128,7 +134,7 @@ def monitoring(proof: Proof) -> None:
 
 
 def energy(proof: Proof) -> None:
-    """Compare the power that the sampler reports under load with the change of NVML's energy counter."""
+    """Compare the power that the GPU sampler reports under load with the change of NVML's energy counter."""
     proof.needs_card("a CPU has no energy counter")
     step, batch = _bare_step(proof)
     _rate(proof, step, batch, 3.0)  # the reported power is an average over about a second
@@ -148,7 +154,7 @@ def energy(proof: Proof) -> None:
 
 
 def _bare_step(proof: Proof) -> tuple[Any, int]:
-    """Return a function that trains resnet18 on a fixed batch, and the batch size."""
+    """Return a function that performs one training step of resnet18 on a fixed batch, and the batch size."""
     size, batch = (32, 8) if proof.rehearsing else (224, 64)
     setting = Setting(
         data="", model="resnet18", size=size, batch=batch, classes=10, images=0, seconds=0.0,

@@ -1,4 +1,4 @@
-"""Runs that are stopped or fail: the GPU is free immediately, and restarted workers continue training."""
+"""Runs that are stopped or fail. The GPU must be free immediately, and restarted workers must continue training."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.gpu.proof import Proof, prove
 
 FREE_S = AIMS_S["stop -> devices free"]
 AGAIN_S = 2.0 + 3.0
-"""Maximum seconds until a restarted worker trains. It creates a CUDA context and loads cuDNN."""
+"""Maximum seconds until a restarted worker trains again. It creates a CUDA context and loads cuDNN."""
 SLACK = 64 << 20
 PERIOD_S = 0.02
 
 
 class MemoryWatch:
-    """Context manager that samples the GPU's used memory in a thread. Does nothing in a rehearsal."""
+    """Context manager that samples the GPU's used memory in a thread. It does nothing in a rehearsal on the CPU."""
 
     def __init__(self, proof: Proof) -> None:
         self._uuid = "" if proof.rehearsing else proof.gpu
@@ -51,7 +51,7 @@ class MemoryWatch:
             self._thread.join()
 
     def free_after(self, since: float) -> float | None:
-        """Return the seconds from `since` until the used memory had its initial value again, or None if it never did."""
+        """Return the seconds from `since` until the used memory is back at its initial value, or None if it isn't."""
         if not self._samples:
             return None
         limit = self._samples[0][1] + SLACK
@@ -74,7 +74,7 @@ class MemoryWatch:
 
 
 class OnOneCard:
-    """Starter of supervisors that run all ranks on one GPU."""
+    """Starter of supervisors whose workers all run on one GPU."""
 
     def start_run(self, run: RunFolder) -> None:
         with open(run.path / "supervisor.log", "ab") as log:
@@ -114,7 +114,7 @@ def _worker(run: RunFolder, rank: int) -> psutil.Process:
 
 
 def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
-    """Follow the run to its end and report when the GPU became free according to the run and according to NVML."""
+    """Follow a run to its end, and report how long after `since` the GPU was free, according to the run and to NVML."""
     free: list[DevicesFree] = []
     at = follower.until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
     follower.until(lambda event: isinstance(event, RunFinished))
@@ -130,7 +130,7 @@ def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, sinc
 
 
 def commands(proof: Proof) -> None:
-    """Pause and stop a run."""
+    """Pause a run, resume it, stop it, and measure how long the GPU stays occupied."""
     with preloaded() as preloader:
         run = create_run(_job(proof))
         for what, command in (("pause", Pause()), ("stop", Stop())):
@@ -144,7 +144,7 @@ def commands(proof: Proof) -> None:
 
 
 def death(proof: Proof) -> None:
-    """Kill a worker of a run that may not restart."""
+    """Kill a worker of a run without restarts, and measure when the failure is reported and the GPU is free."""
     with preloaded() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
         follower = Follower(preloader, create_run(_job(proof, restarts=0)))
@@ -157,14 +157,14 @@ def death(proof: Proof) -> None:
 
 
 def again(proof: Proof) -> None:
-    """Kill a worker of a run that restarts from the last checkpoint."""
+    """Kill the worker of a run with restarts, and measure when the restarted worker trains again."""
     with preloaded() as preloader:
         follower = Follower(preloader, create_run(_job(proof)))
         _revived(proof, follower, "one worker", rank=0)
 
 
 def one_of_two(proof: Proof) -> None:
-    """Kill one of two DDP ranks on the GPU: the other rank is ended, and both restart."""
+    """Kill one of two DDP ranks on the GPU. The other rank must be terminated, and both must restart."""
     job = _job(proof, strategy="ddp", devices=(proof.gpu,) * 2, precision="fp32")
     follower = Follower(OnOneCard(), create_run(job))  # type: ignore[arg-type]
     _revived(proof, follower, "one of two ranks", rank=1)
@@ -182,7 +182,7 @@ def _revived(proof: Proof, follower: Follower, what: str, *, rank: int) -> None:
 
 
 def supervisor_killed(proof: Proof) -> None:
-    """Kill a supervisor: its workers end, and the GPU becomes free."""
+    """Kill the supervisor of a run. Its workers must exit, and the GPU must become free."""
     with preloaded() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
         follower = Follower(preloader, create_run(_job(proof)))

@@ -1,4 +1,4 @@
-"""Tests of the regular suite that need a GPU: loaders, training, memory, sampler, stopwatch."""
+"""Tests from the regular suite that need a GPU: loaders, training, memory, sampler, stopwatch."""
 
 from __future__ import annotations
 

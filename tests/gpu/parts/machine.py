@@ -27,7 +27,7 @@ GIB = 2**30
 
 
 def facts(proof: Proof) -> None:
-    """Report facts about the machine: GPU and versions."""
+    """Report the GPU and the versions of the software."""
     proof.fact("CPU", f"{cpu_name()}, {usable_cores()} cores, {psutil.virtual_memory().total / GIB:.0f} GiB")
     proof.fact("Load", "{:.1f} {:.1f} {:.1f}".format(*os.getloadavg()))
     with suppress(OSError):
@@ -69,7 +69,7 @@ def doctor(proof: Proof) -> None:
 
 
 def ceilings(proof: Proof) -> None:
-    """Measure a large matrix product, a large copy, a copy from pinned memory, and an empty launch."""
+    """Measure peak rates (large matrix product, large copy, copy from pinned memory) and the latency of a kernel."""
     side, size = (512, 16 << 20) if proof.rehearsing else (8192, 1 << 30)
     left, right = (torch.randn(side, side, device=proof.device, dtype=torch.bfloat16) for _ in range(2))
     seconds = _median_seconds(proof, lambda: left @ right)

@@ -1,4 +1,4 @@
-"""Insufficient GPU memory: batches are split, and training continues."""
+"""Runs for which GPU memory is too small. Batches must be split, and training must continue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def warnings_of(group: WorkerGroup) -> list[str]:
 
 
 def halved(proof: Proof) -> None:
-    """Request an impossible allocation in training and in validation. Batches must be halved."""
+    """Let training and validation request more memory than exists. Both must split their batches."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})
     fields = {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "compile": "off",
@@ -73,7 +73,7 @@ def halved(proof: Proof) -> None:
 
 @contextlib.contextmanager
 def crowded() -> Iterator[float]:
-    """Let another process allocate all GPU memory except `LEFT`; yield the free memory in GiB."""
+    """Let another process allocate all GPU memory except `LEFT` bytes. Yield the free memory in GiB."""
     command = [sys.executable, "-c", HOG.format(left=LEFT)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as hog:
         assert hog.stdout is not None
@@ -100,7 +100,7 @@ def crowded_card(proof: Proof) -> None:
 
 
 def trials_without_memory(proof: Proof) -> None:
-    """Check that trials which run out of memory choose nothing, and that the run continues."""
+    """Run automatic trials of settings without enough memory. They must choose nothing, and the run must continue."""
     proof.needs_card("its memory can't be filled")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(

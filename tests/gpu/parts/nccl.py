@@ -1,7 +1,8 @@
-"""Strategies over NCCL: several ranks on one GPU, or on different GPUs with `--devices all`; and faults meanwhile.
+"""Strategies over NCCL, and faults of ranks during NCCL's operations.
 
-On one GPU, each rank pretends to be another host (`NCCL_HOSTID`), because NCCL doesn't permit two ranks of a host on
-the same GPU. The ranks then communicate over sockets. Peer-to-peer transfers and shared memory are not tested.
+With `--devices all`, each rank has a GPU. Otherwise all ranks share one GPU, and each pretends to be another host
+(`NCCL_HOSTID`), because NCCL doesn't permit two ranks of a host on the same GPU. They then communicate over sockets, so
+peer-to-peer transfers and shared memory are not tested.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.gpu.proof import Proof, Skipped, prove
 from tests.support.worker_group import WorkerGroup
 
 TOLERANCE = 2e-2
-"""Relative tolerance of losses in fp32. Sums have different orders, and convolutions may use TF32."""
+"""Relative tolerance of fp32 losses. They differ because sums are in another order and convolutions may use TF32."""
 ON_ONE_CARD = "tests.gpu.hooks:over_nccl_on_one_card"
 GONE_S = 5.0
 """Seconds within which workers must exit after SIGKILL."""
@@ -47,7 +48,7 @@ class Exhausting(nn.Module):
 def build_model(num_classes):
     return Exhausting(num_classes)
 """
-"""Model that allocates a pebibyte on rank 1."""
+"""Source of a model that allocates a pebibyte on rank 1."""
 
 DIVISIBLE = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36, "model_file_sha256": ""}
 """Job fields for a model that tensor parallelism can split."""
@@ -71,7 +72,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
         for name in ("interleaved_1f1b", "zb1p", "zbv")
     },
 }  # fmt: skip
-"""Number of ranks and job fields, by name. The most common strategies come first."""
+"""Number of ranks and job fields for each case. The most common strategies come first."""
 
 
 def _fields(proof: Proof) -> dict[str, Any]:
@@ -84,16 +85,17 @@ def _fields(proof: Proof) -> dict[str, Any]:
 
 
 def _start(proof: Proof, ranks: int, **fields: Any) -> WorkerGroup:
-    """Start a job with this number of ranks over NCCL."""
+    """Start the workers of a job with this number of ranks, which communicate over NCCL."""
     devices = proof.ranks(ranks)
     prepare = ON_ONE_CARD if len(set(devices)) < ranks else ""
     return proof.start(Job.from_fields(**fields, devices=devices), prepare=prepare, every_step=True)
 
 
 def compare_losses(proof: Proof, *, name: str) -> None:
-    """Compare the losses with those of CPU workers and resume from the last checkpoint for another epoch.
+    """Compare the losses of a strategy over NCCL with those of CPU workers, and check that it can resume.
 
-    SyncBatchNorm runs on GPUs only, so its reference is a single CPU worker with the full batch.
+    `name` is a key of `CASES`. SyncBatchNorm runs on GPUs only, so its reference is a single CPU worker with the full
+    batch.
     """
     ranks, changes = CASES[name]
     fields = _fields(proof) | changes
@@ -117,7 +119,10 @@ def compare_losses(proof: Proof, *, name: str) -> None:
 
 
 def inject_fault(proof: Proof, *, number: signal.Signals) -> None:
-    """Send a signal to rank 1 while rank 0 waits for it in NCCL; check the report and the end of both."""
+    """Send signal `number` to rank 1 while rank 0 waits for it in NCCL.
+
+    Rank 0 must report the failure, and both processes must exit when they are killed.
+    """
     proof.needs_card("the fault occurs inside an NCCL kernel")
     group, workers = _start_long(proof)
     group.read_steps(5)
@@ -133,7 +138,7 @@ def inject_fault(proof: Proof, *, number: signal.Signals) -> None:
 
 
 def exhaust_memory(proof: Proof) -> None:
-    """Let only rank 1 run out of memory, while rank 0 waits for it in NCCL."""
+    """Let rank 1 alone run out of memory, while rank 0 waits for it in NCCL."""
     folder = proof.folder / "exhausting"
     folder.mkdir()
     group, workers = _start_long(proof, **model_file(EXHAUSTING, folder))
@@ -158,7 +163,7 @@ def _start_long(proof: Proof, **fields: Any) -> tuple[WorkerGroup, list[psutil.P
 
 
 def _kill(proof: Proof, workers: Sequence[psutil.Process], fault: str) -> None:
-    """Kill the workers and measure the seconds until they have exited."""
+    """Kill the workers after `fault`, and measure the seconds until they have exited."""
     killed_at = time.monotonic()
     for worker in workers:
         with suppress(psutil.NoSuchProcess):

@@ -1,9 +1,9 @@
 """Time to reach a validation accuracy on synthetic images of 32 px, compared with a tuned training loop.
 
-The images show one of ten patterns at random positions, contrasts and colors, with noise. The reference loop keeps them
-on the device, and follows Keller Jordan's airbench (arXiv 2404.00498): one-cycle SGD with Nesterov momentum, label
-smoothing, random flips and translations, channels last and bf16. Both sides train torchvision's ResNet-18 with the same
-batch size and number of epochs.
+The images show one of ten patterns at random positions, contrasts and colors, with noise. The reference loop keeps all
+images on the device, and follows Keller Jordan's airbench (arXiv 2404.00498): one-cycle SGD with Nesterov momentum,
+label smoothing, random flips and translations, channels last and bf16. Footplate and the reference train torchvision's
+ResNet-18 with the same batch size and number of epochs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SHIFT = 4
 NOISE = 40.0
 """Standard deviation of the noise. Pixels range from 0 to 255."""
 AIM = 1.3
-"""Maximum time, as a multiple of the reference loop's."""
+"""Maximum training time, as a multiple of the reference loop's."""
 
 
 def synthetic(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return images, uint8 [count, 32, 32, 3], and their classes."""
+    """Return synthetic images, uint8 [count, 32, 32, 3], and their classes."""
     patterns = np.random.default_rng(0).normal(size=(CLASSES, SIDE, SIDE))
     spectrum = np.fft.fft2(patterns)
     frequencies = np.hypot(*np.meshgrid(np.fft.fftfreq(SIDE), np.fft.fftfreq(SIDE)))
@@ -102,7 +102,7 @@ def _augment(images: Tensor) -> Tensor:
 
 
 def reach_accuracy(proof: Proof) -> None:
-    """Compare the seconds of training until a validation reaches the target, without start and imports."""
+    """Compare the training time until a validation reaches the target. The time for start and imports is excluded."""
     train_count, val_count, epochs, batch = (TRAIN, VAL, EPOCHS, BATCH) if not proof.rehearsing else (400, 100, 1, 50)
     train, val = synthetic(train_count, 1), synthetic(val_count, 2)
     for name, (images, classes) in (("train", train), ("val", val)):

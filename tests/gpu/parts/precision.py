@@ -1,4 +1,4 @@
-"""Precision: the automatic choice, and loss scaling in fp16, which skips steps that overflow."""
+"""Checks of fp32, bf16 and fp16 training, of the automatic choice, and of fp16's loss scaling."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def build_model(num_classes):
         nn.Conv2d(3, 8, 3), nn.Tanh(), nn.Conv2d(8, 16, 3), nn.Tanh(), nn.Flatten(), nn.Linear(2304, 32), nn.Tanh(),
         nn.Linear(32, num_classes), Louder())
 """
-"""Source of a network whose fp16 gradients overflow with the initial loss scales."""
+"""Source of a network whose fp16 gradients overflow with the initial loss scale."""
 TOLERANCE = {"fp32": 2e-2, "bf16": 1e-1, "fp16": 2e-2}
 """Relative tolerance of losses compared with fp32 on the CPU.
 
-Sums have different orders. TF32 and fp16 have 11 significant bits, bf16 has 8.
+They differ because sums are in another order. TF32 and fp16 have 11 significant bits, bf16 has 8.
 """
 
 
@@ -90,7 +90,7 @@ def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
 
 
 def scale(proof: Proof) -> None:
-    """Check that a run whose first steps overflow finds a loss scale and learns."""
+    """Check that a run whose first steps overflow in fp16 finds a loss scale and learns."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 6})
     job = Job.from_fields(
         dataset=str(data), image_size=16, batch_size=12, epochs=4, compile="off", precision="fp16", clip_norm=0.5,

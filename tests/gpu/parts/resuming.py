@@ -1,4 +1,4 @@
-"""Bit-exact resume of deterministic runs."""
+"""Deterministic runs that are stopped and resumed. The result must be bit-exact."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ STOPPED_AFTER = 4
 
 
 def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> None:
-    """Stop a run after some steps, resume it, and compare it with an uninterrupted one."""
+    """Stop a run after some steps, resume it, and compare the result with that of an uninterrupted run.
+
+    If `rehearsed` is False, a rehearsal on the CPU skips this check.
+    """
     if not rehearsed:
         proof.needs_card(f"{strategy} in {precision} isn't rehearsed")
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})

@@ -1,4 +1,4 @@
-"""Comparison of the sampler (engine.gpus) with nvidia-smi and torch."""
+"""Comparison of the GPU sampler (engine.gpus) with nvidia-smi and torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def snapshots(*arguments: str) -> Iterator[Snapshot]:
 
 
 def now(proof: Proof) -> tuple[Snapshot, Gpu]:
-    """Return a full snapshot, and the tested GPU's entry in it."""
+    """Return a snapshot from the sampler, and the entry of the tested GPU in it."""
     with contextlib.closing(snapshots("--once")) as found:
         snapshot = next(found)
     rows = {gpu.uuid: gpu for gpu in snapshot.gpus}
@@ -76,7 +76,7 @@ def identity(proof: Proof) -> None:
 
 
 def memory(proof: Proof) -> None:
-    """Compare memory of the sampler values before and while a process allocates 1 GiB."""
+    """Compare the memory that the sampler reports before and while a process allocates 1 GiB."""
     proof.needs_card("no GPU memory to allocate")
     _, before = now(proof)
     command = [sys.executable, "-c", HOLD.format(bytes=HELD)]
@@ -106,7 +106,7 @@ def memory(proof: Proof) -> None:
 
 
 def load(proof: Proof) -> None:
-    """Compare the sampler with `nvidia-smi dmon` while load and idle phases of four seconds alternate."""
+    """Compare the sampler with `nvidia-smi dmon`, while load and idle phases of four seconds alternate."""
     proof.needs_card("there is nothing to compare")
     if shutil.which("nvidia-smi") is None:
         raise Skipped("nvidia-smi not found")
@@ -132,7 +132,7 @@ def load(proof: Proof) -> None:
 
 
 def cost(proof: Proof) -> None:
-    """Measure the cost of each NVML call and of the sampler. A rehearsal uses the NVML stub."""
+    """Measure the CPU time of each NVML call and of the sampler. A rehearsal uses the NVML stub."""
     if proof.rehearsing and (reason := why_not()):
         raise Skipped(reason)
     command = [

@@ -1,7 +1,7 @@
 """Training speed in bf16 on JPEGs, compared with training steps alone and with timm and Lightning.
 
-Each side trains for an epoch, then for some seconds. Footplate's message about the bottleneck is reported together with
-the GPU's utilization.
+Each training loop runs for an epoch and then for some seconds. The report shows Footplate's message about the
+bottleneck and the GPU's utilization.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.worker_group import Forker
 
 BATCHES = {"resnet18": 512, "resnet50": 256, "vit_b_16": 256, "convnext_tiny": 256, "mnist_cnn": 1024}
 IMAGES, DISTINCT, SIDE = 6_000, 500, 500
-"""Number of JPEGs, number of different ones, and side length in pixels, which is typical for ImageNet."""
+"""Number of JPEGs, number of different JPEGs, and their side length in pixels, which is typical for ImageNet."""
 SECONDS = 4.0
 """Seconds of training after the first epoch."""
 
@@ -32,7 +32,10 @@ SECONDS = 4.0
 def compare(
     proof: Proof, *, model: str, size: int = 224, pure: bool = False, compile: str = "off", **fields: Any
 ) -> None:
-    """Time each training loop once. If `pure`, time only Footplate and bare training steps."""
+    """Compare the speed of Footplate's training with training steps alone, each measured once.
+
+    Unless `pure`, the training loops of other tools take part, too.
+    """
     if proof.rehearsing:
         model, size, batch, count, side, compile = "mnist_cnn", 32, 16, 64, 64, "off"
     else:
@@ -46,7 +49,7 @@ def compare(
 
 
 def compare_detector(proof: Proof, *, model: str, size: int) -> None:
-    """Measure a detector of transformers with images of one to three discs, next to bare steps."""
+    """Compare the speed of a detector of transformers with training steps alone. Images show one to three discs."""
     if find_spec("transformers") is None:
         raise Skipped("transformers is not installed")
     batch, count = 16, 128
@@ -66,7 +69,10 @@ def compare_detector(proof: Proof, *, model: str, size: int) -> None:
 
 @contextmanager
 def _bench(proof: Proof, title: str, *, pure: bool) -> Iterator[Bench]:
-    """Yield a benchmark of one round that reports the speeds of its sides."""
+    """Yield a benchmark of one round that reports the speed of each training loop.
+
+    If `pure`, it compares Footplate with training steps alone.
+    """
 
     def report(name: str, rates: Rates) -> None:
         proof.measure(f"{title}: {name}, first epoch", rates.first, "images/s")
@@ -78,7 +84,7 @@ def _bench(proof: Proof, title: str, *, pure: bool) -> Iterator[Bench]:
 
 
 def _report(proof: Proof, title: str, bench: Bench, found: Comparison) -> None:
-    """Report the use of the GPU by each side, Footplate's bottleneck and the ratios."""
+    """Report the GPU usage of each training loop, Footplate's bottleneck, and the ratios of the speeds."""
     for name, usages in found.gpu.items():
         for usage in usages:
             bottleneck = bench.bottleneck if name == FOOTPLATE else ""

@@ -1,4 +1,4 @@
-"""Time from pressing Train to the first loss, beyond the time that importing torch and initializing CUDA take."""
+"""Time from pressing Train to the first loss, minus the time for importing torch and initializing CUDA."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _job(proof: Proof) -> Job:
 
 
 def _alone(proof: Proof) -> tuple[float, float]:
-    """Run the script. Return its duration in seconds in total and after the imports."""
+    """Run the script `ALONE`. Return its total duration in seconds, and its duration after the imports."""
     started = time.monotonic()
     command = [sys.executable, "-c", ALONE.format(device=str(proof.device))]
     after = float(subprocess.check_output(command, timeout=100))
@@ -42,7 +42,7 @@ def _alone(proof: Proof) -> tuple[float, float]:
 
 
 def latency(proof: Proof) -> None:
-    """Measure a cold start, and a start from the window's preloader."""
+    """Measure a start without preloaded imports, and a start from the window's preloader."""
     times = 1 if proof.rehearsing else TIMES
     _alone(proof)  # fills the disk cache
     with preloaded() as preloader:
@@ -62,7 +62,7 @@ def latency(proof: Proof) -> None:
 
 
 def command(proof: Proof) -> None:
-    """Measure the start of `footplate train`."""
+    """Measure the time from the start of `footplate train` to the first loss."""
     device = "cpu" if proof.rehearsing else "0"
     started = time.monotonic()
     arguments = [

@@ -1,4 +1,4 @@
-"""Multi-device strategies on one GPU: DataParallel replicas, and two ranks over gloo.
+"""Strategies for several devices on one GPU: DataParallel's replicas, and two ranks over gloo.
 
 The part "tests" covers single-device training, and DDP and FSDP over NCCL with one rank.
 """
@@ -14,7 +14,7 @@ from tests.gpu.jobs import SMALL, by_class, model_file
 from tests.gpu.proof import Proof, prove
 
 TOLERANCE = 2e-2
-"""Relative tolerance of losses in fp32. Sums have different orders, and convolutions may use TF32."""
+"""Relative tolerance of fp32 losses. They differ because sums are in another order and convolutions may use TF32."""
 ON_ONE_CARD = "tests.gpu.hooks:on_one_card"
 NOTE_DTYPES = "tests.gpu.hooks:note_dtypes_on_one_card"
 
@@ -33,7 +33,7 @@ def _off(found: list[float], expected: list[float]) -> float:
 
 
 def replicas(proof: Proof) -> None:
-    """Check that DataParallel matches a single device that splits the batch into the same number of chunks."""
+    """Check that DataParallel's losses match those of a single device that splits batches into as many chunks."""
     proof.needs_card("DataParallel needs CUDA")
     fields = _fields(proof)
     alone = proof.run(Job.from_fields(**fields, devices=(proof.gpu,), accumulation=2)).losses
@@ -58,7 +58,7 @@ def dtype_of_replicas(proof: Proof) -> None:
 
 
 def ranks(proof: Proof, *, strategy: str) -> None:
-    """Check that two ranks on the GPU match two ranks on the CPU."""
+    """Check that the losses of two ranks on the GPU match those of two ranks on the CPU."""
     fields = _fields(proof)
     on_cpu = proof.run(Job.from_fields(**fields, devices=("cpu", "cpu"), strategy=strategy)).losses
     found = proof.run(

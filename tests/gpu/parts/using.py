@@ -20,7 +20,7 @@ from tests.gpu.proof import Proof, Skipped, prove
 TOLERANCE = 1e-2
 """Maximum difference of metrics and probabilities between GPU and CPU."""
 PIXEL_TOLERANCE = 12.0
-"""Maximum mean difference between pixels of heat maps, which range from 0 to 255."""
+"""Maximum mean difference between the pixels of two heat maps. Pixels range from 0 to 255."""
 
 
 def footplate(*arguments: str) -> Any:
@@ -33,7 +33,7 @@ def footplate(*arguments: str) -> Any:
 
 
 def trained(proof: Proof, model: str = "mnist_cnn") -> tuple[str, Path]:
-    """Train a small run on the GPU and return its id and dataset."""
+    """Train a small run on the GPU. Return its id and the path of its dataset."""
     data = by_class(proof.folder / "data", {"train": 60, "val": 30})
     answer = footplate(
         "train", str(data), "--no-pretrained", "--model", model, "--image-size", "32", "--epochs", "2", "--batch-size", "12",
@@ -44,7 +44,7 @@ def trained(proof: Proof, model: str = "mnist_cnn") -> tuple[str, Path]:
 
 
 def evaluate(proof: Proof) -> None:
-    """Compare the metrics of an evaluation."""
+    """Compare the metrics of an evaluation on the GPU with those on the CPU."""
     run, _ = trained(proof)
     on_gpu, on_cpu = (footplate("evaluate", run, "--devices", device)["measures"] for device in (proof.gpu, CPU))
     # Compare the values without their intervals.
@@ -53,7 +53,7 @@ def evaluate(proof: Proof) -> None:
 
 
 def predict(proof: Proof) -> None:
-    """Compare the probabilities that predictions write."""
+    """Compare the values that `footplate predict` writes on the GPU with those on the CPU."""
     run, data = trained(proof)
     tables = []
     for device in (proof.gpu, CPU):
@@ -69,7 +69,7 @@ def predict(proof: Proof) -> None:
 
 
 def explain(proof: Proof) -> None:
-    """Compare the pixels of heat maps."""
+    """Compare the pixels of heat maps that are computed on the GPU and on the CPU."""
     run, data = trained(proof)
     images = sorted(map(str, (data / "val").rglob("*.*")))[:3]
     maps = []
@@ -83,7 +83,7 @@ def explain(proof: Proof) -> None:
 
 
 def convert(proof: Proof) -> None:
-    """Convert a model that was trained on the GPU."""
+    """Convert a model that was trained on the GPU. The converted model must give the same outputs."""
     if any(find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
         raise Skipped("onnx, onnxscript and onnxruntime are not installed")
     run, _ = trained(proof, "resnet18")

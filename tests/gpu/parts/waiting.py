@@ -1,4 +1,4 @@
-"""Check that training steps never wait for the device, in any task. Waits caused by libraries are listed."""
+"""Check that training steps never wait for the GPU, in any task. Waits that libraries cause are only reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WATCHED = 20
 
 
 def waits(proof: Proof, *, task: str) -> None:
-    """Train past the watched steps and report the lines of code that waited for the device."""
+    """Train for the watched steps, and report the lines of code that waited for the GPU."""
     missing = [package for package in NEEDS.get(task, ()) if find_spec(package) is None]
     if missing:
         raise Skipped(f"{' and '.join(missing)} not installed")
