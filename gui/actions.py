@@ -28,7 +28,7 @@ _Button = TypeVar("_Button", bound=QAbstractButton)
 class Action(QAction):
     """Qt action with an id (`objectName`).
 
-    Its shortcuts are appended to its tip. A disabled action stores the reason.
+    Its tool tip ends with its shortcuts. While it is disabled, `disabled_reason` is the reason.
     """
 
     def __init__(

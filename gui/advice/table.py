@@ -129,7 +129,7 @@ class AdviceModel(ColumnModel):
 
 
 class AdviceTable(QTableView):
-    """Table of candidates, with a bar below each speed. It is as high as its rows and doesn't scroll."""
+    """Table of candidates, with a bar below each speed. Its height fits its rows, so that it never scrolls."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -182,7 +182,7 @@ class Alerts(QObject):
         self._evaluate_connections()
 
     def acknowledge(self, number: int) -> None:
-        """Acknowledge an alert."""
+        """Acknowledge the alert with this number, unless it has ended."""
         alert = self._alerts.get(number)
         if alert is None or alert.ended is not None or alert.acknowledged:
             return

@@ -22,7 +22,7 @@ class Row:
     Attributes:
         title: Title of the row.
         texts: A text for each run, or () for a heading.
-        best: Series of the best runs.
+        best: Indices of the runs with the best value.
         help: Tool tip of the title.
         tips: Tool tips of the cells.
     """

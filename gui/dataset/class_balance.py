@@ -21,7 +21,7 @@ _EDGE = 4
 
 
 class ClassBalance(QWidget):
-    """Bar chart with a row for each class, in the class's color in the examples.
+    """Bar chart with a row for each class, in the color that marks the class in the examples.
 
     The longest bar of each split has the full width, so that splits of different sizes can be compared.
     """
@@ -47,7 +47,7 @@ class ClassBalance(QWidget):
         self.update()
 
     def share(self, row: int, split: int) -> float:
-        """Return the length of a bar, from 0 to 1."""
+        """Return the length of the bar of a class and split, from 0 to 1 for the longest bar of the split."""
         longest = max((values[split] for values in self._values), default=0.0)
         return self._values[row][split] / longest if longest else 0.0
 

@@ -302,7 +302,7 @@ class MachineDevices(QWidget):
             button.setEnabled(not (self.host and self._error))
 
     def _choice_button(self, text: str, tip: str, devices: Callable[[], tuple[str, ...]]) -> QToolButton:
-        """Create a button that checks only these devices of the machine."""
+        """Create a button that checks the devices of the machine that `devices` returns, and unchecks the others."""
 
         def choose() -> None:
             self.choose([device_key(self.host, device) for device in devices()])

@@ -91,7 +91,6 @@ class DatasetCard(QFrame):
         self._fill(dataset_format.summary(report), dataset_format.describe(report), report)
 
     def text(self) -> str:
-        """Return the text of the card."""
         return " ".join(filter(None, (self._summary.text(), self._detail.text())))
 
     def _fill(self, summary: str, detail: str, report: DatasetReport | None) -> None:

@@ -89,7 +89,10 @@ class SubmitBar(QWidget):
         self._actions.train.set_appearance(action, _TIPS[action])
 
     def show_queue(self, text: str, *, can_start_at_once: bool) -> None:
-        """Show a message about queued runs. Hide the line if `text` is empty."""
+        """Show a message about queued runs, or hide the line if `text` is empty.
+
+        The button that starts the job at once is visible if `can_start_at_once` is True.
+        """
         self.queue.setText(text)
         self.queue.setAccessibleDescription(text)
         self._queue_row.setVisible(bool(text))

@@ -182,7 +182,7 @@ def _common(limits: Iterable[float | None]) -> float | None:
 
 
 _THRESHOLDS = {"temperature_c": _core_thresholds, "memory_temperature_c": _memory_thresholds}
-"""Temperature limits in the graph of each quantity."""
+"""Functions that return the temperature limits in the graph of a quantity, by the quantity's id."""
 
 
 def _in_order(widgets: dict[str, _Widget]) -> list[_Widget]:

@@ -17,7 +17,7 @@ VIEWS = ("GPUs", tr("Graphs"), tr("Processes"), tr("Topology"), tr("Alerts"))
 GPUS, GRAPHS, PROCESSES, TOPOLOGY, ALERTS = range(len(VIEWS))
 
 SPANS = (("10 min", 600.0), ("1 h", 3600.0), ("6 h", 21_600.0), ("24 h", 86_400.0))
-"""Time ranges, in seconds."""
+"""Titles and lengths of the time ranges that can be selected, in seconds."""
 
 
 _SPAN_WIDTH = 90

@@ -78,9 +78,9 @@ def _recipes() -> Mapping[str, str]:
 
 
 def _runs_problem(path: str) -> str:
-    """Return the problem with a folder for runs.
+    """Return the problem with a folder for runs, or "" if there is none.
 
-    The folder must be empty except for runs, because other users lose access to it.
+    The folder must be empty except for runs, because Footplate denies other users access to it.
     """
     return _folder_problem(path, lambda folder: all((each / "job.toml").exists() for each in folder.iterdir()))
 

@@ -213,7 +213,7 @@ class SettingRow(LabelledField):
         return f"{significant(value)} {self.setting.unit}".strip()
 
     def _line(self) -> QWidget:
-        """Return the editor, followed by its unit if it has one."""
+        """Return the editor or, for a number, a row with the editor and its unit."""
         if self.setting.kind not in ("number", "whole"):
             return self.editor
         self.editor.setFixedWidth(theme.scaled(_NUMBER_WIDTH))

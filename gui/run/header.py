@@ -178,7 +178,6 @@ class NotesView(QWidget):
         self.hide()
 
     def show_data(self, data: RunData) -> None:
-        """Show the notes about a run."""
         found = notes(data)
         if found == self._notes:
             return

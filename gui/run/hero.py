@@ -144,7 +144,7 @@ def run_heading(job: Job, data: RunData) -> str:
 
 
 class BestMetric(NamedTuple):
-    """Best value of a run's main metric, and its epoch, or None before the first validation."""
+    """Best value of a run's main metric, as text. The epoch is None before the first validation."""
 
     value: str
     title: str

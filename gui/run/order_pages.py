@@ -97,7 +97,6 @@ class OrderPages(QStackedWidget):
         self.cancel.setFocus()
 
     def show_form(self) -> None:
-        """Show the form."""
         self.setCurrentIndex(FORM)
         self._first.setFocus()
 

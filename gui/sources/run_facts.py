@@ -66,7 +66,6 @@ class RunFacts:
 
     @property
     def ended(self) -> bool:
-        """Return True if the run has ended."""
         return self.state in ENDED
 
     def status(self, data: RunData, requested: Asked, gpu_titles: Mapping[str, str]) -> RunStatus:

@@ -145,7 +145,10 @@ class TrainPage(QWidget):
         self._update_actions()
 
     def _show(self, state: QWidget) -> None:
-        """Show the form or the run. If the focus is in the other one, it moves, too."""
+        """Show `state`, which is the form or the run's page.
+
+        If the focus is in the page that becomes hidden, move it to the tabs.
+        """
         focus = self.window().focusWidget()
         left = self._stack.currentWidget()
         has_focus = focus is not None and left is not None and left is not state and left.isAncestorOf(focus)

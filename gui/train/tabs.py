@@ -156,7 +156,7 @@ class RunTabs(QTabBar):
             self.removeTab(number + 1)
 
     def _show(self, number: int) -> None:
-        """Update the title of a run's tab."""
+        """Update the title, the tool tip and the close button of the tab of the run at this index."""
         tab, index = self.runs[number], number + 1
         share = f"{100 * tab.fraction:.0f} %" if tab.fraction is not None else ""
         title = self.fontMetrics().elidedText(tab.title, Qt.TextElideMode.ElideMiddle, _TITLE_WIDTH)

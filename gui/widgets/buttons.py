@@ -35,7 +35,7 @@ def styled(widget: _Widget, style: str = "", *, name: str = "", tip: str = "", d
 
 
 def set_primary(button: QPushButton, is_primary: bool) -> None:
-    """Emphasize the main action of a page, or show it as other buttons."""
+    """Emphasize `button` as the main action of a page, or show it like other buttons if `is_primary` is False."""
     button.setObjectName("primary" if is_primary else "")
     button.style().unpolish(button)
     button.style().polish(button)

@@ -84,7 +84,7 @@ class ColumnModel(QAbstractTableModel):
         return header_data(self.columns, section, orientation, role)
 
     def row_changed(self, first: int, last: int | None = None) -> None:
-        """Emit `dataChanged` for the cells of these rows."""
+        """Emit `dataChanged` for the cells of the rows from `first` to `last`, or of one row if `last` is None."""
         last = first if last is None else last
         self.dataChanged.emit(self.index(first, 0), self.index(last, len(self.columns) - 1))
 

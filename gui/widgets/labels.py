@@ -45,7 +45,6 @@ def muted_label(text: str = "", *, word_wrap: bool = False) -> QLabel:
 
 
 def heading_label(text: str = "") -> QLabel:
-    """Create a heading."""
     label = QLabel(text)
     label.setObjectName("heading")
     return label

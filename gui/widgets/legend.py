@@ -20,7 +20,7 @@ _LEADING = 4
 
 
 def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
-    """Draw a patch in the entry's color, or an empty one.
+    """Draw a patch in the entry's color, or an empty patch if the entry has no color.
 
     Its border is visible even if the color is that of the panel.
     """

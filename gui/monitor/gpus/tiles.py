@@ -135,7 +135,7 @@ MIN_HEIGHT = 140
 _STRIPE = 4
 _RADIUS = 6
 _PLOT_SHARE = 0.5
-"""Minimum height of a graph as a fraction of its tile's height. `_MIN_PLOT` also applies."""
+"""Minimum height of a graph as a fraction of its tile's height. It is never less than `_MIN_PLOT` pixels."""
 _MIN_PLOT = 62
 _MAX_ROWS = 4
 

@@ -235,7 +235,7 @@ class ConfusionMatrix(QWidget):
         return self.fontMetrics().height() + 2
 
     def _names_fit(self, side: float) -> bool:
-        """Return True if the column names fit horizontally."""
+        """Return True if the column names fit horizontally above cells that are `side` pixels wide."""
         return all(self.fontMetrics().horizontalAdvance(name) + 6 <= side for name in self._names)
 
     def _margins(self) -> tuple[float, float]:

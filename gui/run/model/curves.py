@@ -168,5 +168,4 @@ def _name(names: tuple[str, ...], index: int) -> str:
 
 
 def has_curves(opened: OpenedEvaluation) -> bool:
-    """Return True if the evaluation has curves."""
     return bool(opened.curves.classes)

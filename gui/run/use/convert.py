@@ -118,7 +118,10 @@ class ConvertForm(QWidget):
         )
 
     def _target_path(self, chosen: tuple[Target, ...]) -> Path:
-        """Return the path of a new folder or zip file in `chosen`, by default in the run's folder."""
+        """Return the path of a new folder or zip file for the converted model, named after the formats `chosen`.
+
+        It is in the folder that the user has entered, or else in the run's folder.
+        """
         assert self._run is not None
         folder = self.out.value()
         parent = Path(folder).expanduser() if folder else self._run.path / "exports"

@@ -34,7 +34,6 @@ class ProgressLine(QWidget):
         child.failed.connect(lambda text: self.end(Problem("", text)))
 
     def show_progress(self, progress: Progress) -> None:
-        """Show the progress."""
         self.progress.setValue(round(100 * progress.fraction))
         self.activity.setText(f"{progress.what}…")
         for widget in (self.progress, self.activity, self):

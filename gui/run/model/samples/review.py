@@ -172,7 +172,10 @@ class ReviewBar(QWidget):
         return Suspects(tuple(captions), captions, text)
 
     def _duplicates(self, review: Review) -> Suspects:
-        """Return duplicates next to each other. Only samples of this evaluation are included."""
+        """Return the duplicate images in the review. Both images of a pair are next to each other.
+
+        Only samples of this evaluation are included.
+        """
         captions: dict[int, tuple[str, str]] = {}
         for pair in review.duplicates:
             for sample, other in ((pair.first, pair.second), (pair.second, pair.first)):
