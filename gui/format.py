@@ -129,11 +129,11 @@ def number(value: float | None, digits: int = 0, width: int = 0) -> str:
 
 
 def percent(value: float | None, width: int = 0) -> str:
-    return f"{number(value, width=width)} %"
+    return f"{number(value, width=width)}%"
 
 
 def share(used: float | None, total: float | None) -> str:
-    """Format `used` as a percentage of `total`, padded to the width of "100 %". Return a dash if one is unknown."""
+    """Format `used` as a percentage of `total`, padded to the width of "100%". Return a dash if one is unknown."""
     return percent(100 * used / total if used is not None and total else None, 3)
 
 

@@ -310,7 +310,7 @@ def as_html(markdown: str) -> str:
         if token.type == "heading_open":
             token.attrSet("id", re.sub(r"[^\w]+", "-", following.content.lower()))
         elif token.type == "table_open":
-            # Not 100 %, since Qt rounds the widths of columns up.
+            # Not 100%, since Qt rounds the widths of columns up.
             token.attrs = {"border": "1", "cellpadding": "6", "cellspacing": "0", "width": "99%"}
         elif token.type == "fence":
             token.content = token.content.rstrip()

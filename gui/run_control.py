@@ -79,7 +79,7 @@ class RunControl(QObject):
         status = self._session.status
         if not status.active or status.fraction is None:
             return "Footplate"
-        return f"{100 * status.fraction:.0f} % · {self._title()} · Footplate"
+        return f"{100 * status.fraction:.0f}% · {self._title()} · Footplate"
 
     @property
     def _run_id(self) -> str:

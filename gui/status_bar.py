@@ -106,7 +106,7 @@ class StatusBar(QWidget):
             # A range of 0 animates the bar while the length is unknown.
             self.progress.setRange(0, 1000 if fraction is not None else 0)
             self.progress.setValue(round(1000 * (fraction or 0)))
-        self.share.setText(f"{100 * fraction:.0f} %" if fraction is not None else "")
+        self.share.setText(f"{100 * fraction:.0f}%" if fraction is not None else "")
         rate = run.images_per_second
         self.speed.setText(words.speed(rate) if is_working and rate is not None else "")
         self.left.setText(f"{clock(left_s)} left" if is_working and left_s is not None else "")

@@ -107,7 +107,7 @@ def short_title(title: str) -> str:
 
 
 def short_measure(task: str, name: str, value: float) -> str:
-    """Format a metric with its value, as in "top-1 93.4 %"."""
+    """Format a metric with its value, as in "top-1 93.4%"."""
     return short_title(measure_words(task, name, value, localised))
 
 

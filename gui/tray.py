@@ -105,7 +105,7 @@ class Tray(QObject):
         text = ", ".join(f"{count} {state}" for count, state in counts if count) or tr("Nothing is running")
         fraction = status.fraction if status.active else None
         if fraction is not None:
-            text += f" · {status.text}, {100 * fraction:.0f} %"
+            text += f" · {status.text}, {100 * fraction:.0f}%"
         shown = (text, alerts)
         if shown == self._displayed_state and not force:
             return

@@ -122,7 +122,7 @@ def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
     window.quit()
     for fault, sizes in found.items():
         print(f"{fault}  [{', '.join(sizes)}]", flush=True)
-    print(f"{text_percent} %, {scheme}: {drawn} images, {len(found)} faults", flush=True)
+    print(f"{text_percent}%, {scheme}: {drawn} images, {len(found)} faults", flush=True)
     return 1 if found or not drawn else 0
 
 

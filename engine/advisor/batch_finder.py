@@ -163,7 +163,7 @@ def describe_result(searched: SearchResult) -> BatchFound:
     ended_by, why = _end_reason(searched)
     if knee < largest:
         why += (
-            f" Beyond {knee:,}, throughput gains less than {100 * KNEE_GAIN:.0f} %: {speeds[knee]} "
+            f" Beyond {knee:,}, throughput gains less than {100 * KNEE_GAIN:.0f}%: {speeds[knee]} "
             f"at {knee:,}, {speeds[largest]} at {largest:,}."
         )
     else:

@@ -116,7 +116,7 @@ def _row(row: Candidate) -> tuple[str, ...]:
         speed,
         size(row.memory_bytes),
         size(row.estimated_bytes),
-        f"{100 * row.efficiency:.0f} %" if row.efficiency is not None else NOT_KNOWN,
+        f"{100 * row.efficiency:.0f}%" if row.efficiency is not None else NOT_KNOWN,
         f"{row.joules_per_thousand_images:,.0f}" if row.joules_per_thousand_images is not None else NOT_KNOWN,
         duration(row.time.total_s) if row.time is not None else NOT_KNOWN,
         row.why,
@@ -150,7 +150,7 @@ def _flags(first: Candidate) -> str:
 def _summary(answer: Advice) -> str:
     tried = f"{len(answer.table)} of {counted(answer.considered, 'candidate')} tried"
     equal = len(answer.equally_fast)
-    certain = f"the first place is certain at {100 * answer.confidence:.0f} % confidence"
+    certain = f"the first place is certain at {100 * answer.confidence:.0f}% confidence"
     ended = {
         "settled": f"the first {equal} are about equally fast" if equal > 1 else certain,
         "time": "the time ran out before the order was certain",

@@ -91,7 +91,7 @@ def _lines(saved: KeptEvaluation) -> Iterator[str]:
         for entry in evaluation.entries
         for each in [evaluation.measures[entry.id]]
     ]
-    yield from table(("Metric", "Value", f"95 % interval ({counted(evaluation.resamples, 'resample')})"), rows)
+    yield from table(("Metric", "Value", f"95% interval ({counted(evaluation.resamples, 'resample')})"), rows)
     yield from _class_lines(evaluation)
     yield from _box_error_lines(evaluation)
     if evaluation.calibration is not None and evaluation.calibration.temperature is not None:
@@ -157,7 +157,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         )
         for each in comparison.differences
     ]
-    yield from table(("Metric", "First", "Second", "Difference", "95 % interval"), rows)
+    yield from table(("Metric", "First", "Second", "Difference", "95% interval"), rows)
     if comparison.samples < max(first.samples, second.samples):
         yield "The two runs have not seen the same samples, so the differences have no intervals."
     if comparison.mcnemar is not None:
@@ -184,14 +184,14 @@ def _value(value: float | None, *, percent: bool, signed: bool = False) -> str:
     if value is None:
         return NOT_KNOWN
     sign = "+" if signed else ""
-    return f"{100 * value:{sign}.1f} %" if percent else f"{value:{sign}.4g}"
+    return f"{100 * value:{sign}.1f}%" if percent else f"{value:{sign}.4g}"
 
 
 def _range(value: Interval, *, percent: bool, signed: bool = False) -> str:
     if value.low is None or value.high is None:
         return NOT_KNOWN
     low, high = (_value(end, percent=percent, signed=signed) for end in (value.low, value.high))
-    return f"{low.removesuffix(' %')} to {high}"
+    return f"{low.removesuffix('%')} to {high}"
 
 
 def _csv_rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:

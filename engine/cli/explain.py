@@ -63,7 +63,7 @@ def explain(options: argparse.Namespace) -> int:
 def _print(image: ExplainedImage, folder: Path) -> None:
     say(f"{image.path}: {image.reason or image.predicted}")
     for each in image.maps:
-        score = f" ({100 * each.score:.0f} %)" if each.score is not None else ""
+        score = f" ({100 * each.score:.0f}%)" if each.score is not None else ""
         nothing = " Nothing speaks for it: the map is empty." if each.empty else ""
         say(f"  {each.class_name}{score}: {folder / each.overlay}{nothing} {each.note}".rstrip())
     if image.side_by_side:

@@ -148,7 +148,7 @@ def _stage_row(number: int, stage: Stage) -> tuple[str, ...]:
         stage.last_module,
         str(stage.layers),
         f"{stage.parameters:,}",
-        f"{100 * stage.share:.1f} %",
+        f"{100 * stage.share:.1f}%",
         size(stage.memory_bytes) + (" (too much)" if stage.over_memory else ""),
         size(stage.sent_bytes) if stage.sent_bytes else "–",
     )

@@ -166,7 +166,7 @@ class Progress:
 
 
 def _fetch_text(events: Sequence[Fetching]) -> str:
-    """Format the progress of a download, such as "████░░░░  42 %  41.1 MiB of 97.8 MiB  3 s left"."""
+    """Format the progress of a download, such as "████░░░░  42%  41.1 MiB of 97.8 MiB  3 s left"."""
     latest = events[-1]
     if not latest.total_bytes:
         return f"{size(latest.done_bytes)} of the weights"

@@ -109,7 +109,7 @@ def _worst_lines(found: Review) -> Iterator[str]:
             ", ".join(each.true or ()),
             ", ".join(each.predicted or ()),
             f"{each.loss:.3f}" if each.loss is not None else "",
-            f"{100 * each.correct:.0f} %" if each.correct is not None else "",
+            f"{100 * each.correct:.0f}%" if each.correct is not None else "",
         )
         for each in found.worst
     ]
@@ -130,7 +130,7 @@ def _label_lines(found: Review) -> Iterator[str]:
             each.sample.path,
             each.given or f"not {each.suggested}",
             each.suggested or f"not {each.given}",
-            f"{100 * each.suggested_probability:.0f} %",
+            f"{100 * each.suggested_probability:.0f}%",
         )
         for each in found.label_issues[:MAX_ROWS]
     ]

@@ -67,7 +67,7 @@ def lines(search: Search, state: SearchState, status: Status) -> list[str]:
     elif len(search.goals) > 1 and state.front:
         text.append(f"Pareto front: trials {', '.join(map(str, state.front))} (★)")
     if state.importance:
-        importance = ", ".join(f"{name} {100 * value:.0f} %" for name, value in state.importance.items())
+        importance = ", ".join(f"{name} {100 * value:.0f}%" for name, value in state.importance.items())
         text.append(f"Importance for {goals[0].lower()}: {importance}")
     if state.front and status != "running":
         which = "" if best is not None else " NUMBER"
@@ -109,7 +109,7 @@ def _value(goal: Goal, value: float | None) -> str:
     if value is None:
         return NOT_KNOWN
     if goal.percent:
-        return f"{100 * value:.1f} %"
+        return f"{100 * value:.1f}%"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 

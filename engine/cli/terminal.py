@@ -183,4 +183,4 @@ def _progress_text(message: Progress | InspectionProgress) -> str:
         return f"{message.what}{pending}, {duration(message.seconds_left)} left{fastest} (Ctrl+C ends with this)"
     rate = f", {message.images_per_second:,.1f} images/s" if message.images_per_second else ""
     remaining = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
-    return f"{message.what}: {100 * message.fraction:.0f} %{rate}{remaining}"
+    return f"{message.what}: {100 * message.fraction:.0f}%{rate}{remaining}"

@@ -295,7 +295,7 @@ class BatchFound(msgspec.Struct, tag="batch", tag_field="type", frozen=True, for
     Attributes:
         trials: Tried sizes in ascending order.
         largest: Largest size that fits, verified by training steps, or None if no size fits.
-        knee: Smallest size for which no larger size is more than 5 % faster.
+        knee: Smallest size for which no larger size is more than 5% faster.
         ended_by: Reason why no larger size was tried: memory, the number of training images, or the time limit.
         why: Explanation in words.
         remedy: Advice if no size fits.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from engine.contract.devices import CPU, Gpu, Snapshot
+from engine.system.format import with_unit
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -46,13 +47,17 @@ class Quantity:
 
     def write(self, value: float | None) -> str:
         """Format `value`, which is in the basic unit, as in "41.2 GiB". If it is unknown, return a dash."""
-        return "–" if value is None or math.isnan(value) else f"{value * self.scale:,.{self.digits}f} {self.unit}"
+        return (
+            "–"
+            if value is None or math.isnan(value)
+            else with_unit(f"{value * self.scale:,.{self.digits}f}", self.unit)
+        )
 
 
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         "utilization_percent", "Utilization", "%",
-        "The fraction of time in which any kernel ran, however small: 100 % does not mean that the GPU has no room left.",
+        "The fraction of time in which any kernel ran, however small: 100% does not mean that the GPU has no room left.",
         limit=100,
     ),
     Quantity(

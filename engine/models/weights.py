@@ -30,7 +30,7 @@ SCRATCH = "Train from scratch (pretrained weights off; in a terminal, --no-pretr
 SOURCE = "The file of pretrained weights"
 _SWAG = "SWAG"
 """Part of the names of weights with the license CC-BY-NC 4.0, according to torchvision's README."""
-_MEASURES = {"mask_map": "mask AP", "box_map": "AP", "miou": "mIoU", "acc@1": "% top-1"}
+_MEASURES = {"mask_map": " mask AP", "box_map": " AP", "miou": " mIoU", "acc@1": "% top-1"}
 """Accuracy measures in torchvision that are shown, and their units."""
 _STATES = ("model", "state_dict_ema", "state_dict")
 """Keys of the weights in files with other content, such as Footplate's checkpoints and those of timm's authors."""
@@ -69,7 +69,7 @@ def published(known: WeightsEnum) -> str:
     for dataset, values in known.meta["_metrics"].items():
         for measure, unit in _MEASURES.items():
             if measure in values:
-                return f"{dataset.partition('-')[0]} {values[measure]:.1f} {unit}, torchvision"
+                return f"{dataset.partition('-')[0]} {values[measure]:.1f}{unit}, torchvision"
     return ""
 
 

@@ -149,7 +149,7 @@ def _log_probability(count: int, number: int) -> float:
 
 
 def _interval(value: float, first: Sequence[float | None], second: Sequence[float | None]) -> Interval:
-    """Return `value` with the 95 % interval of the differences between paired resamples (percentile bootstrap)."""
+    """Return `value` with the 95% interval of the differences between paired resamples (percentile bootstrap)."""
     draws = [
         after - before for before, after in zip(first, second, strict=False) if before is not None and after is not None
     ]

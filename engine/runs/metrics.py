@@ -32,11 +32,11 @@ def measure_words(
     *,
     described: Sequence[Measure] = (),
 ) -> str:
-    """Format a metric with its value ("Top-1 accuracy 93.4 %"). `write` formats a number with some decimals."""
+    """Format a metric with its value ("Top-1 accuracy 93.4%"). `write` formats a number with some decimals."""
     measure = find_measure(task, name, described)
     title = measure.title if measure is not None else name
     percent = measure is not None and measure.percent
-    return f"{title} {write(100 * value, 1)} %" if percent else f"{title} {write(value, 4)}"
+    return f"{title} {write(100 * value, 1)}%" if percent else f"{title} {write(value, 4)}"
 
 
 def best_measure(run: RunSummary) -> tuple[str, float] | None:
@@ -47,6 +47,6 @@ def best_measure(run: RunSummary) -> tuple[str, float] | None:
 
 
 def best_words(run: RunSummary, write: Callable[[float, int], str] = _plain) -> str:
-    """Format a run's best metric ("Top-1 93.4 %"), or return "–". `write` is as in `measure_words`."""
+    """Format a run's best metric ("Top-1 93.4%"), or return "–". `write` is as in `measure_words`."""
     best = best_measure(run)
     return measure_words("", *best, write).replace(" accuracy", "") if best is not None else "–"

@@ -58,7 +58,7 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     if devices is not None:
         message = (
             f"Rank {slowest} on {devices[slowest]} takes {ratio:.1f} times as long as the others. "
-            f"It gets {100 * strategy.shares[slowest]:.0f} % of every batch, so that no rank waits for it."
+            f"It gets {100 * strategy.shares[slowest]:.0f}% of every batch, so that no rank waits for it."
         )
         strategy.remarks.append(Warned(code="straggler", message=message, rank=slowest))
 

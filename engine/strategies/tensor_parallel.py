@@ -96,7 +96,7 @@ class TensorParallel(FullySharded):
         shared = sum(parameter.numel() for parameter in divided_parameters(pairs))
         share = 100 * shared / sum(parameter.numel() for parameter in model.parameters())
         what = f"{len(pairs) - heads} MLPs and the heads of {heads} attention layers"
-        text = f"{what} are divided among {self.dims.tensor} devices, {share:.0f} % of the parameters"
+        text = f"{what} are divided among {self.dims.tensor} devices, {share:.0f}% of the parameters"
         self.remarks.append(LogLine(text=text))
 
     @property

@@ -40,9 +40,14 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def with_unit(number: str, unit: str) -> str:
+    """Append a unit to a formatted number, as in "215 W", or "38%" without a space."""
+    return f"{number}%" if unit == "%" else f"{number} {unit}".rstrip()
+
+
 def percent(fraction: float) -> str:
-    """Return a fraction in 0..1 as a rounded percentage, such as "38 %"."""
-    return f"{100 * fraction:.0f} %"
+    """Return a fraction in 0..1 as a rounded percentage, such as "38%"."""
+    return f"{100 * fraction:.0f}%"
 
 
 def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:

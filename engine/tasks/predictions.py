@@ -125,7 +125,7 @@ class Labels(Prediction):
 
     @property
     def words(self) -> str:
-        texts = [f"{self.classes[number]} ({100 * score:.0f} %)" for number, score in zip(*self.found, strict=True)]
+        texts = [f"{self.classes[number]} ({100 * score:.0f}%)" for number, score in zip(*self.found, strict=True)]
         return ", ".join(texts) or "no label"
 
 
@@ -219,7 +219,7 @@ class Objects(Prediction):
                 plane[window.slices][window.pixels] = 1 + number % (NO_CLASS - 1)
             image = overlay_mask(image, plane)
         labels: list[int] = self.numbers.tolist()
-        names = [f"{self.classes[number]} {100 * score:.0f} %" for number, score in zip(*self.found, strict=True)]
+        names = [f"{self.classes[number]} {100 * score:.0f}%" for number, score in zip(*self.found, strict=True)]
         return draw_boxes(image, self.boxes.astype(np.float64), labels, names)
 
 
@@ -273,15 +273,15 @@ def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float,
 
 
 def in_shares(classes: Sequence[str], numbers: Sequence[int], fractions: Sequence[float]) -> str:
-    """Format the fraction of each class as text, e.g. "road 60 %, car 5 %". `numbers` are the class numbers."""
+    """Format the fraction of each class as text, e.g. "road 60%, car 5%". `numbers` are the class numbers."""
     return ", ".join(
-        f"{classes[number]} {100 * fraction:.0f} %" for number, fraction in zip(numbers, fractions, strict=True)
+        f"{classes[number]} {100 * fraction:.0f}%" for number, fraction in zip(numbers, fractions, strict=True)
     )
 
 
 def on_lines(share: float) -> str:
-    """Format the fraction of an image that lines cover, e.g. "Lines on 4.2 % of it"."""
-    return f"Lines on {100 * share:.1f} % of it"
+    """Format the fraction of an image that lines cover, e.g. "Lines on 4.2% of it"."""
+    return f"Lines on {100 * share:.1f}% of it"
 
 
 def palette(classes: int) -> Bytes:

@@ -45,7 +45,7 @@ It takes 20 to 35 s on a CPU. On a GPU, it takes longer, because two modes are m
 COMPILING_SAVES = 0.3
 """Estimated fraction of a step's time that compiling saves at best.
 
-On an A100, training was 43 % faster on average over 163 models (Ansel et al. 2024, PyTorch 2).
+On an A100, training was 43% faster on average over 163 models (Ansel et al. 2024, PyTorch 2).
 """
 DEPTHWISE_S = 20.0
 """Estimated seconds for trying channels last with depthwise convolutions.

@@ -21,7 +21,7 @@ STATES: dict[State, str] = {
     "failed": "failed",
 }
 ENDED = {
-    "settled": tr("The ranking of the fastest is certain at {confidence:.0f} %."),
+    "settled": tr("The ranking of the fastest is certain at {confidence:.0f}%."),
     "time": tr("Time ran out before the ranking was certain; longer trials may change it."),
     "stopped": tr("Stopped before the ranking was certain; these are the results so far."),
 }
@@ -97,7 +97,7 @@ def total_duration_help(of: Candidate) -> str:
 
 
 def efficiency(of: Candidate) -> str:
-    return f"{100 * of.efficiency:.0f} %" if of.efficiency is not None else NOT_KNOWN
+    return f"{100 * of.efficiency:.0f}%" if of.efficiency is not None else NOT_KNOWN
 
 
 def joules(of: Candidate) -> str:
@@ -137,7 +137,7 @@ def details(of: Candidate) -> Iterator[str]:
         yield of.why
     waits = round(100 * (of.data_wait_share or 0.0))
     if waits:
-        yield tr("{waits} % of a step waits for images.").format(waits=waits)
+        yield tr("{waits}% of a step waits for images.").format(waits=waits)
     if of.time is not None:
         yield f"The whole job takes {total_duration(of)}: {total_duration_help(of)}"
     if of.memory_bytes is not None or of.estimated_bytes is not None:

@@ -25,7 +25,7 @@ _MINUTES_FROM_S = 300.0
 """Default duration in seconds from which a rule's duration is edited in minutes instead of seconds."""
 _EDITOR_WIDTH = 240
 _SUMMARY_BELOW = 480
-"""Width in pixels, at a text size of 100 %, below which a row shows the summary below the name."""
+"""Width in pixels, at a text size of 100%, below which a row shows the summary below the name."""
 
 
 class RuleRow(QWidget):

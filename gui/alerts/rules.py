@@ -16,6 +16,7 @@ from engine.contract.problems import Problem, Severity
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import read_file
+from engine.system.format import with_unit
 from gui.format import counted, localised, significant
 from gui.translation import tr
 
@@ -69,7 +70,7 @@ class Threshold:
     device_limit_name: str = ""
 
     def write(self, value: float) -> str:
-        return f"{value:.0f} {self.unit}"
+        return with_unit(f"{value:.0f}", self.unit)
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,9 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
         if value is None or not threshold.lowest <= value <= threshold.highest:
             device_limit = threshold.device_limit_name
             either = f", or nothing for {device_limit}" if device_limit else ""
-            range_words = f"from {significant(threshold.lowest)} to {localised(threshold.highest)} {threshold.unit}"
+            range_words = (
+                f"from {significant(threshold.lowest)} to {with_unit(localised(threshold.highest), threshold.unit)}"
+            )
             found.append(
                 Problem(
                     "threshold",

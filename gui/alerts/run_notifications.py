@@ -21,7 +21,7 @@ from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import vbox
 
 _TITLE = "night shift has completed"
-_TEXT = tr("Top-1 accuracy 94.1 % (epoch 7 of 10); 1:02:03 in all.")
+_TEXT = tr("Top-1 accuracy 94.1% (epoch 7 of 10); 1:02:03 in all.")
 
 
 def sample(settings: NoticeSettings) -> Notice:

@@ -286,7 +286,7 @@ class Commands(QObject):
     def _resize_text(self, by: int) -> None:
         size = self.preferences.number("text_percent") + by
         if not self.preferences.set("text_percent", size):
-            self._context.show_message(tr("Text size: {size} %").format(size=significant(size)))
+            self._context.show_message(tr("Text size: {size}%").format(size=significant(size)))
 
     def _set_full_screen(self, on: bool) -> None:
         if on != self._window.isFullScreen():

@@ -27,7 +27,7 @@ from gui.widgets.layouts import hbox, resize_with_text, vbox
 
 _NATIVE = QKeySequence.SequenceFormat.NativeText
 _MIN_COLUMN_WIDTH = 90
-"""Minimum width of a column in pixels, at a text size of 100 %."""
+"""Minimum width of a column in pixels, at a text size of 100%."""
 _STANDARD = tr("Alt+arrows, Tab and typing into fields can't be reassigned.")
 
 

@@ -158,7 +158,7 @@ def _metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
     row = _figure_row(
         tr("Best {lower_first}").format(lower_first=_lower_first(measure.title)),
         [best[0] if best is not None else None for best in found],
-        lambda value: f"{localised(100 * value, 2)} %" if measure.percent else localised(value, 4),
+        lambda value: f"{localised(100 * value, 2)}%" if measure.percent else localised(value, 4),
         is_higher_better=measure.higher_is_better,
         help_text=tr("Best value over all validations, with its epoch"),
     )

@@ -178,7 +178,7 @@ def _name_spans(run: ComparedRun) -> tuple[Span, Span]:
 
 
 def _percent_plot(title: str, group: PlotGroup) -> LinePlot:
-    return LinePlot(title, group, unit="%", scale=100, write=lambda value: f"{localised(value, 1)} %")
+    return LinePlot(title, group, unit="%", scale=100, write=lambda value: f"{localised(value, 1)}%")
 
 
 def _color_of(series: int) -> Callable[[], str]:

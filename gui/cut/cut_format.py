@@ -28,7 +28,7 @@ def format_memory(stage: Stage, cut: Cut) -> str:
 
 
 def format_fraction(stage: Stage) -> str:
-    return f"{100 * stage.share:.0f} %"
+    return f"{100 * stage.share:.0f}%"
 
 
 def sent_bytes(stages: Sequence[Stage], number: int) -> int:
@@ -82,8 +82,8 @@ def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
     for stage in stages:
         seconds[stage.group_rank] += stage.seconds
     slowest, mean = max(seconds), sum(seconds) / len(seconds)
-    even = f"{100 / len(seconds):.0f} %"
-    share = f"{100 * slowest / sum(seconds):.0f} %" if sum(seconds) else even
+    even = f"{100 / len(seconds):.0f}%"
+    share = f"{100 * slowest / sum(seconds):.0f}%" if sum(seconds) else even
     if slowest < 1.01 * mean or not mean:
         return tr("All devices take the same time ({even} each).").format(even=even)
     return tr("The slowest device takes {share} of the time; {even} would be even.").format(share=share, even=even)

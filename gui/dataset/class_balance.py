@@ -14,7 +14,7 @@ from gui.translation import tr
 from gui.widgets.legend import SWATCH, draw_swatch
 
 ROW, HEAD = 24, 20
-"""Heights in pixels of a row and of the title, at a text size of 100 %."""
+"""Heights in pixels of a row and of the title, at a text size of 100%."""
 _GAP, _TRAIN, _VAL = 8, 9, 5
 _EDGE = 4
 """Width of the margins in pixels."""
@@ -112,7 +112,7 @@ def _value(split: SplitReport, name: str) -> float:
 
 def _short(split: SplitReport, name: str) -> str:
     value = _value(split, name)
-    return f"{localised(100 * value, 1)} %" if name in split.shares and not split.objects else localised(value)
+    return f"{localised(100 * value, 1)}%" if name in split.shares and not split.objects else localised(value)
 
 
 def _unit(report: DatasetReport) -> str:

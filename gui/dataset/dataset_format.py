@@ -153,7 +153,7 @@ def objects(split: SplitReport) -> str:
     text = f"{split.name}: {localised(sum(split.objects.values()))} marked"
     if split.object_sides is not None:
         small, middle, large = (f"{side:.0f}" for side in split.object_sides)
-        text += f", median size {middle} pixels, 90 % between {small} and {large}"
+        text += f", median size {middle} pixels, 90% between {small} and {large}"
     return text
 
 
@@ -162,7 +162,7 @@ def mask_values(report: DatasetReport) -> str:
     values = report.mask_values
     frequent = sorted(values, key=lambda each: -each.share)[:MAX_VALUES]
     lines = [
-        f"{each.value}: {each.class_name or 'no class'}, {localised(100 * each.share, 1)} %, "
+        f"{each.value}: {each.class_name or 'no class'}, {localised(100 * each.share, 1)}%, "
         f"{localised(each.masks)} {'mask' if each.masks == 1 else 'masks'}"
         for each in values
         if each in frequent
@@ -187,14 +187,14 @@ def unreadable(report: DatasetReport) -> str:
 def of_class(split: SplitReport, name: str) -> str:
     """Describe how often a class occurs in a split.
 
-    For example "1,204", "31.2 % of the pixels, in 60 images" or "412 marked, in 60 images".
+    For example "1,204", "31.2% of the pixels, in 60 images" or "412 marked, in 60 images".
     """
     count = localised(split.counts.get(name, 0))
     if name in split.objects:
         return f"{localised(split.objects[name])} marked, in {count} images"
     if name not in split.shares:
         return count
-    return f"{localised(100 * split.shares[name], 1)} % of the pixels, in {count} images"
+    return f"{localised(100 * split.shares[name], 1)}% of the pixels, in {count} images"
 
 
 def _names(report: DatasetReport) -> str:

@@ -42,7 +42,7 @@ EMPTY = tr("No dataset to show yet.\n\nChoose a folder in the form to see its im
 SIDE, _SMALLEST = 128, 64
 """Initial and minimum side length of an example in pixels."""
 _NARROW = 450
-"""Width in pixels, at a text size of 100 %, below which the facts are placed below the examples."""
+"""Width in pixels, at a text size of 100%, below which the facts are placed below the examples."""
 _SIZES = [400, 210]
 ALL = tr("All classes")
 RENDERED_BY = (

@@ -14,9 +14,9 @@ from gui.style import theme
 from gui.widgets.buttons import styled
 
 _MIN_WIDTH = 290
-"""Minimum width of the devices panel in pixels at a text size of 100 %."""
+"""Minimum width of the devices panel in pixels at a text size of 100%."""
 _FOLDED_BELOW = 900
-"""Width of the window, in pixels at a text size of 100 %, below which the panel is hidden until it is requested."""
+"""Width of the window, in pixels at a text size of 100%, below which the panel is hidden until it is requested."""
 
 
 class DevicesDock(QObject):

@@ -167,7 +167,7 @@ class CpuRow(DeviceRow):
         self.name.setText(device_format.short_name(cpu.name))
         self.note.setText(memory)
         self.setToolTip(
-            "\n".join((cpu.name, f"{memory} · {cores}", tr("Load of each core: {loads} %").format(loads=loads)))
+            "\n".join((cpu.name, f"{memory} · {cores}", tr("Load of each core: {loads}%").format(loads=loads)))
         )
         self.bar.set_share(cpu.memory_used_bytes, cpu.memory_total_bytes)
         if self._is_remote:

@@ -25,7 +25,7 @@ from gui.widgets.layouts import hbox, scroll_panel, vbox
 _MAX_MIN_WIDTH = 500
 """Maximum width in pixels that the fields may require. Wider content, as with large texts, scrolls."""
 _TWO_COLUMNS = 780
-"""Minimum width for two columns, in pixels at a text size of 100 %."""
+"""Minimum width for two columns, in pixels at a text size of 100%."""
 _MAX_COLUMN = 720
 
 

@@ -29,7 +29,7 @@ _SIZE = QSize(920, 520)
 _WIDEST = (220, 130, 100, 160, 240)
 """Maximum widths of all columns except the last one, in pixels."""
 _ROW_LEADING = 16
-"""Space in pixels above and below the text in a row. At a text size of 100 %, rows are 32 pixels high."""
+"""Space in pixels above and below the text in a row. At a text size of 100%, rows are 32 pixels high."""
 _ALL = ""
 
 
@@ -265,10 +265,10 @@ def _searched(entry: ModelEntry) -> str:
 
 
 def _accuracy(published: str) -> tuple[str, float] | None:
-    """Split a text such as "ImageNet 80.9 % top-1" into dataset and number. Return None if it contains no number."""
+    """Split a text such as "ImageNet 80.9% top-1" into dataset and number. Return None if it contains no number."""
     for word in published.split():
         try:
-            return published.partition(word)[0], float(word)
+            return published.partition(word)[0], float(word.removesuffix("%"))
         except ValueError:
             continue
     return None

@@ -21,7 +21,7 @@ SPANS = (("10 min", 600.0), ("1 h", 3600.0), ("6 h", 21_600.0), ("24 h", 86_400.
 
 
 _SPAN_WIDTH = 90
-"""Minimum width in pixels of the choice of a time range, at a text size of 100 %."""
+"""Minimum width in pixels of the choice of a time range, at a text size of 100%."""
 
 
 class Bar(QWidget):

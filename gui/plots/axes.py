@@ -34,7 +34,7 @@ _OVERHANG = QMarginsF(20, 8, 10, 8)
 _TEXT_GAP = 5
 _BELOW_THE_CURVES = -1
 _HEIGHT = 22
-"""Height of a horizontal axis in pixels. All sizes in this module are for a text size of 100 %."""
+"""Height of a horizontal axis in pixels. All sizes in this module are for a text size of 100%."""
 
 
 def elapsed(seconds: float) -> str:
@@ -260,7 +260,7 @@ class LeftAxis(Axis):
         box.y_range_changed.connect(self.update)
 
     def keep_within(self, low: float | None, high: float | None) -> None:
-        """Hide labels outside of `low` to `high`, such as 105 %. A limit of None hides no labels."""
+        """Hide labels outside of `low` to `high`, such as 105%. A limit of None hides no labels."""
         self._edges = (-math.inf if low is None else low, math.inf if high is None else high)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:

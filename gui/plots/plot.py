@@ -10,6 +10,7 @@ from PySide6.QtCore import QPointF, QSize, Qt
 from PySide6.QtGui import QAction, QColor, QContextMenuEvent, QKeyEvent, QPainter, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QAbstractButton, QLabel, QMenu, QWidget
 
+from engine.system.format import with_unit
 from gui.format import significant
 from gui.plots.annotations import Threshold
 from gui.plots.group import Mark, PlotGroup
@@ -72,9 +73,7 @@ class LinePlot(QWidget):
         self._hidden: set[str] = set()
         self._span: tuple[float, float] | None = None
         self._empty_text = tr("No data yet")
-        self._readout = Readout(
-            title, unit, scale, write or (lambda value: f"{significant(value, 4)}{unit and ' ' + unit}")
-        )
+        self._readout = Readout(title, unit, scale, write or (lambda value: with_unit(significant(value, 4), unit)))
         self._dense = dense
         self._build_view()
         self._view.left_axis.keep_within(low, high)

@@ -21,7 +21,7 @@ from gui.widgets.layouts import hbox
 _FIGURE_SPACE = "\u2007"
 _NO_BREAK_SPACE = "\u00a0"
 _SMALL = 420
-"""Minimum width of a plot, in pixels at a text size of 100 %, for a readout with any number of rows."""
+"""Minimum width of a plot, in pixels at a text size of 100%, for a readout with any number of rows."""
 _MAX_ROWS = 1.8
 """Maximum number of rows of a readout with names in a smaller plot."""
 _BREAK_FROM = 24
@@ -122,7 +122,8 @@ class Readout(QWidget):
         label = line.style.label
         longest = self._longest[label] = max(self._longest.get(label, 0), len(written))
         if self._unit and not with_unit:
-            written, longest = written.removesuffix(f" {self._unit}"), longest - len(f" {self._unit}")
+            bare = written.removesuffix(self._unit).rstrip()
+            written, longest = bare, longest - len(written) + len(bare)
         mark = "╍" if line.style.markers or line.style.dashed else "━"
         name = (label if len(label) > _BREAK_FROM else _unbroken(label)) + _NO_BREAK_SPACE if with_name else ""
         return [

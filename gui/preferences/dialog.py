@@ -11,6 +11,7 @@ from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from engine.contract.problems import Problem
+from engine.system.format import with_unit
 from gui.format import significant
 from gui.preferences.declared import SETTINGS, Setting, Value, sections
 from gui.preferences.store import Preferences
@@ -210,7 +211,7 @@ class SettingRow(LabelledField):
             return "on" if value else "off"
         if isinstance(value, str):
             return self.setting.offered().get(value, value) or "empty"
-        return f"{significant(value)} {self.setting.unit}".strip()
+        return with_unit(significant(value), self.setting.unit)
 
     def _line(self) -> QWidget:
         """Return the editor or, for a number, a row with the editor and its unit."""

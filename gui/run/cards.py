@@ -105,7 +105,7 @@ class ResultCard(QFrame):
 
 
 def _heading(data: RunData) -> str:
-    """Return the best metric and the worst class, as in "78.0 % top-1 · worst class: Shirt (F1 45.0 %)"."""
+    """Return the best metric and the worst class, as in "78.0% top-1 · worst class: Shirt (F1 45.0%)"."""
     if not data.validations.measures:
         return tr("Ended before its first validation")
     best = best_metric(data)
@@ -127,7 +127,7 @@ def worst_class(data: RunData) -> str:
     if not len(known) or known.min() == known.max():
         return ""
     index = int(np.nanargmin(values))
-    return tr("worst class: {name} ({metric} {value} %)").format(
+    return tr("worst class: {name} ({metric} {value}%)").format(
         name=data.plan.classes[index], metric=title, value=localised(100 * values[index], 1)
     )
 

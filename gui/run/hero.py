@@ -98,7 +98,7 @@ class RunHero(QWidget):
         """Show the remaining time and the speed of an active run, or the duration of one that has ended."""
         time, note = "", ""
         if status.active and status.label != "Waiting":
-            share = f"{100 * status.fraction:.0f} %" if status.fraction is not None else ""
+            share = f"{100 * status.fraction:.0f}%" if status.fraction is not None else ""
             rate = speed(status.images_per_second) if status.images_per_second is not None else ""
             time = (
                 tr("{time} left").format(time=duration(status.seconds_left)) if status.seconds_left is not None else ""
@@ -164,7 +164,7 @@ def best_metric(data: RunData) -> BestMetric:
     finished = data.finished
     if finished is not None and finished.best_epoch is not None and name in finished.best:
         best, epoch = finished.best[name], finished.best_epoch
-    value = f"{localised(100 * best, 1)} %" if is_percent else localised(best, 4)
+    value = f"{localised(100 * best, 1)}%" if is_percent else localised(best, 4)
     return BestMetric(value, short_title(measure.title if measure is not None else name), epoch)
 
 

@@ -252,7 +252,7 @@ def _wrap_mode(text: str) -> QTextOption.WrapMode:
 
 
 def _state_text(run: RunSummary) -> str:
-    """Describe the state and its cause, as in "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21"."""
+    """Describe the state and its cause, as in "Failed after 3:12 min · best Top-1 80.0% · started 2026-11-21"."""
     lasted = f"after {duration(run.seconds)}" if run.seconds is not None else ""
     if run.slurm and run.state in ACTIVE_STATES:
         first = f"{run.state.capitalize()} in SLURM, {run.slurm}"

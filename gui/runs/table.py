@@ -203,7 +203,7 @@ class RunsModel(RowModel[RunSummary]):
 
 _MAX_COLUMN_WIDTH = 400
 _MIN_WIDTHS = {NAME: 130, MODEL: 96, STRATEGY: 96, DEVICES: 96}
-"""Minimum widths of text columns in pixels at a text size of 100 %. If the table is narrow, longer texts are elided."""
+"""Minimum widths of text columns in pixels at a text size of 100%. If the table is narrow, longer texts are elided."""
 
 
 class RunsTable(RowTable):

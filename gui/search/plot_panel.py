@@ -181,7 +181,7 @@ class ParallelCoordinates(TrialPlot):
         colors, goal = theme.colors(), data.search.goals[0]
         low, high = axis_range(data.values[:, 0], goal)
         goal_ticks = [
-            (height, f"{localised(value, 1)} %" if goal.percent else significant(value, 4))
+            (height, f"{localised(value, 1)}%" if goal.percent else significant(value, 4))
             for height, value in ((0.0, low), (1.0, high))
         ]
         ticks = [[(float(_fraction(axis, at)), text) for at, text in axis.ticks()][:_MAX_TICKS] for axis in data.axes]

@@ -253,7 +253,7 @@ class ImportancePlot(TrialPlot):
         bars = self.put("bars", lambda: pg.BarGraphItem(x0=0, y=[0], height=0.6, width=[0]))
         bars.setOpts(y=positions, width=widths, brush=theme.colors().accent, pen=None)
         for position, width in zip(positions, widths, strict=True):
-            self.text(position, f"{width:.0f} %", width, position, (0, 0.5))
+            self.text(position, f"{width:.0f}%", width, position, (0, 0.5))
         self.getAxis("left").setTicks([list(zip(positions, map(field_label, importance), strict=True))])
         self.setLabel("bottom", tr("Importance, %"))
         self.setXRange(0, 1.15 * max(widths), padding=0)

@@ -38,7 +38,7 @@ _MAX_FIELDS = 6
 _MIN_HEIGHT = 100
 """Minimum height in pixels of the plots and of the table."""
 _WIDE = 900
-"""Minimum width in pixels, at a text size of 100 %, for the buttons next to the progress."""
+"""Minimum width in pixels, at a text size of 100%, for the buttons next to the progress."""
 
 
 class SearchView(QWidget):
@@ -335,7 +335,7 @@ def _goal_column(index: int, goal: Goal) -> Column[TrialRow]:
 
 def _confirmed_column(goal: Goal) -> Column[TrialRow]:
     def tip(row: TrialRow) -> str:
-        """Describe the results, as in "93.1 % and 93.5 % with 2 other seeds; standard deviation 0.3 %".
+        """Describe the results, as in "93.1% and 93.5% with 2 other seeds; standard deviation 0.3%".
 
         Returns "" for fewer than two results.
         """

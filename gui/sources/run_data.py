@@ -346,7 +346,7 @@ class RunData:
 
     def _format_metric(self, name: str, value: float) -> str:
         measure = self.find_measure(name)
-        return f"{localised(100 * value, 2)} %" if measure is not None and measure.percent else localised(value, 4)
+        return f"{localised(100 * value, 2)}%" if measure is not None and measure.percent else localised(value, 4)
 
     def _enter_phase(self, event: PhaseChanged) -> None:
         """Store the phase and add it to the log if it is new or has details. Phases recur in every epoch."""
@@ -362,8 +362,8 @@ class RunData:
 
 
 def shares_words(shares: tuple[float, ...]) -> str:
-    """Describe how batches are divided, as in "Shares of each batch: 62 %, 38 %, by measured speed"."""
-    return f"Shares of each batch: {', '.join(f'{100 * share:.0f} %' for share in shares)}, by measured speed"
+    """Describe how batches are divided, as in "Shares of each batch: 62%, 38%, by measured speed"."""
+    return f"Shares of each batch: {', '.join(f'{100 * share:.0f}%' for share in shares)}, by measured speed"
 
 
 def _restart_words(event: Restarting) -> str:

@@ -87,7 +87,7 @@ class ClassFigures:
         measures: Values of all classes as fractions, by the metric's title. The value of a class that doesn't
             occur is NaN.
         confusion: Counts by true class (row) and predicted class (column), int64, or None if not logged.
-        intervals: Limits of the 95 % confidence interval of each value, [n, 2], by the metric's title.
+        intervals: Limits of the 95% confidence interval of each value, [n, 2], by the metric's title.
     """
 
     epoch: int

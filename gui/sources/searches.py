@@ -140,11 +140,11 @@ def to_display_unit(goal: Goal, value: float) -> float:
 
 
 def goal_words(goal: Goal, value: float | None) -> str:
-    """Format a result, as in "93.4 %", "0.2134", "3:12 min" or "11.2 M", or return a dash for None."""
+    """Format a result, as in "93.4%", "0.2134", "3:12 min" or "11.2 M", or return a dash for None."""
     if value is None or math.isnan(value):
         return NOT_KNOWN
     if goal.percent:
-        return f"{localised(100 * value, 1)} %"
+        return f"{localised(100 * value, 1)}%"
     if goal.measure == "seconds":
         return duration(value)
     return f"{localised(value / 1e6, 2)} M" if goal.measure == "parameters" else significant(value, 4)

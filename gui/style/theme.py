@@ -92,7 +92,7 @@ _USUAL_PIXELS = 12
 class _Chosen:
     """User's choices: the scheme ("light", "dark" or "system") and the text size in percent.
 
-    `base` is the font at 100 %, or None before `begin` is called; `base_pixels` is its size.
+    `base` is the font at 100%, or None before `begin` is called; `base_pixels` is its size.
     """
 
     scheme: str = "system"
@@ -193,7 +193,7 @@ def scale_with_text(set_size: Callable[[int], object], pixels: int) -> None:
 
     Args:
         set_size: Bound method of the widget, such as its `setFixedWidth`.
-        pixels: Size in pixels at a text size of 100 %.
+        pixels: Size in pixels at a text size of 100%.
     """
     _ScaledSize(set_size, pixels)
 

@@ -23,7 +23,7 @@ _TITLE_WIDTH = 160
 """Maximum width of a run's title in pixels. The tool tip contains the full title."""
 _RIGHT = QTabBar.ButtonPosition.RightSide
 _CLOSE_SIDE, _CLOSE_MARGIN = 18, 8
-"""Side length of a tab's close button and the space to its right, in pixels at a text size of 100 %."""
+"""Side length of a tab's close button and the space to its right, in pixels at a text size of 100%."""
 
 
 @dataclass
@@ -158,7 +158,7 @@ class RunTabs(QTabBar):
     def _show(self, number: int) -> None:
         """Update the title, the tool tip and the close button of the tab of the run at this index."""
         tab, index = self.runs[number], number + 1
-        share = f"{100 * tab.fraction:.0f} %" if tab.fraction is not None else ""
+        share = f"{100 * tab.fraction:.0f}%" if tab.fraction is not None else ""
         title = self.fontMetrics().elidedText(tab.title, Qt.TextElideMode.ElideMiddle, _TITLE_WIDTH)
         named = " · ".join(filter(None, (share, title)))
         text = f"{STATE_MARKS.get(tab.state, '')} {named}".strip().replace("&", "&&")

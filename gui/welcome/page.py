@@ -28,7 +28,7 @@ from gui.widgets.labels import IconLabel, WrappingLabel, caption, heading_label,
 from gui.widgets.layouts import scroll_column, vbox
 
 _WIDTH = 720
-"""Maximum width of a column. All sizes in this module are pixels at a text size of 100 %."""
+"""Maximum width of a column. All sizes in this module are pixels at a text size of 100%."""
 _TWO_COLUMNS_FROM = 1000
 _CHOICE_GAP = 14
 _STACKED_BELOW = 520

@@ -12,7 +12,7 @@ from gui.style import theme
 from gui.widgets.labels import ElidedLabel, ProblemLabel, muted_label
 
 LABEL_WIDTH = 104
-"""Default width of labels in pixels, at a text size of 100 %."""
+"""Default width of labels in pixels, at a text size of 100%."""
 
 
 class LabelledField(QWidget):
@@ -42,7 +42,7 @@ class LabelledField(QWidget):
             text: Label.
             content: Editor, or a widget that contains it.
             control: Widget that the label refers to, or None for a label of several widgets.
-            label_width: Width of the label in pixels, at a text size of 100 %.
+            label_width: Width of the label in pixels, at a text size of 100%.
             indented: Show note and problems below the editor instead of below the full row.
             stacked: Show the label above the editor. The owner places `problem_label`.
         """

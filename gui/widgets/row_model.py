@@ -16,7 +16,7 @@ from gui.widgets.column_model import PAD, RIGHT, ColumnModel, Index, apply_table
 _ROWS_MEASURED = 40
 """Number of rows that determine the column widths."""
 _MAX_COLUMN_WIDTH = 260
-"""Maximum width of a fitted column, in pixels at a text size of 100 %."""
+"""Maximum width of a fitted column, in pixels at a text size of 100%."""
 _HEADER_PADDING = 8
 """Padding of titles according to the style sheet, which Qt's size hint doesn't include."""
 _LONG_TEXT = 10

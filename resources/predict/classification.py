@@ -20,4 +20,4 @@ for path in sys.argv[1:]:
         shown = np.argsort(-likely)[:5]
     print(path)
     for number in shown:
-        print(f"  {classes[number]}: {100 * likely[number]:.1f} %")
+        print(f"  {classes[number]}: {100 * likely[number]:.1f}%")

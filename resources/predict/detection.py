@@ -25,7 +25,7 @@ for path in sys.argv[1:]:
         box = [
             round(each) for each in ((x1 - left) * across, (y1 - top) * down, (x2 - left) * across, (y2 - top) * down)
         ]
-        print(f"  {classes[int(of_class)]} {100 * score:.0f} %: from ({box[0]}, {box[1]}) to ({box[2]}, {box[3]})")
+        print(f"  {classes[int(of_class)]} {100 * score:.0f}%: from ({box[0]}, {box[1]}) to ({box[2]}, {box[3]})")
         if len(found) > 6:
             side = round((len(found) - 6) ** 0.5)
             part = Image.fromarray(np.rint(found[6:].reshape(side, side) * 255).astype(np.uint8))

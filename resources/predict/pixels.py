@@ -27,5 +27,5 @@ for path in sys.argv[1:]:
         made.putpalette(b"".join(bytes.fromhex(colour[1:] or "000000") for colour in colours))
         print(path)
         for number in np.unique(plane):
-            print(f"  {names[number]}: {100 * (plane == number).mean():.1f} %")
+            print(f"  {names[number]}: {100 * (plane == number).mean():.1f}%")
     made.save(f"{Path(path).with_suffix('')}-predicted.png")

@@ -31,5 +31,5 @@ for path in sys.argv[1:]:
         found[rows] = session.run(None, {session.get_inputs()[0].name: given[None]})[0][0].argmax(0)
     print(path)
     for number in np.unique(found):
-        print(f"  {classes[number]}: {100 * (found == number).mean():.1f} %")
+        print(f"  {classes[number]}: {100 * (found == number).mean():.1f}%")
     np.save(f"{Path(path).with_suffix('')}-predicted.npy", found)

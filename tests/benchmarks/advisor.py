@@ -4,8 +4,8 @@ Five jobs on two CPU workers of one core each: a small CNN, a ResNet, a ViT, wid
 model that exceeds one worker's memory limit. For each:
 
 - speed: the advised setup against the best of all setups; both are measured again in turns (at least 0.95);
-- time: the predicted time of the job against its run by `footplate train` (within 10 %);
-- memory: the estimates for two workers against their trials (within 15 %);
+- time: the predicted time of the job against its run by `footplate train` (within 10%);
+- memory: the estimates for two workers against their trials (within 15%);
 - the advisor's time against its budget, and processes or files that it leaves behind (none).
 
 Variants of setups that are half as fast are skipped. On two idle cores it takes about eight minutes.
@@ -231,20 +231,20 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
         real_s = run_s(first, Path(temporary), case.cap_bytes)
         off = predicted.total_s / real_s - 1
         print(
-            f"  time: predicted {predicted.total_s:.1f} s, took {real_s:.1f} s ({100 * off:+.1f} %); {predicted}",
+            f"  time: predicted {predicted.total_s:.1f} s, took {real_s:.1f} s ({100 * off:+.1f}%); {predicted}",
             flush=True,
         )
         if abs(off) > TIME_OFF:
-            wrong.append(f"{name}: predicted time {100 * off:+.1f} %")
+            wrong.append(f"{name}: predicted time {100 * off:+.1f}%")
         offs = {
             row.name: row.estimated_bytes / row.memory_bytes - 1
             for row in answer.table
             if row.memory_bytes and row.estimated_bytes and len(row.devices) > 1
         }
         worst = max(offs, key=lambda row: abs(offs[row]), default="")
-        print(f"  memory: {', '.join(f'{row} {100 * off:+.1f} %' for row, off in offs.items())}", flush=True)
+        print(f"  memory: {', '.join(f'{row} {100 * off:+.1f}%' for row, off in offs.items())}", flush=True)
         if worst and abs(offs[worst]) > MEMORY_OFF:
-            wrong.append(f"{name}: memory of {worst} {100 * offs[worst]:+.1f} %")
+            wrong.append(f"{name}: memory of {worst} {100 * offs[worst]:+.1f}%")
         speeds = exhaustive(case, first, trial_s)
         rivals = sorted(speeds, key=lambda job: -speeds[job])[:2]
         turns = [measured(case.cap_bytes, list(dict.fromkeys([first, *rivals])), 2 * trial_s) for _ in range(TURNS)]

@@ -254,7 +254,7 @@ def main() -> int:
             watcher.end()
     print(f"\nprocessor time over {options.seconds:.0f} s, in percent of one core")
     for watcher in all_of_them:
-        print(f"  {watcher.name:22} {100 * watcher.spent_s / options.seconds:6.2f} %")
+        print(f"  {watcher.name:22} {100 * watcher.spent_s / options.seconds:6.2f}%")
     results = [is_within_tolerance(footplate, other) for other in others if other.outputs]
     return 0 if all(results) else 1
 

@@ -2,7 +2,7 @@
 
 Trains resnet50 with SGD and momentum on synthetic images by real workers, with a checkpoint every minute by default. The
 pause is the time in which training stops for a checkpoint. The slowdown of steps during the write is printed, too. The
-aim is a mean pause of at most 2 % of the interval. Otherwise the exit code is 1.
+aim is a mean pause of at most 2% of the interval. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations

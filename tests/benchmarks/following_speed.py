@@ -85,7 +85,7 @@ def main() -> int:
     print(f"{len(found['added'])} events:")
     for side, ages in found.items():
         ms = sorted(1000 * age for age in ages)
-        print(f"  {side}: median {statistics.median(ms):.1f} ms, 95 % {ms[int(0.95 * len(ms))]:.1f}, most {ms[-1]:.1f}")
+        print(f"  {side}: median {statistics.median(ms):.1f} ms, 95% {ms[int(0.95 * len(ms))]:.1f}, most {ms[-1]:.1f}")
     return 0 if statistics.median(found["added"]) < AIM_S else 1
 
 

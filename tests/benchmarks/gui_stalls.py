@@ -104,7 +104,7 @@ def main() -> int:
         app.exec()
     print(where())
     busy = app.wall_ms / 10 / options.seconds
-    print(f"{app.count:,} events in {options.seconds:g} s, {scenario.points:,} points, GUI thread busy {busy:.1f} %")
+    print(f"{app.count:,} events in {options.seconds:g} s, {scenario.points:,} points, GUI thread busy {busy:.1f}%")
     kinds = collections.Counter(what for _wall, _cpu, what in app.worst)
     print(f"the ten longest, by the thread's own time ({len(kinds)} kinds):")
     for wall, cpu, what in app.worst:

@@ -1,8 +1,8 @@
 """Wrong labels found by a review: `python tests/benchmarks/label_errors.py [--share 0.1] [--folds 4] [--epochs 12]`.
 
 Gives a fraction of the 1,200 images of fashion_mnist_small a wrong label and runs `footplate review --cross-validate`
-with the small MNIST network. Prints the fraction of wrong labels among the first 15 % of listed samples, and the
-precision of the list. The exit code is 1 below 60 %.
+with the small MNIST network. Prints the fraction of wrong labels among the first 15% of listed samples, and the
+precision of the list. The exit code is 1 below 60%.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         found, first = measure(Path(folder), options.share, options.folds, options.epochs, options.seed)
     print(where())
-    print(f"{found:.0%} of the wrong labels are among the first 15 %; {first:.0%} of the labels listed there are wrong")
+    print(f"{found:.0%} of the wrong labels are among the first 15%; {first:.0%} of the labels listed there are wrong")
     return 0 if found >= AIM else 1
 
 
 def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> tuple[float, float]:
-    """Return the fraction of wrong labels among the first 15 % of the samples, and the precision of that list."""
+    """Return the fraction of wrong labels among the first 15% of the samples, and the precision of that list."""
     wrong = flip_labels(IMAGES, folder / "images", share, seed=seed)
     home = os.environ | {"FOOTPLATE_HOME": str(folder / "home")}
     start = time.monotonic()

@@ -3,7 +3,7 @@
 The small MNIST network trains on synthetic JPEGs with one single-threaded CPU worker in each of two network namespaces.
 One machine's step time for the batch and half of it is measured while the other trains, since both share a processor. The
 network is measured at 10, 100 and 1,000 Mbit/s with 0.1 ms delay. `engine.advisor.advice.machines` predicts the efficiency of
-both from these, which is measured, too. All take turns, and medians count. Aim: within 15 %.
+both from these, which is measured, too. All take turns, and medians count. Aim: within 15%.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
     step = Step(full_s, max(0.0, 2 * half_s - full_s), sum(GRADIENTS), last, statistics.median(shares))
     print(
         f"one machine: {1000 * step.seconds:.0f} ms a step, {1000 * step.fixed_s:.0f} ms of it fixed, "
-        f"{100 * step.backward_share:.0f} % of it backward; {step.sent_bytes:,} bytes sent, {last:,} of them at last"
+        f"{100 * step.backward_share:.0f}% of it backward; {step.sent_bytes:,} bytes sent, {last:,} of them at last"
     )
     met = True
     for mbit, seconds in together.items():
@@ -65,7 +65,7 @@ def main() -> int:
         met = met and abs(off) <= AIM
         print(
             f"{mbit} Mbit/s, which carry {rate / 1e6:.1f}: steps of {', '.join(f'{1000 * each:.0f}' for each in seconds)} ms; "
-            f"efficiency predicted {predicted:.3f}, measured {measured:.3f}: {100 * off:+.0f} % (aim {100 * AIM:.0f} %)"
+            f"efficiency predicted {predicted:.3f}, measured {measured:.3f}: {100 * off:+.0f}% (aim {100 * AIM:.0f}%)"
         )
     return 0 if met else 1
 

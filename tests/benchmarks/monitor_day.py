@@ -4,7 +4,7 @@
 
 repaint   eight graphs of four lines over ten minutes: a frame with a new snapshot; aim: a median of 12 ms
 zoom      the same graphs from ten minutes to a day and back; aim: 50 ms for the longest frame
-window    the real window with the NVML stub at 1 Hz: fraction of a core and resident memory over SECONDS; aims: 5 %, 250 MB
+window    the real window with the NVML stub at 1 Hz: fraction of a core and resident memory over SECONDS; aims: 5%, 250 MB
 latency   the same window, from the arrival of NVML's values to the end of a GPU's paint; aim: 100 ms
 
 The synthetic day is added snapshot by snapshot, faster than live. The exit code is 1 if an aim is missed.

@@ -168,8 +168,8 @@ def _print_sampler(sampler: Mapping[str, float]) -> None:
     print(
         f"\n{sampler['gpus']:.0f} GPUs, everything visible, {sampler['snapshots']:.0f} snapshots of "
         f"{sampler['bytes_a_snapshot'] / 1024:.1f} KiB in {sampler['seconds']:.0f} s, in percent of one core:\n"
-        f"  the sampler's processes {sampler['cpu_percent']:.2f} %, time within NVML's calls {sampler['nvml_percent']:.2f} %, "
-        f"over NVML {sampler['over_nvml_percent']:.2f} % (aim: at most {AIM_PERCENT:.0f} %)\n"
+        f"  the sampler's processes {sampler['cpu_percent']:.2f}%, time within NVML's calls {sampler['nvml_percent']:.2f}%, "
+        f"over NVML {sampler['over_nvml_percent']:.2f}% (aim: at most {AIM_PERCENT:.0f}%)\n"
         f"  resident memory {sampler['resident_bytes'] / (1 << 20):.0f} MiB"
     )
 

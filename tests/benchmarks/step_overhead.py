@@ -2,7 +2,7 @@
 
 resnet18 at 64 px, batch 32, SGD with momentum, fp32, one thread, without data and logging. Both sides have a warmed-up
 model and take turns in blocks of steps. The ratio is that of the median CPU times per step. The check for non-finite
-steps is measured separately. The aim is below 1 % without it. Otherwise the exit code is 1.
+steps is measured separately. The aim is below 1% without it. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations

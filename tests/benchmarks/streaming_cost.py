@@ -5,7 +5,7 @@
 Counted by thread clocks in real runs of `mnist_cnn` on MNIST: in the training thread, reading values off the device
 (`.item()`), sending metrics, timing and copying checkpoints; the checkpoint writer; the worker's channel threads; the
 supervisor with log and socket, with and without a reader; and the device sampler. As a check, the worker's total CPU time is
-compared with runs without all that; more `--pairs` reduce the noise. The aim is 0.5 %. Otherwise the exit code is 1.
+compared with runs without all that; more `--pairs` reduce the noise. The aim is 0.5%. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations

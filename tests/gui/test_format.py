@@ -93,7 +93,7 @@ def test_lower_keeps_abbreviations(title: str, short: str) -> None:
 
 
 def test_metric_has_its_unit() -> None:
-    assert short_measure("road_extraction", "iou", 0.1038) == "IoU 10.4 %"
+    assert short_measure("road_extraction", "iou", 0.1038) == "IoU 10.4%"
     assert short_measure("classification", "loss", 0.5) == "validation loss 0.5000"
 
 

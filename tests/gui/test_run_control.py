@@ -73,7 +73,7 @@ def test_title_shows_the_progress_of_the_run(open_window: OpenWindow, monkeypatc
     status = RunStatus(label="Running", text="Running", fraction=0.32)
     monkeypatch.setattr(RunSession, "status", status)
     window.workspace.session.changed.emit()
-    assert window.windowTitle().startswith("32 %")
+    assert window.windowTitle().startswith("32%")
     monkeypatch.setattr(RunSession, "status", RunStatus())
     window.workspace.session.changed.emit()
     assert window.windowTitle() == "Footplate"

@@ -53,7 +53,7 @@ def main() -> int:
             verdict = try_fault(tree, fault, complete=options.complete)
             noticed += verdict.startswith("noticed")
             print(f"{fault.stem:40} {time.monotonic() - start:5.0f} s  {verdict}", flush=True)
-    print(f"{noticed} of {len(faults)} faults were noticed ({100 * noticed / len(faults):.0f} %).")
+    print(f"{noticed} of {len(faults)} faults were noticed ({100 * noticed / len(faults):.0f}%).")
     return 0 if noticed == len(faults) else 1
 
 

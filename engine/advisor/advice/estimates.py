@@ -18,7 +18,7 @@ OPTIMIZER_STATES = {
 }  # fmt: skip
 """Number of values that an optimizer stores for each parameter, excluding optional momentum."""
 ESTIMATE_MARGIN = 1.25
-"""Estimate, as a multiple of a device's memory, above which a setup is excluded. Estimates may be 20 % off."""
+"""Estimate, as a multiple of a device's memory, above which a setup is excluded. Estimates may be 20% off."""
 MIN_SCALE, MAX_SCALE = 0.5, 2.5
 MIN_ACTIVATIONS = 0.1
 """Minimum fraction of a worker's memory that activations must take to be used for calibration."""

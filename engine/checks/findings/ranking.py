@@ -27,7 +27,7 @@ def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) 
     """Compare the fastest candidate, the first row of `table`, with one device and with other strategies.
 
     An example is "DistributedDataParallel, 2 GPUs is fastest: 812 images/s, 1.92x one device. Pipeline, 2 GPUs, 1F1B
-    reaches 88 % of that. Its bubble takes 11 % of its devices' time."
+    reaches 88% of that. Its bubble takes 11% of its devices' time."
     """
     measured = [row for row in table if row.images_per_second]
     best, alone = measured[0], next((row for row in measured if len(row.devices) == 1), None)

@@ -19,7 +19,7 @@ MIN_EPOCHS = 3
 NOISE_WINDOW = 6
 """Number of last validations for estimating the noise of a metric."""
 NOISE_DEVIATIONS = 3.0
-"""Number of standard deviations that a change must exceed; about 1 % of flat, noisy curves are misjudged."""
+"""Number of standard deviations that a change must exceed; about 1% of flat, noisy curves are misjudged."""
 STEADY_EPOCHS = 5
 """Number of consecutive validations with a falling loss for a real decrease. The chance of luck is 1 in 120."""
 WORTHWHILE_GAIN = 0.01
@@ -125,7 +125,7 @@ class _Curve:
 
     def text(self, cost: float) -> str:
         value = abs(cost)
-        return f"{100 * value:.1f} %" if self.measure.percent else f"{value:.3g}"
+        return f"{100 * value:.1f}%" if self.measure.percent else f"{value:.3g}"
 
 
 @dataclass(frozen=True)

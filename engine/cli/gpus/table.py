@@ -15,7 +15,7 @@ from engine.cli.gpus.layout import GAP, Column, line, table
 from engine.cli.gpus.remarks import clock, gpu_numbers, remarks
 from engine.contract.devices import Gpu, GpuProcess, Snapshot
 from engine.gpus.quantities import GIB
-from engine.system.format import NOT_KNOWN, duration, size
+from engine.system.format import NOT_KNOWN, duration, size, with_unit
 from engine.system.plain_text import escaped
 
 MAX_CPU_NAME = 24
@@ -113,7 +113,7 @@ def _name(gpu: Gpu) -> str:
 
 def _rounded(value: float | None, unit: str, digits: int) -> str | None:
     """Format a number with a constant width, so that the table doesn't move when it is redrawn."""
-    return None if value is None else f"{value:{digits}.0f} {unit}"
+    return None if value is None else with_unit(f"{value:{digits}.0f}", unit)
 
 
 def _power(gpu: Gpu) -> str | None:
@@ -161,4 +161,4 @@ def _size(count: int | None) -> str | None:
 
 
 def _percent(value: float | None) -> str | None:
-    return None if value is None else f"{value:3.0f} %"
+    return None if value is None else f"{value:3.0f}%"

@@ -175,7 +175,7 @@ def clear() -> tuple[int, int]:
 
 
 def _reserve_bytes(disk_bytes: int) -> int:
-    """Return the number of bytes to leave free on a disk of `disk_bytes`: 2 GiB, or 5 % of the disk if that is less."""
+    """Return the number of bytes to leave free on a disk of `disk_bytes`: 2 GiB, or 5% of the disk if that is less."""
     return min(2 * GIB, disk_bytes // 20)
 
 

@@ -39,7 +39,7 @@ PIXELS_OF_EACH = 4096
 CUT_PERCENT = 0.5
 """Percentage of values at each end of a band's range that are cut off as outliers, such as glints and clouds.
 
-Map viewers cut off 2 % for more contrast (QGIS's cumulative cut), but a model should see nearly all values.
+Map viewers cut off 2% for more contrast (QGIS's cumulative cut), but a model should see nearly all values.
 """
 DEVIATIONS = 3.0
 """Number of standard deviations on either side of the mean that limit a band's range.

@@ -167,7 +167,7 @@ def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
             dataset_error(f"None of the {title} images can be used.", "Choose a folder with readable images and masks.")
         ]
     never = [class_name for class_name, share in shares.items() if not share]
-    rare = [f"{class_name} ({100 * share:.2f} %)" for class_name, share in shares.items() if 0 < share < RARE]
+    rare = [f"{class_name} ({100 * share:.2f}%)" for class_name, share in shares.items() if 0 < share < RARE]
     found = []
     if never:
         message = f"{listed(never, most=5)} do not occur in the {title} masks, so they are {never_used(name)}."
@@ -175,7 +175,7 @@ def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
     if rare and name == "train":
         found.append(
             dataset_warning(
-                f"{listed(rare, most=5)} cover less than {100 * RARE:.1f} % of the pixels.",
+                f"{listed(rare, most=5)} cover less than {100 * RARE:.1f}% of the pixels.",
                 "Choose the loss Cross entropy and Dice, or Focal: both cope better with rare classes.",
             )
         )

@@ -149,7 +149,7 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
         found.append(dataset_warning(message, "They are kept as background. If they show objects, annotate them."))
     if name == "train" and float(np.median(objects.shares)) < SMALL:
         share = float(np.median(objects.shares))
-        message = f"Half of the {noun} are smaller than {100 * share:.1f} % of their image's longer side."
+        message = f"Half of the {noun} are smaller than {100 * share:.1f}% of their image's longer side."
         found.append(dataset_warning(message, "Choose a larger image size, or cut the images into tiles."))
     return found
 

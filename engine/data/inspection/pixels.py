@@ -31,7 +31,7 @@ SIDE = 512
 CONSTANT = 3
 """Largest difference between the pixels of a nearly constant image, in levels of 0..255.
 
-The darkest and the brightest 1 % of the pixels are not counted.
+The darkest and the brightest 1% of the pixels are not counted.
 """
 CUT_PERCENT = 1.0
 FEWEST_BLANK = 3

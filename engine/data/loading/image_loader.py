@@ -33,7 +33,7 @@ The cache in main memory is limited by the same ratio.
 INLINE_BYTES = 4 << 20
 """Maximum size in bytes of a batch that the caller's thread reads on the CPU once all images are decoded.
 
-This takes at most 0.2 % of the step of a small network, whereas a background thread would compete with the step.
+This takes at most 0.2% of the step of a small network, whereas a background thread would compete with the step.
 """
 
 

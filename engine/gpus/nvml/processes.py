@@ -109,7 +109,7 @@ class SmUtilization:
         self._newest_us = 0
 
     def read(self) -> dict[int, float | None]:
-        """Return percentages by process id. Implausible values (nvtop#110: 37,100 %) become None.
+        """Return percentages by process id. Implausible values (nvtop#110: 37,100%) become None.
 
         Idle processes are missing.
         """

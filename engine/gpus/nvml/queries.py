@@ -52,7 +52,7 @@ MAX_C = 150.0
 MAX_W = 5000.0
 MAX_MHZ = 50_000.0
 MAX_FAN_PERCENT = 200.0
-"""Maximum plausible fan speed in percent; nvml.h allows speeds over 100 %."""
+"""Maximum plausible fan speed in percent; nvml.h allows speeds over 100%."""
 MAX_GENERATION, MAX_LANES = 9, 32
 
 

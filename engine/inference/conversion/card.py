@@ -152,7 +152,7 @@ def _value(measure: Measure, values: dict[str, float]) -> str:
     value = values.get(measure.id)
     if value is None:
         return "–"
-    return f"{100 * value:.2f} %" if measure.percent else f"{value:.4f}"
+    return f"{100 * value:.2f}%" if measure.percent else f"{value:.4f}"
 
 
 def _usage(files: Sequence[WrittenFile], library: Library | None) -> str:

@@ -327,7 +327,7 @@ def _int8_losses(model: TrainedModel, compared: ComparedFile) -> list[Problem]:
     for measure in model.objective.entry.metrics:
         before, after = (values.get(measure.id) for values in (compared.torch_measures, compared.measures))
         if measure.percent and before is not None and after is not None and before - after > REPORTED_LOSS:
-            message = f"In int8, {measure.title} falls from {100 * before:.1f} % to {100 * after:.1f} %."
+            message = f"In int8, {measure.title} falls from {100 * before:.1f}% to {100 * after:.1f}%."
             found.append(Problem("int8", message, f"Use {ONNX}, or fp16.", "warning"))
     return found
 

@@ -83,7 +83,7 @@ def _nan_if_none(value: float | None) -> float:
 
 
 def interval(value: float, draws: npt.NDArray[np.float64] | None) -> Interval:
-    """Return `value` with its 95 % percentile interval.
+    """Return `value` with its 95% percentile interval.
 
     `draws` are the values from the resamples. If too few of them are finite, or if it is None, there is no interval.
     """

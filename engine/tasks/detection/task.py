@@ -192,15 +192,15 @@ class FoundInImage(Objective):
     def nothing_sure(self, output: Tensor) -> str:
         """Return the text for an image in which no detection has a high enough score to be displayed."""
         best = float(output[:, 4].max()) if len(output) else -1.0
-        return f"no detections with a score of {100 * SCORE_THRESHOLD:.0f} %" + (
-            f"; the best score is {100 * best:.0f} %" if best >= 0 else ""
+        return f"no detections with a score of {100 * SCORE_THRESHOLD:.0f}%" + (
+            f"; the best score is {100 * best:.0f}%" if best >= 0 else ""
         )
 
     def names(self, classes: Ints, scores: Floats | None = None) -> list[str]:
         """Return a label for each box: the class and, if given, the score."""
         if scores is None:
             return [self._classes[number] for number in classes]
-        return [f"{self._classes[number]} {100 * score:.0f} %" for number, score in zip(classes, scores, strict=True)]
+        return [f"{self._classes[number]} {100 * score:.0f}%" for number, score in zip(classes, scores, strict=True)]
 
 
 class BoxesOfImage(FoundInImage):

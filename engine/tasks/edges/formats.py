@@ -77,7 +77,7 @@ def _detection(candidate: Candidate, variant: str) -> Detection:
     if not drawn:
         against.append("files of edges that can't be opened")
     elif not of_matlab and not (lines := [layer for each in drawn if (layer := _lines(each)).any()]):
-        against.append(f"no edges brighter than {100 * AGREED:.0f} % of white in the files that were opened")
+        against.append(f"no edges brighter than {100 * AGREED:.0f}% of white in the files that were opened")
     elif not of_matlab and 2 * sum(map(_is_thin, lines)) <= len(lines):
         against.append("areas rather than thin lines in the files of edges")
     if 2 * len(pairs.both) < pairs.file_count:

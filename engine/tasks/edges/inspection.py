@@ -99,7 +99,7 @@ def _describe_problems(name: str, read: Sequence[_Checked], usable: bool) -> lis
     inverted, bare = sum(each.inverted for each in read), sum(each.taken == 0 for each in read)
     found = []
     if bare == len(read):
-        remedy = "Edges are white on black, brighter than 30 % of white."
+        remedy = "Edges are white on black, brighter than 30% of white."
         found.append(dataset_error(f"None of the {title} images has an edge.", remedy))
     elif bare:
         message = f"{bare:,} of {len(read):,} {title} images have no edges."

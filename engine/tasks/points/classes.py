@@ -201,7 +201,7 @@ def _checked(
 
 
 def _labels_with_share(values: Sequence[int], counts: Counter[int]) -> str:
-    """Format labels with their fraction of the points, e.g. "Labels -1 and 255 (0.2 % of the points) are"."""
+    """Format labels with their fraction of the points, e.g. "Labels -1 and 255 (0.2% of the points) are"."""
     share = sum(counts[value] for value in values) / max(counts.total(), 1)
     noun, verb = ("Label", "is") if len(values) == 1 else ("Labels", "are")
-    return f"{noun} {listed(map(str, values), most=5)} ({100 * share:.2g} % of the points) {verb}"
+    return f"{noun} {listed(map(str, values), most=5)} ({100 * share:.2g}% of the points) {verb}"

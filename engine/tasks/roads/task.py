@@ -125,7 +125,7 @@ class LinesAndDirections(Objective):
     def _visualize(self, image: Bytes, lines: np.ndarray, along: np.ndarray, *, counted: np.ndarray) -> Visualization:
         share = lines[counted].mean() if counted.any() else 0
         legend = tuple(range(len(self.legend))) if lines.any() else ()
-        return Visualization(_lay_directions(image, lines, along), f"Lines on {100 * share:.1f} % of it", legend)
+        return Visualization(_lay_directions(image, lines, along), f"Lines on {100 * share:.1f}% of it", legend)
 
 
 class RoadAnalysis(Analysis):

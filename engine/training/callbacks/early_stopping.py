@@ -32,7 +32,7 @@ class EarlyStopping(Callback):
     def explanation(self) -> str:
         """Message for the log that explains why the run ends."""
         assert self._best is not None
-        best = f"{100 * self._best:.1f} %" if self._criterion.percent else f"{self._best:.4g}"
+        best = f"{100 * self._best:.1f}%" if self._criterion.percent else f"{self._best:.4g}"
         epochs = "1 epoch" if self.waited == 1 else f"{self.waited} epochs"
         return (
             f"Early stopping: {self._criterion.title} has not improved for {epochs}. The best was {best} after "

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, THROTTLE_TEXTS
+from engine.system.format import with_unit
 from gui.format import clock, energy, localised, measured, number, size
 from gui.monitor.gpus.value_grid import LabelledValue
 from gui.monitor.gpus.watched_gpu import Used, WatchedGpu
@@ -321,7 +322,7 @@ def _number(
     """Return a labeled number, or None if it is unknown. If `bad`, it is highlighted as an error unless it is 0."""
     if value is None:
         return None
-    return LabelledValue(name, label, f"{localised(value)} {unit}".strip(), meaning, alarming=bad and value > 0)
+    return LabelledValue(name, label, with_unit(localised(value), unit), meaning, alarming=bad and value > 0)
 
 
 def _bytes(name: str, label: str, value: int | None, meaning: str) -> LabelledValue | None:

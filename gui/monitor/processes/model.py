@@ -50,7 +50,7 @@ class Column:
 
 
 def _percent(value: float | None) -> str:
-    return f"{localised(value)} %" if value is not None else NOT_KNOWN
+    return f"{localised(value)}%" if value is not None else NOT_KNOWN
 
 
 def _running(seconds: int | None) -> str:
@@ -74,10 +74,10 @@ COLUMNS: tuple[Column, ...] = (
     Column("GPU", lambda line: gpu_names(line.gpus), lambda line: gpu_names(line.gpus)),
     _number(tr("GPU memory"), "memory_used_bytes", size, "140.4 GiB", tr("GPU memory held by the process")),
     _number(
-        "SM", "sm_percent", _percent, "100 %",
+        "SM", "sm_percent", _percent, "100%",
         tr("Share of SM time; averaged over its GPUs if it holds several"),
     ),
-    _number("CPU", "cpu_percent", _percent, "6,400 %", tr("In % of one core: 400 % is four cores at full load")),
+    _number("CPU", "cpu_percent", _percent, "6,400%", tr("In % of one core: 400% is four cores at full load")),
     _number(
         tr("Host memory"), "host_memory_bytes", size, "140.4 GiB",
         tr("Host memory held by the process, including shared memory"),

@@ -99,13 +99,13 @@ class ConfusionMatrix(QWidget):
         self.cell_chosen.emit(row, column, self.describe_cell(row, column))
 
     def describe_cell(self, row: int, column: int) -> str:
-        """Describe a cell, as in "Of 40 rose, 12 (30.0 %) were predicted as tulip."."""
+        """Describe a cell, as in "Of 40 rose, 12 (30.0%) were predicted as tulip."."""
         total, count = int(self._counts[row].sum()), int(self._counts[row, column])
         true, predicted = self._names[row], self._names[column]
         if not total:
             return tr("No samples of {true}.").format(true=true)
         outcome = "were predicted correctly" if row == column else f"were predicted as {predicted}"
-        return f"Of {localised(total)} {true}, {localised(count)} ({localised(100 * count / total, 1)} %) {outcome}."
+        return f"Of {localised(total)} {true}, {localised(count)} ({localised(100 * count / total, 1)}%) {outcome}."
 
     def describe_mistake(self) -> str:
         """Describe the most common mistake, as in "Most common mistake: rose taken for tulip (12 of 40)".

@@ -19,8 +19,8 @@ from gui.widgets.column_model import BAR, INTERVAL, PAD, VALUE, Index, NumberRow
 _COUNT = tr("Count")
 _MAX_NAME_WIDTH = 240
 _MAX_MIN_WIDTH = 480
-"""Maximum width that the table may require, in pixels at a text size of 100 %."""
-_WIDEST_NUMBER = "100.0 %"
+"""Maximum width that the table may require, in pixels at a text size of 100%."""
+_WIDEST_NUMBER = "100.0%"
 
 
 def class_names(classes: Sequence[str], count: int) -> list[str]:
@@ -64,7 +64,7 @@ class ClassModel(QAbstractTableModel):
         return float(values[row]) if row < len(values) else math.nan
 
     def interval(self, row: int, column: int) -> tuple[float, float] | None:
-        """Return the 95 % confidence interval of a fraction, or None if there is none."""
+        """Return the 95% confidence interval of a fraction, or None if there is none."""
         bounds = self._intervals.get(self.titles[column - 1]) if column else None
         if bounds is None or row >= len(bounds) or np.isnan(bounds[row]).any():
             return None
@@ -98,7 +98,7 @@ class ClassModel(QAbstractTableModel):
         unknown = tr("This class isn't in the split and was never predicted")
         interval = self.interval(row, column)
         low_high = [localised(100 * bound, 1) for bound in interval or ()]
-        bounds = f"95 % interval: {low_high[0]} to {low_high[1]} %" if low_high else None
+        bounds = f"95% interval: {low_high[0]} to {low_high[1]}%" if low_high else None
         values: dict[int, object] = {
             VALUE: value,
             BAR: value if self.is_fraction(column) else None,
@@ -112,7 +112,7 @@ class ClassModel(QAbstractTableModel):
     def _text(self, column: int, value: float) -> str:
         if math.isnan(value):
             return "–"
-        return f"{localised(100 * value, 1)} %" if self.is_fraction(column) else localised(value)
+        return f"{localised(100 * value, 1)}%" if self.is_fraction(column) else localised(value)
 
 
 class ClassTable(QTableView):

@@ -107,7 +107,7 @@ def _empty_text(data: RunData, is_active: bool) -> str:
 _FILTERED_FROM = 12
 """Minimum number of classes for offering a filter."""
 _SIDE_BY_SIDE = 860
-"""Minimum width in pixels, at a text size of 100 %, for placing the matrix next to the table."""
+"""Minimum width in pixels, at a text size of 100%, for placing the matrix next to the table."""
 _WORST_COUNT = 3
 
 
@@ -233,7 +233,7 @@ class ClassFiguresView(QWidget):
 
 
 def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
-    """Describe the worst classes by the first metric, as in "Lowest IoU: sign 12.0 %, pole 20.1 %".
+    """Describe the worst classes by the first metric, as in "Lowest IoU: sign 12.0%, pole 20.1%".
 
     Returns "" if `figures` is None or contains no metrics.
     """
@@ -244,7 +244,6 @@ def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
     if not ranked:
         return tr("No class has a value for {title}").format(title=title)
     named = [
-        f"{classes[p] if p < len(classes) else f'class {p}'} {localised(100 * v, 1)} %"
-        for v, p in ranked[:_WORST_COUNT]
+        f"{classes[p] if p < len(classes) else f'class {p}'} {localised(100 * v, 1)}%" for v, p in ranked[:_WORST_COUNT]
     ]
     return tr("Lowest {title}: {named}").format(title=title, named=", ".join(named))

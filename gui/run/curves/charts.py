@@ -35,9 +35,7 @@ class RunCharts(QWidget):
         super().__init__(parent)
         self.group = PlotGroup("elapsed", parent=self)
         self.loss = LinePlot(tr("Loss"), self.group)
-        self.accuracy = LinePlot(
-            tr("Accuracy"), self.group, unit="%", scale=100, write=lambda v: f"{localised(v, 1)} %"
-        )
+        self.accuracy = LinePlot(tr("Accuracy"), self.group, unit="%", scale=100, write=lambda v: f"{localised(v, 1)}%")
         self.speed = LinePlot(tr("Speed"), self.group, low=0, write=lambda v: f"{localised(v)} images/s")
         self.times = LinePlot(
             tr("Time per step"), self.group, unit="ms", scale=1000, low=0, write=lambda v: milliseconds(v / 1000)
@@ -175,7 +173,7 @@ def _is_always_one(title: str, classes: int) -> bool:
 def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
     plots = {
         "utilization_percent": LinePlot(
-            tr("Utilization"), group, unit="%", low=0, high=100, write=lambda v: f"{v:.0f} %"
+            tr("Utilization"), group, unit="%", low=0, high=100, write=lambda v: f"{v:.0f}%"
         ),
         "memory_used_bytes": LinePlot(
             tr("Memory"), group, unit="GiB", scale=1 / GIB, low=0, write=lambda v: size(v * GIB, "GiB")

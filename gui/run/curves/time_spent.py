@@ -132,7 +132,7 @@ MEANINGS: dict[Part, str] = {
     "other": tr("Unattributed"),
 }
 MIN_FRACTION = 0.0005
-"""Minimum fraction of a step that is displayed. Smaller ones would appear as 0.0 %."""
+"""Minimum fraction of a step that is displayed. Smaller ones would appear as 0.0%."""
 
 BAR_HEIGHT, LINE_HEIGHT, GAP = 18, 20, 6
 SWATCH, PAD = 13, 12
@@ -146,12 +146,12 @@ class _Entry(NamedTuple):
 
 
 def format_percent(fraction: float) -> str:
-    """Format a fraction, as in "46 %" or "2.4 %"."""
-    return f"{100 * fraction:.0f} %" if fraction >= 0.0995 else f"{localised(100 * fraction, 1)} %"
+    """Format a fraction, as in "46%" or "2.4%"."""
+    return f"{100 * fraction:.0f}%" if fraction >= 0.0995 else f"{localised(100 * fraction, 1)}%"
 
 
 def describe_part(spent: TimeSpent, part: Part) -> str:
-    """Describe a part, as in "Forward 3.1 ms, 38 % of each step"."""
+    """Describe a part, as in "Forward 3.1 ms, 38% of each step"."""
     seconds = spent.parts.get(part, 0.0)
     return f"{TITLES[part]} {milliseconds(seconds)}, {format_percent(_fraction(spent, part))} of each step"
 
@@ -204,7 +204,7 @@ class TimeBar(QWidget):
         """Return the entries of the legend with their rectangles, in as many columns as fit."""
         advance = QFontMetrics(theme.tabular(self.font())).horizontalAdvance
         is_slow = self._spent is not None and self._spent.step_s >= 1
-        number_width = SWATCH + 6 + 8 + advance("00,000 ms  0.0 %" if is_slow else "00.0 ms  0.0 %")
+        number_width = SWATCH + 6 + 8 + advance("00,000 ms  0.0%" if is_slow else "00.0 ms  0.0%")
         parts = [*(part for part in ORDER if part in self._known_parts), None]
         needed = [number_width + advance(_title(part)) for part in parts]
         widths: list[int] = []

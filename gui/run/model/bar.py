@@ -228,7 +228,7 @@ SPLITS: tuple[tuple[str, str, str], ...] = (
     ("all", "all samples", ""),
 )
 INTRODUCTION = tr(
-    "Measures the model on a split of its dataset or of another folder, with 95 % intervals, and shows its errors."
+    "Measures the model on a split of its dataset or of another folder, with 95% intervals, and shows its errors."
 )
 
 

@@ -201,7 +201,7 @@ class CalibrationPage(QWidget):
             return
         interval = format_interval(calibration.ece)
         self.error.setText(
-            f"Expected calibration error {localised(100 * calibration.ece.value, 1)} %"
+            f"Expected calibration error {localised(100 * calibration.ece.value, 1)}%"
             + (f" ({interval})" if interval else "")
         )
         self.temperature.setText(describe_temperature(calibration))
@@ -229,11 +229,11 @@ def describe_temperature(calibration: Calibration) -> str:
     temperature, before, after = calibration.temperature, calibration.ece_before, calibration.ece_after
     if temperature is None or before is None or after is None:
         return tr("There are too few samples to fit a temperature.")
-    gain = f"lowers the error from {localised(100 * before, 1)} to {localised(100 * after, 1)} %"
+    gain = f"lowers the error from {localised(100 * before, 1)} to {localised(100 * after, 1)}%"
     if after >= before:
         return (
             f"Dividing the logits by a temperature wouldn't help: the best one, {localised(temperature, 2)}, leaves the error at "
-            f"{localised(100 * after, 1)} % on held-out samples."
+            f"{localised(100 * after, 1)}% on held-out samples."
         )
     verdict = "overconfident" if temperature > 1 else "underconfident"
     return tr(
@@ -244,7 +244,7 @@ def describe_temperature(calibration: Calibration) -> str:
 
 def _describe_bins(calibration: Calibration) -> str:
     parts = [
-        f"confidence {localised(each.low, 2)} to {localised(each.high, 2)}: {100 * each.accuracy:.0f} % of {localised(each.count)} correct"
+        f"confidence {localised(each.low, 2)} to {localised(each.high, 2)}: {100 * each.accuracy:.0f}% of {localised(each.count)} correct"
         for each in calibration.bins
         if each.accuracy is not None
     ]

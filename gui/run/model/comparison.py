@@ -48,7 +48,7 @@ class ComparisonPage(QWidget):
         self.other.control.setAccessibleName(tr("Evaluation to compare with"))
         self.about = caption()
         self.differences = PlainTable(
-            tr("Differences"), (tr("Metric"), tr("This"), tr("Other"), tr("Difference"), "95 % interval")
+            tr("Differences"), (tr("Metric"), tr("This"), tr("Other"), tr("Difference"), "95% interval")
         )
         self.verdict = caption(style="")
         self.test = caption()

@@ -176,7 +176,7 @@ class ResultView(QWidget):
 
 _MAX_SKIPPED_NAMES = 5
 _WIDE = 1300
-"""Minimum width in pixels for the confusion matrix in the summary, at a text size of 100 %."""
+"""Minimum width in pixels for the confusion matrix in the summary, at a text size of 100%."""
 
 
 class SummaryPage(QWidget):
@@ -195,7 +195,7 @@ class SummaryPage(QWidget):
         self.matrix.cell_opened.connect(self.cell_opened)
         self._has_matrix = False
         self.about = caption()
-        self.metrics = PlainTable(tr("Metrics"), (tr("Metric"), tr("Value"), "95 % interval"))
+        self.metrics = PlainTable(tr("Metrics"), (tr("Metric"), tr("Value"), "95% interval"))
         self.no_intervals = caption(tr("Too few samples for intervals."))
         self.warnings = ProblemLabel()
         self.confident = heading_label(tr("Confident predictions only"))

@@ -175,23 +175,23 @@ SPLITS = {"val": "validation", "test": "test", "train": "training", "all": "all 
 
 
 def format_value(value: float | None, percent: bool = True) -> str:
-    """Format a metric, as in "93.4 %" if `percent` is True, or as in "0.2134". Return a dash for None."""
+    """Format a metric, as in "93.4%" if `percent` is True, or as in "0.2134". Return a dash for None."""
     if value is None:
         return NOT_KNOWN
-    return f"{localised(100 * value, 1)} %" if percent else localised(value, 4)
+    return f"{localised(100 * value, 1)}%" if percent else localised(value, 4)
 
 
 def format_interval(interval: Interval, percent: bool = True) -> str:
-    """Format an interval, as in "91.8 – 94.9 %" if `percent` is True, or return "" if it is unknown."""
+    """Format an interval, as in "91.8 – 94.9%" if `percent` is True, or return "" if it is unknown."""
     if interval.low is None or interval.high is None:
         return ""
     if percent:
-        return f"{localised(100 * interval.low, 1)} – {localised(100 * interval.high, 1)} %"
+        return f"{localised(100 * interval.low, 1)} – {localised(100 * interval.high, 1)}%"
     return f"{localised(interval.low, 4)} – {localised(interval.high, 4)}"
 
 
 def format_with_interval(interval: Interval | None, percent: bool = True) -> str:
-    """Format a metric and its interval, as in "93.4 % (91.8 – 94.9 %)" if `percent` is True."""
+    """Format a metric and its interval, as in "93.4% (91.8 – 94.9%)" if `percent` is True."""
     if interval is None:
         return NOT_KNOWN
     bounds = format_interval(interval, percent)

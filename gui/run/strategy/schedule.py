@@ -31,10 +31,10 @@ LABEL_PAD, AXIS_HEIGHT, LEGEND_HEIGHT, NUMBER_PAD = 10, 20, 22, 4
 
 
 def headline(trace: ScheduleTraced) -> str:
-    """Return a headline, as in "Bubble 14 % measured, 11 % in theory (1F1B, 8 microbatches)"."""
+    """Return a headline, as in "Bubble 14% measured, 11% in theory (1F1B, 8 microbatches)"."""
     count = len({action.microbatch for actions in trace.ranks for action in actions})
     details = f"{SCHEDULES.get(trace.schedule, trace.schedule)}, {count} microbatches" if count > 1 else "whole batches"
-    return f"Bubble {100 * trace.bubble:.0f} % measured, {100 * trace.theory:.0f} % in theory ({details})"
+    return f"Bubble {100 * trace.bubble:.0f}% measured, {100 * trace.theory:.0f}% in theory ({details})"
 
 
 def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
@@ -48,7 +48,7 @@ def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
         busy = sum(action.end_s - action.begin_s for action in actions)
         idle = max(0.0, 1 - busy / trace.span_s) if trace.span_s else 0.0
         parts.append(
-            f"{_row_title(rank, titles)}: {len(actions)} actions, {milliseconds(busy)} busy, {100 * idle:.0f} % idle."
+            f"{_row_title(rank, titles)}: {len(actions)} actions, {milliseconds(busy)} busy, {100 * idle:.0f}% idle."
         )
     return " ".join(parts)
 

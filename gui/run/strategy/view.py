@@ -126,7 +126,7 @@ MIN_WIDTH_WITH_NUMBERS = 560
 
 
 def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
-    """Return a headline, as in "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it"."""
+    """Return a headline, as in "Rank 1 (GPU 2) is the slowest: the others wait 23% of each step for it"."""
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
         return tr("The ranks are balanced")
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
@@ -134,7 +134,7 @@ def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
     share = sum(shares) / len(shares) if shares else 0.0
     device = f" ({titles[timed.straggler]})" if timed.straggler < len(titles) else ""
     waiting = "the other waits" if len(others) == 1 else "the others wait"
-    return f"Rank {timed.straggler}{device} is the slowest: {waiting} {100 * share:.0f} % of each step for it"
+    return f"Rank {timed.straggler}{device} is the slowest: {waiting} {100 * share:.0f}% of each step for it"
 
 
 def describe(timed: RanksTimed, titles: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from engine.contract.events import Advice, AnyEvent, Chosen, TimeSpent, Validati
 from engine.runs.folder import RunFolder
 
 VALIDATION = Validation(epoch=1, step=9, measures={"top1": 0.5}, images=3, seconds=1.0)
-FINE = Advice(sentence="The CPU is busy 97 % of the time; there is no bottleneck.")
+FINE = Advice(sentence="The CPU is busy 97% of the time; there is no bottleneck.")
 STARVED = Advice(sentence="The CPU waits: 2 more would feed it.", field="loader_workers", value=4, live=True)
 
 

@@ -30,7 +30,7 @@ def test_evaluate_prints_and_saves_the_result(forker: Forker, tmp_path: Path) ->
     assert (evaluation.split, evaluation.samples) == ("test", 9)
     assert [skipped.path for skipped in evaluation.skipped] == ["test/red/=broken.png"]
     assert "Skipping test/red/=broken.png" in answer.err
-    assert re.search(rf"^Top-1 accuracy +{100 * evaluation.measures['top1'].value:.1f} % ", answer.out, re.MULTILINE)
+    assert re.search(rf"^Top-1 accuracy +{100 * evaluation.measures['top1'].value:.1f}% ", answer.out, re.MULTILINE)
     assert answer.out.rstrip().endswith(f"Saved in {saved.folder}.")
     with table.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -40,7 +40,7 @@ def test_evaluate_prints_and_saves_the_result(forker: Forker, tmp_path: Path) ->
     other = shutil.copytree(saved.folder, tmp_path / "kept")
     lines = list(evaluate.comparison_lines(compare(saved, saved._replace(folder=other))))
     assert lines[-1].endswith("p = 1 (McNemar's exact test).")
-    assert any(line.startswith("Top-1 accuracy") and "+0.0 %" in line for line in lines)
+    assert any(line.startswith("Top-1 accuracy") and "+0.0%" in line for line in lines)
 
 
 @pytest.mark.parametrize(("one", "other", "p"), [(0, 0, 1.0), (5, 5, 1.0), (1, 9, 0.021484375), (0, 10, 0.001953125)])

@@ -107,7 +107,7 @@ EXPLANATION = Explanation(
     run="a-run", checkpoint="best.pt", task="classification", method="grad-cam", layer="layer4.1", grid=(7, 9),
     images=(
         ExplainedImage(
-            path="one.png", predicted="ash 80 %", side_by_side="one-all.png",
+            path="one.png", predicted="ash 80%", side_by_side="one-all.png",
             maps=(HeatMap(class_name="ash", overlay="one-ash.png", raw="r.png", score=0.8),
                   HeatMap(class_name="birch", overlay="one-birch.png", raw="r.png", empty=True, note="It is small.")),
         ),

@@ -98,14 +98,14 @@ def test_search_lists_and_shows_searches(capsys: pytest.CaptureFixture[str]) -> 
     make_search("other")
     head, first, second = run_command(capsys, "search", "--list").out.splitlines()
     assert head.split() == ["SEARCH", "STATE", "TRIALS", "PRUNED", "FAILED", "BEST", "TIME", "LEFT"]
-    assert first.split() == ["other", "completed", "3/3", "1", "1", "75.0", "%", "0", "s", "–"]
+    assert first.split() == ["other", "completed", "3/3", "1", "1", "75.0%", "0", "s", "–"]
     assert second.split()[0] == "small"
     printed = run_command(capsys, "search", "small").out
     assert "small: completed, 3/3 trials, 1 pruned, 1 failed" in printed
     assert "1 ★" in printed
-    assert "Best: trial 1, 75.0 %\nIts settings: learning_rate=0.01235, optimizer=adamw, milestones=[1]\n" in printed
+    assert "Best: trial 1, 75.0%\nIts settings: learning_rate=0.01235, optimizer=adamw, milestones=[1]\n" in printed
     assert "CONFIRMED" not in printed
-    assert "Importance for top-1 accuracy: learning_rate 80 %, optimizer 20 %" in printed
+    assert "Importance for top-1 accuracy: learning_rate 80%, optimizer 20%" in printed
     listed = [json.loads(line) for line in run_command(capsys, "search", "--list", "--json").out.splitlines()]
     assert [(one["name"], one["status"], one["state"]["best"]) for one in listed] == [
         ("other", "completed", 1),
@@ -138,7 +138,7 @@ def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypa
         worked_s=60.0,
     )
     line = search_views.progress_line(search, state)
-    assert line.startswith("Confirming the best 3 settings with other seeds: 2 of 3 trained, best 86.0 %")
+    assert line.startswith("Confirming the best 3 settings with other seeds: 2 of 3 trained, best 86.0%")
     assert line.endswith("trial 0, seed 1: epoch 3/3")
     assert search_views.trial_line(search, repeats[0]).startswith("Trial 1, seed 1 completed after 3 epochs: Top-1")
     means = (0.502, 0.79, 0.853)
@@ -146,14 +146,14 @@ def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypa
     done = [msgspec.structs.replace(row, state="completed") for row in repeats]
     folder = create_search(search)
     folder.save_state(msgspec.structs.replace(state, trials=(*confirmed, *done), best=2, front=(2,), ended="completed"))
-    assert "  85.3 %" in run_command(capsys, "search", "--list").out
+    assert "  85.3%" in run_command(capsys, "search", "--list").out
     printed = run_command(capsys, "search", "small").out
     assert "small: completed, 3/3 trials, 1:00 min worked\n" in printed
     assert "Confirming" not in printed
-    assert "Best: trial 2, 80.0 %; 85.3 % over 1 other seed, 50.2 % with the job's own settings\n" in printed
+    assert "Best: trial 2, 80.0%; 85.3% over 1 other seed, 50.2% with the job's own settings\n" in printed
     rows = {line.split("  ")[0].strip(): line.split() for line in printed.splitlines()}
     assert rows["TRIAL"][5:7] == ["ACCURACY", "CONFIRMED"]
-    assert {"85.3", "run-2"} <= set(rows["2 ★"])
+    assert {"85.3%", "run-2"} <= set(rows["2 ★"])
     assert "2, seed 1" in rows
     trained: list[TrialRow] = []
     monkeypatch.setattr(

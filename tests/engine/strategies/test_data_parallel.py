@@ -182,7 +182,7 @@ def test_slow_rank_gets_smaller_share(job: Make, start: Start, model_file: Write
     assert fast + slow == pytest.approx(1)
     (warned,) = ranks.of(Warned)
     assert (warned.code, warned.rank) == ("straggler", 1)
-    assert f"It gets {100 * slow:.0f} % of every batch" in warned.message
+    assert f"It gets {100 * slow:.0f}% of every batch" in warned.message
     assert_same_training(ranks, alone, 1e-5)
 
 

@@ -20,7 +20,7 @@ def test_finding_covers_all_executions(start: Start) -> None:
     assert isinstance(finished, RunFinished)
     assert finished.outcome == "completed"
     assert isinstance(verdict, Verdict)
-    assert verdict.sentence.startswith("Validation loss was still falling by 10 % per epoch: train for ")
+    assert verdict.sentence.startswith("Validation loss was still falling by 10% per epoch: train for ")
     assert verdict.changes["epochs"] > 4
 
 

@@ -61,7 +61,7 @@ class Tiny:
         return log.read_text().count("begins") if log.exists() else 0
 
     def learn(self, epochs: int) -> None:
-        """Report epochs of ten steps. Each step has a loss 10 % below that of the previous one."""
+        """Report epochs of ten steps. Each step has a loss 10% below that of the previous one."""
         done = epochs * (self.attempt - 1)
         self.send(
             Planned(

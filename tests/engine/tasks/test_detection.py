@@ -347,7 +347,7 @@ def test_objects_are_drawn_and_summarized() -> None:
     drawing = objective.show_prediction(image, found)
     assert (drawing.words, drawing.legend) == ("1 ring", (2,))
     found[0, 4] = 0.2
-    assert objective.show_prediction(image, found).words == "no detections with a score of 50 %; the best score is 20 %"
+    assert objective.show_prediction(image, found).words == "no detections with a score of 50%; the best score is 20%"
     assert objective.show_truth(image, true_boxes()[1]).words == "nothing"
 
     assert MASKS.objective(job(), DatasetInfo(CLASSES)).show_truth(image, planes()[0]).legend == (1, 2)

@@ -34,7 +34,7 @@ def test_early_stopping_resumes_with_the_same_metric() -> None:
     after.add(4, {"top1": 0.7})
     assert after.is_over
     assert "not improved for 3 epochs" in after.explanation
-    assert "The best was 70.0 % after epoch 1" in after.explanation
+    assert "The best was 70.0% after epoch 1" in after.explanation
     other = EarlyStopping(1, LOSS)
     other.load_state_dict(before.state_dict())
     assert other.state_dict() == EarlyStopping(1, LOSS).state_dict()

@@ -24,7 +24,7 @@ WARM = 10
 def search(proof: Proof, *, model: str) -> None:
     """Measure the first step and the later speed of a model, with benchmark mode and without it.
 
-    Footplate doesn't use benchmark mode. It may be at most 5 % slower for that reason.
+    Footplate doesn't use benchmark mode. It may be at most 5% slower for that reason.
     """
     side, batch, steps = (64, 2, 3) if proof.rehearsing else (256, 8, 60)
     warm = 1 if proof.rehearsing else WARM

@@ -43,7 +43,7 @@ def test_problems_of_invalid_rule(kind: KindId, changes: dict[str, Any]) -> None
     [
         (DEFAULTS["temperature"], "at or above the GPU's slowdown temperature for 10 s"),
         (Rule(kind="temperature", threshold=80, notify=False), "at or above 80 °C · no notification"),
-        (DEFAULTS["idle"], "below 5 % for 10 min"),
+        (DEFAULTS["idle"], "below 5% for 10 min"),
         (Rule(kind="xid", notify=False), "as soon as it happens · no notification"),
         (Rule(kind="xid", devices=("a",)), "as soon as it happens · 1 device only"),
         (

@@ -69,7 +69,7 @@ def test_short_peak_raises_nothing(watched: Watched) -> None:
         (
             "memory",
             {"memory_total_bytes": 100 << 30, "memory_used_bytes": 96 << 30, "memory_reserved_bytes": 2 << 30},
-            61, "98 %, at or above 97 % for 1 min.",
+            61, "98%, at or above 97% for 1 min.",
         ),
         ("throttled", {"throttled": ("power_cap", "thermal", "power_brake")}, 11, "Limited by heat; slowed by the power supply for 10 s."),
     ],
@@ -125,7 +125,7 @@ def test_idle_alert_needs_run(watched: Watched) -> None:
     watched.feed(idle, seconds=500, holding={UUIDS[0]: "flowers"})
     assert watched.raised == []
     watched.feed(idle, seconds=101, holding={UUIDS[0]: "flowers"})
-    assert [alert.text for alert in watched.raised] == ["Held by flowers and only 2 % utilized, below 5 % for 10 min."]
+    assert [alert.text for alert in watched.raised] == ["Held by flowers and only 2% utilized, below 5% for 10 min."]
 
 
 def test_xid_alert_until_acknowledged(watched: Watched) -> None:

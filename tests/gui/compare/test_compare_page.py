@@ -149,10 +149,10 @@ def test_compare_model_is_consistent_and_stars_best(qtmodeltester: ModelTester, 
     model.show_runs(runs)
     qtmodeltester.check(model)
     row = next(n for n, each in enumerate(model.rows) if each.title == "Best top-1 accuracy")
-    assert model.index(row, 1).data() == "★ 90.00 %  (epoch 4)"
+    assert model.index(row, 1).data() == "★ 90.00%  (epoch 4)"
     assert model.index(row, 1).data(Qt.ItemDataRole.AccessibleTextRole).endswith("the best")
     assert model.index(row, 1).data(Qt.ItemDataRole.FontRole).bold()
-    assert model.index(row, 0).data() == "70.00 %  (epoch 3)"
+    assert model.index(row, 0).data() == "70.00%  (epoch 3)"
     heading = next(n for n, each in enumerate(model.rows) if each.heading)
     assert model.flags(model.index(heading, 0)) == Qt.ItemFlag.NoItemFlags
 

@@ -70,7 +70,7 @@ def test_rows_mark_best_values() -> None:
     ]
     table = rows(runs)
     assert row(table, "Best top-1 accuracy").best == {1, 2}
-    assert row(table, "Best top-1 accuracy").texts[1] == "80.00 %  (epoch 3)"
+    assert row(table, "Best top-1 accuracy").texts[1] == "80.00%  (epoch 3)"
     assert row(table, "Best validation loss").best == {1, 2}
     assert row(table, "Images per second").best == frozenset()
 
@@ -101,7 +101,7 @@ def test_rows_mark_best_by_direction_of_custom_metrics(
     metrics = (Measure("recall_5", "Recall at 5", is_higher_better, percent=True),)
     found = row(rows(custom_runs((metrics if is_described_by_first else (), metrics))), "Best recall at 5")
     assert found.best == best
-    assert found.texts[0] == ("40.00 %  (epoch 4)" if is_higher_better else "10.00 %  (epoch 1)")
+    assert found.texts[0] == ("40.00%  (epoch 4)" if is_higher_better else "10.00%  (epoch 1)")
 
 
 def test_rows_omit_metrics_without_known_direction() -> None:

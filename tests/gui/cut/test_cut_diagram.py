@@ -45,7 +45,7 @@ def test_arrow_keys_move_cut_and_table_follows(view: CutView, qtbot: QtBot) -> N
     assert current_cut(view).cuts == ("block2", "block3")
     assert not current_cut(view).chosen
     assert column(view, "Time") == ["6.0 ms", "3.0 ms", "3.0 ms"]
-    assert column(view, "Share") == ["50 %", "25 %", "25 %"]
+    assert column(view, "Share") == ["50%", "25%", "25%"]
     assert column(view, "Modules") == ["stem to block2", "block3", "block4 to head"]
     assert column(view, "Sent") == ["3.0 KiB", "4.0 KiB", "–"]
     qtbot.keyClick(handle, Qt.Key.Key_Left)
@@ -97,8 +97,8 @@ def test_handle_describes_position_and_transfer(view: CutView) -> None:
 
 def test_diagram_describes_stages(view: CutView) -> None:
     description = view.diagram.accessibleDescription()
-    assert "Stage 1 on CPU worker 1: block2 to block3, 2 layers, 7.0 k parameters, 6.0 ms (50 %)" in description
-    assert description.startswith("The slowest device takes 50 % of the time; 33 % would be even.")
+    assert "Stage 1 on CPU worker 1: block2 to block3, 2 layers, 7.0 k parameters, 6.0 ms (50%)" in description
+    assert description.startswith("The slowest device takes 50% of the time; 33% would be even.")
 
 
 def test_cut_view_marks_stage_over_memory(view: CutView) -> None:

@@ -42,15 +42,15 @@ def test_lay_out_without_measured_time() -> None:
 
 def test_describe_balance_compares_slowest_with_even() -> None:
     even, uneven = a_cut(), a_cut(("block3",))
-    assert cut_format.describe_balance(even, stages(even)) == "All devices take the same time (50 % each)."
+    assert cut_format.describe_balance(even, stages(even)) == "All devices take the same time (50% each)."
     description = cut_format.describe_balance(uneven, stages(uneven))
-    assert description == "The slowest device takes 75 % of the time; 50 % would be even."
+    assert description == "The slowest device takes 75% of the time; 50% would be even."
 
 
 def test_describe_balance_adds_stages_of_one_device() -> None:
     cut = a_cut(("stem", "block2", "block4"), stage_ranks=(0, 1, 1, 0), in_flight=(2, 2, 1, 1))
     # device 0: 1 + 1 ms, device 1: 5 + 5 ms
-    assert cut_format.describe_balance(cut, stages(cut)).startswith("The slowest device takes 83 %")
+    assert cut_format.describe_balance(cut, stages(cut)).startswith("The slowest device takes 83%")
 
 
 def test_describe_stage_reports_exceeded_memory() -> None:

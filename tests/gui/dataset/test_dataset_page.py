@@ -251,7 +251,7 @@ def test_class_balance_scales_bars_by_split(styled: QApplication, qtbot: QtBot) 
     ("split", "text"),
     [
         (SplitReport("train", {"ash": 3}), "3"),
-        (SplitReport("train", {"ash": 3}, shares={"ash": 0.312}), "31.2 % of the pixels, in 3 images"),
+        (SplitReport("train", {"ash": 3}, shares={"ash": 0.312}), "31.2% of the pixels, in 3 images"),
         (SplitReport("train", {"ash": 3}, objects={"ash": 12}), "12 marked, in 3 images"),
     ],
 )

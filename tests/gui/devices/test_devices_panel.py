@@ -74,7 +74,7 @@ def test_gpu_unknown_to_cuda_has_nvml_index(panel: DevicesPanel, check: FindBox)
 def test_row_describes_gpu(panel: DevicesPanel, check: FindBox) -> None:
     show(panel, snapshot(gpu(0, processes=held_by("anna", 12 << 30))))
     text, tip = panel_text(panel).replace("\u2007", ""), row_of(check("GPU 1")).toolTip()
-    for value in ("H200", "87 %", "61 °C", "Busy: anna, 12.0 GiB"):
+    for value in ("H200", "87%", "61 °C", "Busy: anna, 12.0 GiB"):
         assert value in text
     assert "NVIDIA" not in text
     for value in ("NVIDIA H200", "41.0 of 141.0 GiB", "Busy: anna, 12.0 GiB", UUIDS[0]):
@@ -140,8 +140,8 @@ def test_row_graphs_describe_latest_value(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0)))
     show(panel, snapshot(gpu(0, utilization_percent=None), time=1_700_000_001.0))
     received = {graph.accessibleName(): graph.accessibleDescription() for graph in panel.findChildren(Sparkline)}
-    assert received["GPU 1 utilization"].startswith("Latest: – %")
-    assert received["CPU utilization"].startswith("Latest: 37 %")
+    assert received["GPU 1 utilization"].startswith("Latest: –%")
+    assert received["CPU utilization"].startswith("Latest: 37%")
 
 
 def test_row_leaves_out_unreported_quantities(panel: DevicesPanel, check: FindBox) -> None:

@@ -51,7 +51,7 @@ def test_accuracy_is_sorted_by_number_and_unknown_last(panel: ModelPanel) -> Non
     texts = column(panel, ACCURACY)[2:]
     known = [text for text in texts if text]
     assert texts[: len(known)] == known
-    values = [float(text.split()[1]) for text in known if text.startswith("ImageNet")]
+    values = [float(text.split()[1].removesuffix("%")) for text in known if text.startswith("ImageNet")]
     assert values == sorted(values, reverse=True)
 
 

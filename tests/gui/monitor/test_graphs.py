@@ -23,7 +23,7 @@ def test_graphs_have_line_per_device(watching: Watching, qtbot: QtBot) -> None:
     plot = graphs(watching).plots["power_w"]
     qtbot.waitUntil(lambda: plot.accessibleDescription() == "Latest: GPU 0 512 W, GPU 1 300 W")
     load = graphs(watching).plots["utilization_percent"]
-    qtbot.waitUntil(lambda: "CPU 37 %" in load.accessibleDescription())
+    qtbot.waitUntil(lambda: "CPU 37%" in load.accessibleDescription())
     memory = graphs(watching).plots["memory_used_bytes"]
     qtbot.waitUntil(lambda: "GPU 0 41.0 GiB" in memory.accessibleDescription())
 
@@ -47,7 +47,7 @@ def test_graphs_choice_is_saved(watching: Watching, tmp_path: Path, qtbot: QtBot
         view.checks["power_w"].click()
     view.checks["fan_percent"].click()
     assert not view.plots["power_w"].isVisible()
-    qtbot.waitUntil(lambda: "GPU 0 35 %" in view.plots["fan_percent"].accessibleDescription())
+    qtbot.waitUntil(lambda: "GPU 0 35%" in view.plots["fan_percent"].accessibleDescription())
     again = GraphsView(watching.history, watching.page.group, Settings(tmp_path / "settings"))
     qtbot.addWidget(again)
     assert again.chosen == view.chosen
@@ -89,9 +89,9 @@ def test_graphs_draw_common_temperature_limits(watching: Watching, qtbot: QtBot)
 def test_graphs_rename_lines(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0, cuda_index=None, utilization_percent=10.0))
     plot = graphs(watching).plots["utilization_percent"]
-    qtbot.waitUntil(lambda: "GPU 0 10 %" in plot.accessibleDescription())
+    qtbot.waitUntil(lambda: "GPU 0 10%" in plot.accessibleDescription())
     watching.see(full_gpu(0, cuda_index=5, utilization_percent=20.0), at=1)
-    qtbot.waitUntil(lambda: "GPU 5 20 %" in plot.accessibleDescription())
+    qtbot.waitUntil(lambda: "GPU 5 20%" in plot.accessibleDescription())
     assert "GPU 0" not in plot.accessibleDescription()
 
 
@@ -99,7 +99,7 @@ def test_graphs_include_other_hosts(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0, utilization_percent=10.0))
     watching.see(full_gpu(0, utilization_percent=20.0), host="ws2")
     plot = graphs(watching).plots["utilization_percent"]
-    values = "GPU 0 10 %, CPU 37 %, ws2 GPU 0 20 %, ws2 CPU 37 %"
+    values = "GPU 0 10%, CPU 37%, ws2 GPU 0 20%, ws2 CPU 37%"
     qtbot.waitUntil(lambda: values in plot.accessibleDescription())
 
 

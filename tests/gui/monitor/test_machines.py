@@ -95,7 +95,7 @@ def test_machine_mig_activity_in_compact_rows(sampling: Watching, nvml_stub: Nvm
     sampling.hosts.start()
     model = sampling.page.gpus.lines.gpus
     qtbot.waitUntil(lambda: model.position(instance_uuid_of(0, 0)) is not None)
-    qtbot.waitUntil(lambda: model.index(model.position(instance_uuid_of(0, 0)) or 0, 1).data() == "15 %")
+    qtbot.waitUntil(lambda: model.index(model.position(instance_uuid_of(0, 0)) or 0, 1).data() == "15%")
 
 
 def test_machine_unified_memory_is_left_out(show: Show) -> None:

@@ -201,7 +201,7 @@ def test_dense_plot_has_no_readout(styled: QApplication, qtbot: QtBot) -> None:
     plain, dense = Two(qtbot), Two(qtbot, dense=True, unit="%")
     assert dense.plots[0]._view.box.width > plain.plots[0]._view.box.width
     assert dense.plots[0]._view.height() > plain.plots[0]._view.height()
-    assert dense.plots[0].read("line") == "99 %"
+    assert dense.plots[0].read("line") == "99%"
     dense.group.set_cursor(12.3)
-    assert dense.plots[0].read("line") == "12 %"
-    assert dense.plots[0].describe() == "Latest: line 99 %. At 0:12: line 12 %"
+    assert dense.plots[0].read("line") == "12%"
+    assert dense.plots[0].describe() == "Latest: line 99%. At 0:12: line 12%"

@@ -233,11 +233,11 @@ def test_plot_describes_gaps_and_missing_data(screen: PlotOnScreen) -> None:
 
 
 def test_plot_describes_latest_values(styled: QApplication, qtbot: QtBot) -> None:
-    screen = PlotOnScreen(qtbot, unit="%", scale=100, write=lambda value: f"{value:.1f} %")
+    screen = PlotOnScreen(qtbot, unit="%", scale=100, write=lambda value: f"{value:.1f}%")
     assert screen.plot.accessibleName() == "Loss"
     screen.data(10, np.linspace(0.1, 0.934, 10))
     screen.plot.touch()
-    qtbot.waitUntil(lambda: screen.plot.accessibleDescription() == "Latest: training 93.4 %")
+    qtbot.waitUntil(lambda: screen.plot.accessibleDescription() == "Latest: training 93.4%")
 
 
 def test_plot_hidden_draws_when_visible(screen: PlotOnScreen) -> None:

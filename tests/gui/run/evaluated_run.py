@@ -33,7 +33,7 @@ def details_of(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMea
             truth_png=f"predictions/truth/{index:03}.png",
             prediction_png=f"predictions/{step:06}/{index:03}.png",
             truth_words="ash",
-            prediction_words=f"birch {epoch} %",
+            prediction_words=f"birch {epoch}%",
             legend=(index,),
         )
         for index in range(samples)

@@ -64,7 +64,7 @@ def test_hero_shows_best_metric_state_and_time_left(show: Open, qtbot: QtBot) ->
     page = show(supervise_here(a_run(80, None)))
     hero = page.header.hero
     qtbot.waitUntil(lambda: "Running" in hero.state.text())
-    assert (hero.best.text(), hero.best_note.text()) == ("80.0 %", "top-1, epoch 1")
+    assert (hero.best.text(), hero.best_note.text()) == ("80.0%", "top-1, epoch 1")
     assert hero.state.text().startswith("▶ Running · epoch")
     assert hero.time.text().endswith("left")
     assert "images/s" in hero.time_note.text()
@@ -75,7 +75,7 @@ def test_best_metric_follows_its_direction() -> None:
     data = RunData()
     data.apply_all(list(a_run(8).events()))
     top1 = best_metric(data)
-    assert (top1.value, top1.title) == ("80.0 %", "top-1")
+    assert (top1.value, top1.title) == ("80.0%", "top-1")
     assert best_metric(RunData()).epoch is None
 
 
@@ -183,14 +183,14 @@ def test_dropped_image_is_predicted_at_each_checkpoint(
     assert live.isVisible()
     (order,) = orders
     assert (order.paths, order.devices, order.at_once, order.checkpoint) == ((str(picture),), ("cpu",), True, "best")
-    answer(live.child, order, "Coat 61 %", tmp_path)
+    answer(live.child, order, "Coat 61%", tmp_path)
     qtbot.waitUntil(lambda: live.history.count() == 1)
     append(run, saved(20))
     qtbot.waitUntil(lambda: len(orders) == 2)
     assert orders[-1].checkpoint == "last"
-    answer(live.child, orders[-1], "Shirt 72 %", tmp_path)
+    answer(live.child, orders[-1], "Shirt 72%", tmp_path)
     qtbot.waitUntil(lambda: live.history.count() == 2)
-    assert "Shirt 72 %" in live.history.item(0).text()
+    assert "Shirt 72%" in live.history.item(0).text()
     live.stop.click()
     assert not live.isVisible()
 

@@ -39,7 +39,7 @@ def test_page_shows_completed_run(show: Open) -> None:
     text = visible_text(page)
     assert "first try · ResNet-18 · flowers · DistributedDataParallel on 2 CPU workers" in text
     assert "Completed · 4 epochs" in text
-    assert "Top-1 accuracy 80.0 %" in text
+    assert "Top-1 accuracy 80.0%" in text
     assert "(epoch 3)" in text
     assert "best.pt (42.9 MiB)" in text
     assert f"in {run.path / 'checkpoints'}" in text
@@ -78,10 +78,10 @@ def test_plots_describe_latest_values(show: Open, qtbot: QtBot) -> None:
     assert len(plots) == len(page.findChildren(LinePlot))
     qtbot.waitUntil(lambda: "validation 0.5" in plots["Loss"].accessibleDescription())
     for name, latest in {
-        "Accuracy": "training 100.0 %, top-1 80.0 %",
+        "Accuracy": "training 100.0%, top-1 80.0%",
         "Speed": "all devices 880 images/s",
         "Time per step": "data wait 2.0 ms, compute 40.0 ms",
-        "Utilization of the run's devices": "CPU 90 %",
+        "Utilization of the run's devices": "CPU 90%",
         "Memory of the run's devices": "CPU 3.0 GiB",
     }.items():
         assert plots[name].accessibleDescription() == f"Latest: {latest}"

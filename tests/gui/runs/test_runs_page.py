@@ -63,8 +63,8 @@ def test_runs_table_shows_all_columns(page: RunsPage, refresh: Refresh) -> None:
     (unnamed,) = {row[0] for row in rows} - {"warm up"}
     assert unnamed.startswith("flowers · ")
     assert rows == {
-        ("warm up", "Completed", "Top-1 80.0 %", "ResNet-18", "Single device", "CPU", "7 s", "paper, v2"),
-        (unnamed, "Failed", "Top-1 80.0 %", "ResNet-18", "DistributedDataParallel", "2 CPU workers", "7 s", ""),
+        ("warm up", "Completed", "Top-1 80.0%", "ResNet-18", "Single device", "CPU", "7 s", "paper, v2"),
+        (unnamed, "Failed", "Top-1 80.0%", "ResNet-18", "DistributedDataParallel", "2 CPU workers", "7 s", ""),
     }
 
 

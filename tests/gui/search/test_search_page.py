@@ -140,22 +140,22 @@ def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> 
     assert "6 of 6 trials" in view.progress_text.text()
     assert "1 of 2" in view.progress_text.text()
     assert (view.progress.value(), view.progress.maximum()) == (total + 1, total + 2)
-    assert "85.0 %" not in view.best.text()
+    assert "85.0%" not in view.best.text()
     confirmed = {best.number: (0.8, 0.9), 1: (0.7, 0.72)}
     trials = [structs.replace(row, confirmed=confirmed.get(row.number, ())) for row in state.trials]
     with qtbot.waitSignal(page.source.loaded):
         folder.save_state(structs.replace(state, trials=(*trials, *repeats), **of))
         page.source.refresh()
-    assert "85.0 %" in view.best.text()
-    assert "71.0 %" in view.best.text()
+    assert "85.0%" in view.best.text()
+    assert "71.0%" in view.best.text()
     assert "1 of 2" not in view.progress_text.text()
     best_column = [column.title for column in COLUMNS].index("Best")
-    assert page.model.index(0, best_column).data() == "85.0 %"
+    assert page.model.index(0, best_column).data() == "85.0%"
     titles = [column.title for column in view.model.columns]
     cell = view.model.index(view.model.position(best.number) or 0, titles.index("Confirmed"))
-    assert cell.data() == "85.0 %"
+    assert cell.data() == "85.0%"
     tip = cell.data(Qt.ItemDataRole.ToolTipRole)
-    assert all(value in tip for value in ("80.0 %", "90.0 %", "7.1 %"))
+    assert all(value in tip for value in ("80.0%", "90.0%", "7.1%"))
 
 
 def test_search_plots_without_results_are_empty(page: SearchPage, qtbot: QtBot) -> None:

@@ -79,9 +79,9 @@ def test_run_data_logs_warnings_errors_and_losses() -> None:
 @pytest.mark.parametrize(
     ("logged", "text"),
     [
-        (events(job()), "Validation after epoch 1: loss 0.5000, top1 80.00 %, top5 99.00 %"),
+        (events(job()), "Validation after epoch 1: loss 0.5000, top1 80.00%, top5 99.00%"),
         (events(job(task="one's own")), "Validation after epoch 1: loss 0.5000, top1 0.8000, top5 0.9900"),
-        ([a_plan(shares=(0.62, 0.38))], "Shares of each batch: 62 %, 38 %, by measured speed"),
+        ([a_plan(shares=(0.62, 0.38))], "Shares of each batch: 62%, 38%, by measured speed"),
         (
             [Chosen(field="picture_cache", choice="disk", why="Decoded once, for later runs.")],
             "Decoded images: disk. Decoded once, for later runs.",

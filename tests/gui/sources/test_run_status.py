@@ -107,7 +107,7 @@ def test_status_of_running_run_has_progress() -> None:
 
 
 def test_status_of_completed_run_has_best_metric() -> None:
-    assert status_of(data_from(first(), second(40)), "completed").text == "Completed · 4 epochs · best top-1 80.0 %"
+    assert status_of(data_from(first(), second(40)), "completed").text == "Completed · 4 epochs · best top-1 80.0%"
 
 
 def test_status_without_events() -> None:

@@ -47,8 +47,8 @@ def test_tabs_show_working_and_opened_runs(tabs: RunTabs, qtbot: QtBot) -> None:
     assert texts(tabs)[2] == "✔ ended"
     assert tabs.current_run.run is ended
     tabs.show_status(ended, RunStatus(label="Running", text="Running", fraction=0.32))
-    assert texts(tabs)[2] == "▶ 32 % · ended"
-    assert tabs.accessibleTabName(2) == "ended, Running, 32 %"
+    assert texts(tabs)[2] == "▶ 32% · ended"
+    assert tabs.accessibleTabName(2) == "ended, Running, 32%"
     tabs.show_status(ended, RunStatus(label="Completed", text="Completed", fraction=1.0))
     assert texts(tabs)[2] == "✔ ended"
 

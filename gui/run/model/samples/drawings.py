@@ -168,7 +168,7 @@ def _read_images(folder: Path, sample: SampleDrawing) -> Drawing:
 
 
 def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
-    """Return two lines about a sample, as in "rose → tulip" and "loss 2.31 · 83 % sure"."""
+    """Return two lines about a sample, as in "rose → tulip" and "loss 2.31 · 83% sure"."""
     samples, classes = opened.samples, opened.evaluation.classes
     first = samples.paths[row]
     if samples.true is not None and samples.predicted is not None:
@@ -178,7 +178,7 @@ def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
 
 
 def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction: str = "") -> str:
-    """Describe a sample in one line, as in "Truth: rose · Prediction: tulip · Loss 2.31 · Confidence 83.1 %".
+    """Describe a sample in one line, as in "Truth: rose · Prediction: tulip · Loss 2.31 · Confidence 83.1%".
 
     `truth` and `prediction` are texts from the task, which replace class names.
     """
@@ -198,10 +198,10 @@ def _numbers(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str
         parts.append(f"loss {localised(samples.losses[row], 2 if short else 4)}")
     if samples.confidence is not None and not math.isnan(samples.confidence[row]):
         confidence = 100 * samples.confidence[row]
-        parts.append(f"{confidence:.0f} % sure" if short else f"confidence {localised(confidence, 1)} %")
+        parts.append(f"{confidence:.0f}% sure" if short else f"confidence {localised(confidence, 1)}%")
     if samples.true_class is None and samples.correct is not None and not math.isnan(samples.correct[row]):
         correct = 100 * samples.correct[row]
-        parts.append(f"{correct:.0f} % correct" if short else f"{localised(correct, 1)} % correct")
+        parts.append(f"{correct:.0f}% correct" if short else f"{localised(correct, 1)}% correct")
     return parts
 
 

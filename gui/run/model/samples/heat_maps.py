@@ -171,7 +171,7 @@ def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
 def _title(each: HeatMap) -> str:
     if not each.class_name:
         return tr("Evidence")
-    score = f" ({localised(100 * each.score, 1)} %)" if each.score is not None else ""
+    score = f" ({localised(100 * each.score, 1)}%)" if each.score is not None else ""
     return (
         tr("No evidence for {class_name}").format(class_name=each.class_name)
         if each.empty

@@ -162,7 +162,7 @@ class ReviewBar(QWidget):
             row = self._row(issue.sample)
             if row is not None:
                 first = f"{issue.given} → {issue.suggested or 'none'}" if issue.given else f"no {issue.suggested}"
-                probable = f"{100 * issue.probability:.0f} % → {100 * issue.suggested_probability:.0f} %"
+                probable = f"{100 * issue.probability:.0f}% → {100 * issue.suggested_probability:.0f}%"
                 captions[row] = first, probable
         text = tr("{labels} worth checking").format(labels=counted(len(captions), "label"))
         if review.is_model_weak:

@@ -27,7 +27,7 @@ def test_drop_slow_after_several_trials() -> None:
     )
     assert drop_slow([slow, near, fast]) == [near, fast]
     assert slow.state == "slower"
-    assert "50 % slower than fast" in slow.why
+    assert "50% slower than fast" in slow.why
     assert is_settled([near, fast])  # counts as a tie
 
 

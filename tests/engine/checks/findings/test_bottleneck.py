@@ -34,10 +34,10 @@ def waiting(share: float, **changes: Any) -> Situation:
 
 
 def test_no_bottleneck() -> None:
-    assert find_bottleneck(situation()).sentence == "The CPU is busy 97 % of the time; there is no bottleneck."
+    assert find_bottleneck(situation()).sentence == "The CPU is busy 97% of the time; there is no bottleneck."
     assert (
         find_bottleneck(situation(devices=GPUS)).sentence
-        == "The GPUs are busy 97 % of the time; there is no bottleneck."
+        == "The GPUs are busy 97% of the time; there is no bottleneck."
     )
     assert find_bottleneck(situation()).field == ""
 
@@ -45,7 +45,7 @@ def test_no_bottleneck() -> None:
 def test_slow_loading_with_spare_cores_adds_workers() -> None:
     # 0.097 s of computing and 0.67 thread-seconds of decoding: seven threads keep up, eight with headroom.
     given = find_bottleneck(waiting(0.38, devices=GPUS, decoding_s=0.67, spare_cores=15))
-    assert given.sentence == "The GPUs wait 38 % of the time for images: 6 more loader workers would feed them."
+    assert given.sentence == "The GPUs wait 38% of the time for images: 6 more loader workers would feed them."
     assert (given.field, given.value, given.live) == ("loader_workers", 8, True)
 
 
@@ -57,7 +57,7 @@ def test_slow_loading_adds_at_most_spare_cores() -> None:
 
 def test_slow_loading_without_workers_changes_next_run() -> None:
     given = find_bottleneck(waiting(0.5, readers=0, decoding_s=0.1, spare_cores=4))
-    assert given.sentence == "The CPU waits 50 % of the time for images: 2 loader workers would feed it."
+    assert given.sentence == "The CPU waits 50% of the time for images: 2 loader workers would feed it."
     assert (given.value, given.live) == (2, False)
 
 
@@ -79,7 +79,7 @@ def test_straggler_is_named() -> None:
     )
     given = find_bottleneck(situation(devices=GPUS, of_job={"strategy": "ddp"}, ranks=ranks))
     assert given.sentence == (
-        "Rank 1 is the slowest: the other waits 25 % of each step for it. "
+        "Rank 1 is the slowest: the other waits 25% of each step for it. "
         "Splitting each batch by measured speed evens that out."
     )
     assert (given.field, given.value) == ("balance", "speed")
@@ -98,7 +98,7 @@ def test_communication_advice_depends_on_strategy(
     of_job: dict[str, Any], devices: tuple[str, ...], field: str, value: object
 ) -> None:
     given = find_bottleneck(situation(devices=devices, of_job=of_job, parts={**BUSY, "communication": 0.05}))
-    assert given.sentence.startswith("Averaging gradients takes 34 % of the time")
+    assert given.sentence.startswith("Averaging gradients takes 34% of the time")
     assert (given.field, given.value) == (field, value)
 
 
@@ -106,7 +106,7 @@ def test_bubble_advises_more_microbatches_if_divisible() -> None:
     changes: dict[str, Any] = {"devices": GPUS, "trace": trace(bubble=0.2, theory=0.15), "microbatches": 4}
     given = find_bottleneck(situation(of_job={"strategy": "pipeline", "batch_size": 64}, **changes))
     assert given.sentence == (
-        "The devices are idle 20 % of each step while the pipeline fills and drains: "
+        "The devices are idle 20% of each step while the pipeline fills and drains: "
         "8 microbatches instead of 4 reduce that."
     )
     assert (given.field, given.value) == ("microbatches", 8)
@@ -117,7 +117,7 @@ def test_bubble_of_unbalanced_stages() -> None:
     given = find_bottleneck(
         situation(devices=GPUS, of_job={"strategy": "pipeline"}, trace=trace(bubble=0.4, theory=0.1), microbatches=4)
     )
-    assert "40 %" in given.sentence
+    assert "40%" in given.sentence
     assert given.sentence.endswith("the stages are unbalanced.")
 
 
@@ -146,11 +146,11 @@ def test_starved_gpu_advises_larger_batch() -> None:
 def test_other_programs_advise_fewer_threads() -> None:
     given = find_bottleneck(situation(held_up=0.4, computing_threads=2))
     assert given.sentence == (
-        "Other programs are using the CPU: 40 % of each step is spent waiting for a core. "
+        "Other programs are using the CPU: 40% of each step is spent waiting for a core. "
         "With 1 thread instead of 2, threads would wait less for each other."
     )
     assert (given.field, given.value) == ("cpu_threads", 1)
-    assert find_bottleneck(situation(held_up=0.4)).sentence.endswith("40 % of each step is spent waiting for a core.")
+    assert find_bottleneck(situation(held_up=0.4)).sentence.endswith("40% of each step is spent waiting for a core.")
     assert "no bottleneck" in find_bottleneck(situation(held_up=0.4, decoding_s=0.1)).sentence, (
         "the load is its decoding"
     )

@@ -35,7 +35,7 @@ def test_ranking_compares_with_one_device_and_rivals() -> None:
     assert explain_ranking(JOB, load_catalogue(), table) == (
         "ddp 2 is fastest: 800 images/s, 2.00x one device. "
         "fsdp 2 is as fast, and saves 1.0 GiB per device, which this job does not need. "
-        "pipeline 2 reaches 75 % of that; its bubble takes 11 % of its devices' time. single 1 reaches 50 % of that."
+        "pipeline 2 reaches 75% of that; its bubble takes 11% of its devices' time. single 1 reaches 50% of that."
     )
 
 
@@ -49,7 +49,7 @@ def test_ranking_explains_why_fewer_devices_suffice() -> None:
 def test_remedies_list_what_fits() -> None:
     assert list_remedies([row("ddp", GPUS, None, state="too_large")]) == (NOTHING_FITS,)
     _, slower = list_remedies([row("fsdp", GPUS, 100.0), row("single", GPUS[:1], 25.0)])
-    assert slower == "It fits with single 1: 25 images/s, 75 % slower than the first."
+    assert slower == "It fits with single 1: 25 images/s, 75% slower than the first."
 
 
 def test_failure_names_the_cause() -> None:

@@ -60,7 +60,7 @@ def test_falling_loss_asks_for_more_epochs() -> None:
     assert found is not None
     assert found.code == "falling"
     more = int(found.figures["epochs_more"])
-    assert found.sentence == f"Validation loss was still falling by 9 % per epoch: train for {more} more epochs."
+    assert found.sentence == f"Validation loss was still falling by 9% per epoch: train for {more} more epochs."
     assert found.changes == {"epochs": 12 + more}
     after = decaying(12 + more + 1)
     assert 1 - after[-1] / after[-2] < 0.02, "little gain remains by then"
@@ -77,7 +77,7 @@ def test_falling_loss_at_most_doubles_the_epochs() -> None:
 def test_falling_loss_may_fall_unevenly() -> None:
     found = of([2.203, 1.93, 1.351, 1.258, 1.151], [2.28, 2.1, 1.67, 1.21, 1.2])
     assert found is not None
-    assert found.sentence == "Validation loss was still falling by 7 % per epoch: train for 3 more epochs."
+    assert found.sentence == "Validation loss was still falling by 7% per epoch: train for 3 more epochs."
 
 
 def test_falling_loss_of_stopped_run_advises_resuming() -> None:
@@ -186,7 +186,7 @@ def test_wrong_labels_do_not_generalize() -> None:
     found = of([2.3, 2.6, 3.0, 3.5], [2.0, 1.0, 0.3, 0.1], top1=[0.1, 0.11, 0.09, 0.1], accuracy=0.98)
     assert found is not None
     assert found.code == "not_generalised"
-    assert "(98 % correct)" in found.sentence
+    assert "(98% correct)" in found.sentence
     assert "Check that the labels" in found.sentence
     assert found.changes == {}
 
@@ -223,9 +223,9 @@ def test_task_without_validation_loss_uses_its_best_metric() -> None:
         )
     )
     assert rising is not None
-    assert rising.sentence.startswith("mAP was still rising by 24 % per epoch: train for ")
+    assert rising.sentence.startswith("mAP was still rising by 24% per epoch: train for ")
     assert over is not None
-    assert over.sentence.startswith("Overfitted since epoch 3: mAP fell from 40.0 % to 33.0 % while")
+    assert over.sentence.startswith("Overfitted since epoch 3: mAP fell from 40.0% to 33.0% while")
     assert rest is not None
     assert rest.sentence == "Converged: the best epoch was 6 of 8."
 
@@ -264,7 +264,7 @@ def test_rare_weak_classes_are_oversampled() -> None:
     found = recalled(recalls, counts)
     assert found is not None
     assert found.sentence == (
-        "“class 4” (recall 0 %) and “class 3” (recall 10 %) are rare and rarely recognized. Turn on “Oversample rare classes”."
+        "“class 4” (recall 0%) and “class 3” (recall 10%) are rare and rarely recognized. Turn on “Oversample rare classes”."
     )
     assert found.changes == {"oversample": True}
     again = recalled(recalls, counts, oversample=True)

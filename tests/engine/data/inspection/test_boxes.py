@@ -118,7 +118,7 @@ def test_too_small_objects_are_reported(tmp_path: Path) -> None:
     tiny = Drawn(400, 600, (Rectangle(5, 5, 11, 11, "cat"), Rectangle(50, 50, 56, 58, "dog")))
     report = inspect_folder(boxed.yolo(tmp_path, {"train": {"a": tiny}, "val": {"b": tiny}}))
     assert (
-        "Half of the boxes are smaller than 1.1 % of their image's longer side. Choose a larger image size"
+        "Half of the boxes are smaller than 1.1% of their image's longer side. Choose a larger image size"
         in messages(report)
     )
 

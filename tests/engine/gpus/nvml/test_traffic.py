@@ -71,7 +71,7 @@ def test_nvlink_traffic_of_every_generation(
         [gpu_profile(0, nvlink_version=version, nvlinks=4, nvlinks_active=3, nvlink_received_per_s=20 * GB)]
     )
     sampler = start_sampler(*QUICK, stub=nvml_stub)
-    # A busy machine can take long between a read at the clock and at a counter, but not always. KiB are 2.4 % more than kB.
+    # A busy machine can take long between a read at the clock and at a counter, but not always. KiB are 2.4% more than kB.
     gpu = sampler.until(
         lambda s: bool(s.gpus) and traffic(s.gpus[0]) == pytest.approx([20 * GB, GB] * 3, rel=0.01)
     ).gpus[0]

@@ -114,12 +114,12 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
     model = load(of.run, "last")
     likely = model.outputs(model.inputs([example]))[0].softmax(0)
     first = predicted(folder, "example.png").splitlines()[1]
-    assert first == f"  {result.classes[int(likely.argmax())]}: {100 * float(likely.max()):.1f} %"
+    assert first == f"  {result.classes[int(likely.argmax())]}: {100 * float(likely.max()):.1f}%"
 
     card = ModelCard.load(folder / "README.md")
     assert card.data.pipeline_tag == "image-classification"
     assert card.data.license is None
-    assert f"| Top-1 accuracy | {100 * of.measures['top1']:.2f} %" in card.text
+    assert f"| Top-1 accuracy | {100 * of.measures['top1']:.2f}%" in card.text
     commands = [each.command for each in result.next_commands]
     assert "--maxShapes=images:32x16x16x3" in commands[0]
     assert commands[-1].startswith("hf upload ")

@@ -134,7 +134,7 @@ def sending(command: str = COMMAND, **settings: Any) -> NotifiedRun:
         (
             DONE,
             "ended: night has finished / "
-            "Top-1 accuracy 94.1 %, Validation loss 0.2000 (epoch 7 of 9); 1:02:03 h in total.",
+            "Top-1 accuracy 94.1%, Validation loss 0.2000 (epoch 7 of 9); 1:02:03 h in total.",
         ),
         (
             RunFinished(outcome="failed", cause="Rank 1 was killed by SIGKILL.\nIts last words"),
@@ -440,7 +440,7 @@ def test_supervisor_notifies_of_the_end(start: Start) -> None:
     save_notices(NoticeSettings(least_minutes=0, desktop=False, command=COMMAND))
     supervised = start("train 3")
     supervised.wait()
-    assert sent_by(supervised.run, 1)[0].startswith("ended: train 3 has finished / Top-1 accuracy 50.0 %")
+    assert sent_by(supervised.run, 1)[0].startswith("ended: train 3 has finished / Top-1 accuracy 50.0%")
     assert isinstance(supervised.run.last_event(), RunFinished)
 
 

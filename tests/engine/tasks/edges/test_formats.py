@@ -222,7 +222,7 @@ def test_inspection_shows_the_edge_fraction(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [(lambda levels: 255 - levels, "invert those that are black on white"), (lambda levels: levels // 255, "brighter than 30 %")],
+    [(lambda levels: 255 - levels, "invert those that are black on white"), (lambda levels: levels // 255, "brighter than 30%")],
 )  # fmt: skip
 def test_inverted_edges_are_reported(tmp_path: Path, change: Callable[[np.ndarray], np.ndarray], message: str) -> None:
     folder = make_edged(tmp_path, {"train": 3, "val": 2})

@@ -47,7 +47,7 @@ def test_las_labels_counted_from_0_are_all_classes(tmp_path: Path, labels: list[
     assert content.classes == tuple(f"class {label}" for label in labels)
     assert values(content) == tuple(labels)
     (problem,) = content.problems
-    assert f"Label 0 ({100 / len(labels):.2g} % of the points) is kept" in problem.message
+    assert f"Label 0 ({100 / len(labels):.2g}% of the points) is kept" in problem.message
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_las_class_0_of_survey_is_left_out_with_share(
     assert content.code is not None
     assert 0 in content.code.ignored
     (problem,) = content.problems
-    assert f"Label 0 ({100 * labels.count(0) / len(labels):.2g} % of the points)" in problem.message
+    assert f"Label 0 ({100 * labels.count(0) / len(labels):.2g}% of the points)" in problem.message
     assert "classes.txt" in problem.remedy
 
 
@@ -97,7 +97,7 @@ def test_labels_below_0_and_255_are_reported(tmp_path: Path, labels: list[int], 
     content = write(tmp_path, labels, ending)
     assert len(content.classes) == 2
     assert not errors(content.problems)
-    assert f"Label {ignored} (33 % of the points)" in content.problems[0].message
+    assert f"Label {ignored} (33% of the points)" in content.problems[0].message
 
 
 def test_labels_without_name_in_list_are_reported(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_labels_without_name_in_list_are_reported(tmp_path: Path) -> None:
         (folder / "classes.txt").write_text("floor\nball\n")
         content = write(folder, labels, "ply")
         assert content.classes == ("floor", "ball")
-        assert f"({share} % of the points)" in content.problems[0].message
+        assert f"({share}% of the points)" in content.problems[0].message
 
 
 def test_classes_of_maps_merged_ignored_and_negative_labels() -> None:

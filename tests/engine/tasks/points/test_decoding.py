@@ -204,7 +204,7 @@ def test_semantic3d_takes_labels_from_second_file(tmp_path: Path) -> None:
         path.with_suffix(".labels").write_text("".join(f"{label}\n" for label in labels))
     content = read(tmp_path)
     assert (content.classes[0], content.classes[4], len(content.classes)) == ("man-made terrain", "buildings", 8)
-    assert "Label 0 (10 %" in messages(content)
+    assert "Label 0 (10%" in messages(content)
     split = content.splits["train"]
     assert split.features == ("red", "green", "blue", "intensity")
     assert read_cloud(split.files[0], ("intensity",)).labels.tolist() == labels.tolist()
@@ -258,7 +258,7 @@ def test_semantic_kitti_merges_labels_and_holds_out_08(tmp_path: Path) -> None:
         "val": ["sequences/08/velodyne/000000.bin"],
     }
     assert (content.classes[0], content.classes[8], len(content.classes)) == ("car", "road", 19)
-    assert "Label 0 (17 %" in messages(content)
+    assert "Label 0 (17%" in messages(content)
     assert "1 of 4 files is without labels" in messages(content)
     labels, counts = count_labels(content.splits["val"].files[0])
     assert content.code is not None

@@ -33,7 +33,7 @@ def test_detail_shows_all_groups(watching: Watching) -> None:
     texts = opened(watching, full_gpu())
     assert tuple(texts) == GROUPS
     for title, text in (
-        ("Work", "Utilization 87 %"),
+        ("Work", "Utilization 87%"),
         ("Work", "Clocks limited by the power limit"),
         ("Work", "Compute mode default"),
         ("Memory", "Reserved 0.5 GiB"),
@@ -91,7 +91,7 @@ def test_detail_tables(watching: Watching) -> None:
     assert detail.links.rows()[1][1] == "not active"
     assert [row[0] for row in detail.xids.rows()] == [clock(START - 5), clock(START - 60)]
     assert detail.xids.rows()[0][1] == "Xid 79: the GPU has fallen off the bus"
-    assert detail.processes.rows() == [["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71 %"]]
+    assert detail.processes.rows() == [["4711", "anna", "python train.py", "Compute", "2.0 GiB", "71%"]]
     assert detail.instances.isHidden()
 
 

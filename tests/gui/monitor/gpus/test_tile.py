@@ -53,8 +53,8 @@ def figures(tile: Tile) -> dict[str, str]:
 def test_tile_values_have_units_and_limits(show_tile: ShowTile) -> None:
     tile = show_tile(watched(full_gpu()))
     expected = {
-        "Utilization": "87 %", "Power": "512 of 700 W", "GPU temp.": "61 °C", "SM clock": "1,755 of 1,980 MHz",
-        "PCIe 4 ×16": "↓ 1.20 ↑ 0.40 GB/s", "NVLink ×3": "↓ 12.00 ↑ 4.00 GB/s", "SMs active": "64 %", "Fan": "35 %",
+        "Utilization": "87%", "Power": "512 of 700 W", "GPU temp.": "61 °C", "SM clock": "1,755 of 1,980 MHz",
+        "PCIe 4 ×16": "↓ 1.20 ↑ 0.40 GB/s", "NVLink ×3": "↓ 12.00 ↑ 4.00 GB/s", "SMs active": "64%", "Fan": "35%",
         "Memory": "41.0 of 141.0 GiB", "Memory temp.": "70 °C",
     }  # fmt: skip
     assert expected.items() <= figures(tile).items()
@@ -83,7 +83,7 @@ def test_tile_lines_are_fractions(gpu: Gpu, scales: list[float | None]) -> None:
 def test_tile_draws_activity_without_utilization(show_tile: ShowTile, qtbot: QtBot) -> None:
     tile = show_tile(watched(full_gpu(utilization_percent=None, power_w=None, temperature_c=None)))
     qtbot.waitUntil(lambda: "Latest" in tile.plot.accessibleDescription())
-    assert tile.plot.accessibleDescription() == "Latest: Memory in use 41.0 GiB, SM activity 64 %"
+    assert tile.plot.accessibleDescription() == "Latest: Memory in use 41.0 GiB, SM activity 64%"
     (active,) = (figure for figure in tile.figures.figures if figure.id == "sm_active_percent")
     assert active.color is not None
     assert active.color() == theme.device_color(tile.key)
@@ -92,7 +92,7 @@ def test_tile_draws_activity_without_utilization(show_tile: ShowTile, qtbot: QtB
 def test_tile_lost_gpu_is_faded(show_tile: ShowTile) -> None:
     tile = show_tile(watched(full_gpu(lost=True, lost_since=START)))
     assert tile.state.text() == f"⚠ Lost since {clock(START)}"
-    assert figures(tile)["Utilization"] == "87 %"
+    assert figures(tile)["Utilization"] == "87%"
 
 
 def test_tile_sleeping_gpu(show_tile: ShowTile) -> None:
@@ -149,14 +149,14 @@ def test_tile_shows_values_at_crosshair(styled: QApplication, group: PlotGroup, 
     tile = Tile(each, group, EnergyCounters())
     qtbot.addWidget(tile)
     tile.show_gpu(each, history)
-    assert figures(tile)["Utilization"] == "90 %"
+    assert figures(tile)["Utilization"] == "90%"
     group.set_cursor(12.2)
     tile.show_gpu(each, history)
-    assert figures(tile)["Utilization"] == "10 %"
+    assert figures(tile)["Utilization"] == "10%"
     assert figures(tile)["SM clock"] == "1,755 of 1,980 MHz"
     group.set_cursor(None)
     tile.show_gpu(each, history)
-    assert figures(tile)["Utilization"] == "90 %"
+    assert figures(tile)["Utilization"] == "90%"
 
 
 @pytest.mark.parametrize("key", [Qt.Key.Key_Return, Qt.Key.Key_Enter])

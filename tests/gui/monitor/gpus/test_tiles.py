@@ -70,7 +70,7 @@ def test_compact_sixteen_gpus(watching: Watching, qtbot: QtBot) -> None:
     watching.page.grab()
     qtbot.waitUntil(lambda: table.verticalScrollBar().maximum() == 0)
     *texts, state = compact_texts(watching)
-    assert texts == ["GPU 0\nNVIDIA H200", "87 %", "41.0 of 141.0 GiB", "512 of 700 W", "61 °C"]
+    assert texts == ["GPU 0\nNVIDIA H200", "87%", "41.0 of 141.0 GiB", "512 of 700 W", "61 °C"]
     assert "limited by the power limit" in state.lower()
 
 

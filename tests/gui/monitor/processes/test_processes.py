@@ -78,8 +78,8 @@ def test_process_on_several_gpus_is_one_row(hosts: Hosts, view: ProcessesView) -
     second = process(500, memory_used_bytes=5 * GIB, sm_percent=20.0, kind="graphics")
     see(hosts, snapshot(numbered(0, processes=(first,)), numbered(1, processes=(second,))))
     expected = {
-        "PID": ["500"], "GPU": ["GPU 0, 1"], "Type": ["Both"], "GPU memory": ["8.0 GiB"], "SM": ["40 %"],
-        "CPU": ["100 %"], "Host memory": ["2.0 GiB"], "Running": ["1:00:00 h"],
+        "PID": ["500"], "GPU": ["GPU 0, 1"], "Type": ["Both"], "GPU memory": ["8.0 GiB"], "SM": ["40%"],
+        "CPU": ["100%"], "Host memory": ["2.0 GiB"], "Running": ["1:00:00 h"],
     }  # fmt: skip
     assert {title: cells(view, title) for title in expected} == expected
 
@@ -417,7 +417,7 @@ def follow(hosts: Hosts, nvml_stub: NvmlStub, view: ProcessesView, qtbot: QtBot)
         ("wddm", {"PID": list(map(str, FOREIGN[:2])), "Type": ["Both", "Graphics"], "GPU memory": None, "SM": None}),
         ("mig", {"PID": [str(FOREIGN[1]), str(FOREIGN[0])], "GPU memory": ["2.0 GiB", "1.0 GiB"], "SM": None}),
         ("garbage", {"PID": [str(FOREIGN[0])], "GPU memory": None, "SM": None}),
-        ("everything", {"GPU": ["GPU 0–7"] * 2, "GPU memory": ["640.0 GiB", "80.0 GiB"], "SM": ["71 %", "9 %"]}),
+        ("everything", {"GPU": ["GPU 0–7"] * 2, "GPU memory": ["640.0 GiB", "80.0 GiB"], "SM": ["71%", "9%"]}),
     ],
 )
 def test_processes_of_real_sampler(

@@ -42,11 +42,11 @@ def table_texts(table: ClassTable) -> list[list[str]]:
 def test_classes_view_shows_newest_validation(view: ClassesView) -> None:
     view.show_data(data_of(), is_active=False)
     assert table_texts(view.content.table) == [
-        ["ash", "40.0 %", "40.0 %", "8"],
-        ["birch", "80.0 %", "80.0 %", "10"],
+        ["ash", "40.0%", "40.0%", "8"],
+        ["birch", "80.0%", "80.0%", "10"],
         ["cedar", "–", "–", "0"],
     ]
-    assert view.content.headline.text() == "Lowest IoU: ash 40.0 %, birch 80.0 %"
+    assert view.content.headline.text() == "Lowest IoU: ash 40.0%, birch 80.0%"
     assert view.validation_slider.label.text() == "Epoch 4 of 4 · step 40 (newest, best)"
     header = view.content.table.horizontalHeader()
     assert view.content.table.minimumWidth() >= sum(map(header.sectionSizeHint, range(header.count())))
@@ -76,12 +76,12 @@ def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
     del partial.validation_details.classes[3:]
     view.show_data(partial, is_active=True)
     view.validation_slider.step(-1)
-    assert table_texts(view.content.table)[0][1] == "20.0 %"
+    assert table_texts(view.content.table)[0][1] == "20.0%"
     view.show_data(complete, is_active=True)
-    assert table_texts(view.content.table)[0][1] == "20.0 %"
+    assert table_texts(view.content.table)[0][1] == "20.0%"
     assert view.validation_slider.label.text() == "Epoch 2 of 4 · step 20"
     view.validation_slider.best.click()
-    assert table_texts(view.content.table)[0][1] == "40.0 %"
+    assert table_texts(view.content.table)[0][1] == "40.0%"
 
 
 def test_slider_follows_the_newest_validation(view: ClassesView) -> None:
@@ -99,7 +99,7 @@ def test_matrix_describes_cell_chosen_by_keys(view: ClassesView, qtbot: QtBot) -
     qtbot.keyClick(view.content.matrix, Qt.Key.Key_Down)
     qtbot.keyClick(view.content.matrix, Qt.Key.Key_Down)
     assert view.content.matrix.cell == (1, 0)
-    assert view.content.cell.text() == "Of 10 birch, 1 (10.0 %) were predicted as ash."
+    assert view.content.cell.text() == "Of 10 birch, 1 (10.0%) were predicted as ash."
     assert view.content.table.chosen() == 1
     assert view.content.matrix.accessibleDescription() == view.content.cell.text()
 

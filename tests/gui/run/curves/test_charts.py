@@ -39,12 +39,12 @@ def data_of(task: str, **options: bool) -> RunData:
 @pytest.mark.parametrize(
     ("task", "options", "title", "latest"),
     [
-        ("classification", {}, "Accuracy", "training 100.0 %, top-1 80.0 %"),
-        ("classification", {"accuracy": False}, "Metrics", "top-1 80.0 %"),
-        ("one's own", {}, "Accuracy", "training 100.0 %, top1 80.0 %, top5 99.0 %"),
-        ("one's own", {"accuracy": False}, "Metrics", "top1 80.0 %, top5 99.0 %"),
-        ("one's own", {"measures": False}, "Accuracy", "training 100.0 %"),
-        ("custom", {"accuracy": False}, "Metrics", "top1 80.0 %, top5 99.0 %"),
+        ("classification", {}, "Accuracy", "training 100.0%, top-1 80.0%"),
+        ("classification", {"accuracy": False}, "Metrics", "top-1 80.0%"),
+        ("one's own", {}, "Accuracy", "training 100.0%, top1 80.0%, top5 99.0%"),
+        ("one's own", {"accuracy": False}, "Metrics", "top1 80.0%, top5 99.0%"),
+        ("one's own", {"measures": False}, "Accuracy", "training 100.0%"),
+        ("custom", {"accuracy": False}, "Metrics", "top1 80.0%, top5 99.0%"),
     ],
 )
 def test_charts_show_accuracy_and_percentages(

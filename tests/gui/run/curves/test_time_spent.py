@@ -19,7 +19,7 @@ from tests.support.widgets import OpenWindow
 
 PARTS = {"data": 0.004, "augment": 0.0002, "forward": 0.0018, "backward": 0.0036, "optimizer": 0.0004}
 MORE_WORKERS = Advice(sentence="The CPU waits: 2 more would feed it.", field="loader_workers", value=4, live=True)
-FINE = Advice(sentence="The CPU is busy 97 % of the time; there is no bottleneck.")
+FINE = Advice(sentence="The CPU is busy 97% of the time; there is no bottleneck.")
 
 
 def spent(advice: Advice | None = None, **changes: Any) -> TimeSpent:
@@ -78,8 +78,8 @@ def test_time_bar_describes_parts_by_size(bar: TimeBar) -> None:
     assert bar.accessibleName() == "Time of a step"
     assert bar.accessibleDescription() == describe_time(spent())
     assert describe_time(spent()) == (
-        "A step takes 10.0 ms. Data wait 4.0 ms, 40 % of each step. Backward 3.6 ms, 36 % of each step. "
-        "Forward 1.8 ms, 18 % of each step. Optimizer 0.40 ms, 4.0 % of each step. Augment 0.20 ms, 2.0 % of each step."
+        "A step takes 10.0 ms. Data wait 4.0 ms, 40% of each step. Backward 3.6 ms, 36% of each step. "
+        "Forward 1.8 ms, 18% of each step. Optimizer 0.40 ms, 4.0% of each step. Augment 0.20 ms, 2.0% of each step."
     )
 
 

@@ -34,7 +34,7 @@ def rows(path: Path) -> list[list[str]]:
 
 def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     assert view.result.summary.metrics.texts() == [
-        ["Top-1 accuracy", "75.0 %", "55.0 – 85.0 %"],
+        ["Top-1 accuracy", "75.0%", "55.0 – 85.0%"],
         ["Validation loss", "0.7240", ""],
     ]
     assert view.bar.list.box.currentText().endswith("validation · trees · best.pt")
@@ -44,16 +44,16 @@ def test_model_view_shows_newest_evaluation(view: ModelView) -> None:
     view.result.tabs.setCurrentIndex(CALIBRATION)
     bars = [each.opts["height"] for each in view.result.calibration.plot.items() if isinstance(each, BarGraphItem)]
     assert bars
-    assert "1.40 lowers the error from 6.0 to 2.0 %" in view.result.calibration.temperature.text()
+    assert "1.40 lowers the error from 6.0 to 2.0%" in view.result.calibration.temperature.text()
 
 
 def test_classes_page_applies_minimum_confidence(view: ModelView) -> None:
     view.result.tabs.setCurrentIndex(CLASSES)
     classes = view.result.classes
     assert classes.figures.table.model_.interval(0, 1) == (0.1, 0.9)
-    assert classes.figures.matrix.describe_cell(0, 1) == "Of 4 ash, 1 (25.0 %) were predicted as birch."
+    assert classes.figures.matrix.describe_cell(0, 1) == "Of 4 ash, 1 (25.0%) were predicted as birch."
     classes.threshold.slider.setValue(780)
-    assert classes.figures.matrix.describe_cell(0, 3) == "Of 4 ash, 4 (100.0 %) were predicted as none of them."
+    assert classes.figures.matrix.describe_cell(0, 3) == "Of 4 ash, 4 (100.0%) were predicted as none of them."
     assert classes.figures.matrix.describe_cell(2, 2).startswith("Of 4 cedar, 4")
 
 
@@ -66,9 +66,9 @@ def test_curves_page_counts_at_threshold(view: ModelView, qtbot: QtBot) -> None:
     assert curves.counts.texts() == [["birch", "2 right", "2 missed"], ["not birch", "0 wrong", "8 right"]]
     curves.threshold.number.setValue(0.05)
     assert curves.counts.texts() == [["birch", "4 right", "0 missed"], ["not birch", "8 wrong", "0 right"]]
-    assert curves.scores.text() == "Precision 33.3 % · recall 100.0 % · F1 50.0 %"
+    assert curves.scores.text() == "Precision 33.3% · recall 100.0% · F1 50.0%"
     qtbot.mouseClick(curves.best, Qt.MouseButton.LeftButton)
-    assert curves.scores.text().endswith("F1 66.7 %")
+    assert curves.scores.text().endswith("F1 66.7%")
 
 
 def test_matrix_cell_opens_its_samples(view: ModelView, qtbot: QtBot) -> None:
@@ -181,7 +181,7 @@ def test_comparison_page_compares_and_opens_samples(view: ModelView, dataset: Pa
     assert page.other.box.count() == 1
     assert page.other.box.currentText().startswith("rival · ")
     (top1, loss) = page.differences.texts()
-    assert top1[:4] == ["Top-1 accuracy", "75.0 %", "58.3 %", "+16.7"]
+    assert top1[:4] == ["Top-1 accuracy", "75.0%", "58.3%", "+16.7"]
     assert loss[4] == ""
     assert "better in top-1" in page.verdict.text()
     assert "0.688" in page.test.text()

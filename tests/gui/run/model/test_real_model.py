@@ -43,7 +43,7 @@ def test_model_view_evaluates_draws_and_explains_real_run(
     view, run = empty_view, trained("segmentation")
     evaluate(view, run, tmp_path / "run", qtbot)
     metrics = {title: value for title, value, _ in view.result.summary.metrics.texts()}
-    assert metrics["Mean IoU"] == f"{100 * run.measures['miou']:.1f} %"
+    assert metrics["Mean IoU"] == f"{100 * run.measures['miou']:.1f}%"
     assert view.result.tabs.isTabVisible(CLASSES)
     assert not view.result.tabs.isTabVisible(CURVES)
     view.result.tabs.setCurrentIndex(SAMPLES)

@@ -167,7 +167,7 @@ def test_review_shows_wrong_labels_and_duplicates(
     page.review.child.done.emit(str(file))
     qtbot.waitUntil(lambda: page.wall.samples.rows == [5])
     index = page.wall.samples.index(0)
-    assert page.wall.samples.data(index) == "1.png: birch → cedar, 10 % → 80 %"
+    assert page.wall.samples.data(index) == "1.png: birch → cedar, 10% → 80%"
     assert page.summary.text().startswith("1 label worth checking")
     assert remark in page.summary.text()
     qtbot.keyClick(page.wall, Qt.Key.Key_Space)

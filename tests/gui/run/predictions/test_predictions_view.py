@@ -43,9 +43,9 @@ def middle(pane: ImagePane) -> QColor:
 def test_predictions_view_shows_truth_and_prediction(view: PredictionsView, folder: Path) -> None:
     assert middle(view.truth) == QColor("#00ff00")
     assert middle(view.prediction) == QColor("#ff0000")
-    assert (view.truth_words.text(), view.prediction_words.text()) == ("ash", "birch 4 %")
+    assert (view.truth_words.text(), view.prediction_words.text()) == ("ash", "birch 4%")
     assert view.name.text() == "val/0.png · sample 1 of 3"
-    assert view.prediction.accessibleDescription() == "birch 4 %"
+    assert view.prediction.accessibleDescription() == "birch 4%"
 
 
 def test_predictions_view_keys_step_validations_and_samples(view: PredictionsView, folder: Path, qtbot: QtBot) -> None:
@@ -53,7 +53,7 @@ def test_predictions_view_keys_step_validations_and_samples(view: PredictionsVie
     for key in (Qt.Key.Key_Left, Qt.Key.Key_Left, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down):
         qtbot.keyClick(view.prediction, key)
     assert view.validation_slider.label.text() == "Epoch 2 of 4 · step 20"
-    assert view.prediction_words.text() == "birch 2 %"
+    assert view.prediction_words.text() == "birch 2%"
     assert middle(view.prediction) == QColor("#0000ff")
     qtbot.keyClick(view.truth, Qt.Key.Key_Home)
     assert view.validation_slider.position == 0

@@ -70,15 +70,13 @@ def test_strategy_view_is_hidden_without_data(view: StrategyView) -> None:
 
 def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
     view.show_data(data(a_plan(cut=a_cut(devices=DEVICES))), NAMES)
-    assert view.headline("cut") == "Cut into 2 stages. All devices take the same time (50 % each)."
+    assert view.headline("cut") == "Cut into 2 stages. All devices take the same time (50% each)."
     assert [view.cut.isVisibleTo(view), view.schedule.isVisibleTo(view), view.ranks.isVisibleTo(view)] == [
         True, False, False,
     ]  # fmt: skip
     view.show_data(data(a_plan(), trace(), timed()), NAMES)
-    assert view.headline("schedule") == "Bubble 33 % measured, 11 % in theory (1F1B, 2 microbatches), step 40"
-    assert view.headline("ranks") == (
-        "Rank 1 (GPU 2) is the slowest: the other waits 23 % of each step for it, step 40"
-    )
+    assert view.headline("schedule") == "Bubble 33% measured, 11% in theory (1F1B, 2 microbatches), step 40"
+    assert view.headline("ranks") == ("Rank 1 (GPU 2) is the slowest: the other waits 23% of each step for it, step 40")
     view.restart()
     assert view.isHidden()
 
@@ -115,8 +113,8 @@ def test_schedule_has_a_lane_per_stage(diagram: ScheduleDiagram) -> None:
 
 def test_schedule_describes_each_rank(diagram: ScheduleDiagram) -> None:
     description = diagram.accessibleDescription()
-    assert description.startswith("Bubble 33 % measured, 11 % in theory (1F1B, 2 microbatches). Step 40 took 90.0 ms.")
-    assert "Rank 0 · GPU 0: 4 actions, 60.0 ms busy, 33 % idle." in description
+    assert description.startswith("Bubble 33% measured, 11% in theory (1F1B, 2 microbatches). Step 40 took 90.0 ms.")
+    assert "Rank 0 · GPU 0: 4 actions, 60.0 ms busy, 33% idle." in description
     assert diagram.accessibleName() == "Schedule of the pipeline"
 
 
@@ -132,7 +130,7 @@ def test_rank_bars_share_one_scale(bars: RankBars) -> None:
     ("times", "headline"),
     [
         (timed(None), "The ranks are balanced"),
-        (timed(), "Rank 1 (GPU 2) is the slowest: the other waits 23 % of each step for it"),
+        (timed(), "Rank 1 (GPU 2) is the slowest: the other waits 23% of each step for it"),
     ],
 )
 def test_rank_bars_headline_names_slowest_rank(times: RanksTimed, headline: str) -> None:
