@@ -1,1 +1,1 @@
-"""Find a job's learning rate, batch size, strategy, cuts and other settings by short trials."""
+"""Short trials that find the best learning rate, batch size, strategy, cuts and other settings for a job."""

@@ -1,4 +1,4 @@
-"""``python -m engine.advisor``: execute a `FinderOrder`.
+"""Program ``python -m engine.advisor``, which executes a `FinderOrder`.
 
 The process and its workers exit on Ctrl+C, on SIGTERM, and when the parent process exits or closes the output. They
 leave no files behind.

@@ -1,4 +1,4 @@
-"""Batch size finder. It times a few steps with one size after another, each in new processes."""
+"""Batch size finder, which times a few steps with one batch size after another, each in new processes."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 
 WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05
-"""Fraction of the progress bar that is reached before the first trial."""
+"""Fraction of the progress bar that is filled before the first trial."""
 BUDGET_S = 120.0
 """Maximum time in seconds from the start of the first trial to the predicted end of the last one."""
 STEPS = 2
-"""Minimum number of steps in a trial on a CPU, where steps may take long."""
+"""Minimum number of steps in a trial on a CPU, where a step may take long."""
 
 OnProgress = Callable[[Progress], object]
 
 
 class _Timing:
-    """Durations of trials, used to predict the duration of the next trial."""
+    """Durations of the trials until now, from which the duration of the next trial is predicted."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,7 +50,7 @@ class _Timing:
 
     @property
     def trials_remaining_s(self) -> float | None:
-        """Maximum duration of the remaining trials, or None before the first trial."""
+        """Maximum duration of all remaining trials in seconds, or None before the first trial."""
         mean_s = (time.monotonic() - self._started) / self.count if self.count else None
         return None if mean_s is None else max(0.0, min(mean_s * (MAX_TRIALS - self.count), self.remaining_s))
 
@@ -59,12 +59,12 @@ class _Timing:
         self._overhead_s = max(self._overhead_s, took_s - STEPS * size * self._per_image_s)
 
     def allows(self, size: int) -> bool:
-        """Return True if a trial with this batch size would finish in time."""
+        """Return True if a trial with batch size `size` would finish in time."""
         return self._overhead_s + STEPS * size * self._per_image_s <= self.remaining_s
 
 
 def find_batch(job: Job, emit: OnProgress) -> BatchFound:
-    """Find the largest and the fastest batch size for `job` on its devices. Raises OrderError."""
+    """Find the largest batch size for `job` that fits on its devices, and the fastest one. Raises OrderError."""
     emit(Progress(0.0, "Loading PyTorch"))
     import_for(job)
     timing = _Timing()
@@ -93,10 +93,10 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
 
 
 def trial_job(job: Job, size: int) -> Job:
-    """Return a copy of `job` with batches of `size` and the settings that need most memory.
+    """Return a copy of `job` with batches of `size`, and with the settings that need most memory.
 
-    Slow or persistent effects are turned off. Weights are initialized instead of loaded, since their values don't
-    affect memory.
+    Slow effects and effects that outlast the trial are turned off. Weights are initialized instead of loaded, since
+    their values don't affect the memory.
     """
     on_cpu = CPU in job.parallel.devices
     return job.with_fields(
@@ -116,7 +116,10 @@ def trial_job(job: Job, size: int) -> Job:
 
 
 def _unit(job: Job) -> int:
-    """Return the number that batch sizes must be divisible by to give all devices and microbatches equal samples."""
+    """Return the number that batch sizes must be divisible by.
+
+    All devices and microbatches then get the same number of samples.
+    """
     strategy = load_catalogue().strategy(job.resolved_strategy)
     if strategy is None:
         return 1
@@ -126,17 +129,17 @@ def _unit(job: Job) -> int:
 
 
 def is_out_of_memory(failed: Failed) -> bool:
-    """Return True if a worker ran out of memory.
+    """Return True if a worker failed because it ran out of memory.
 
-    The kernel ends a process that uses too much memory with signal 9. Failures before training, such as those of models
-    that are too large, are recognized by their message.
+    If a process uses too much memory, the kernel ends it with signal 9. If the model is too large, the worker fails
+    before the training, which is recognized by the message.
     """
     phrases = ("(signal 9)", "allocate memory", "out of memory")
     return failed.kind == "out_of_memory" or any(phrase in failed.cause for phrase in phrases)
 
 
 def _merge_probes(folder: Path) -> Probe:
-    """Combine the measurements of all ranks."""
+    """Read the measurements of all ranks, delete their files, and combine them."""
     probes = []
     for file in sorted(folder.glob("probe-*.msgpack")):
         probes.append(msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=Probe))
@@ -148,7 +151,7 @@ def _merge_probes(folder: Path) -> Probe:
 
 
 def describe_result(searched: SearchResult) -> BatchFound:
-    """Convert the result of the search to an answer with an explanation."""
+    """Convert the result of a search to an answer with explanations."""
     trials = tuple(_trial_row(size, probe) for size, probe in searched.trials.items())
     if not searched.largest:
         why = f"Even a batch of {trials[0].size} does not fit into memory."
@@ -172,7 +175,7 @@ def describe_result(searched: SearchResult) -> BatchFound:
 
 
 def _end_reason(searched: SearchResult) -> tuple[Literal["memory", "dataset", "time"], str]:
-    """Return the reason why no larger size was tried, as a code and as text."""
+    """Return the reason why no larger size was tried, as a code and as a clause."""
     largest = searched.largest
     fits = f"A batch of {largest:,} fits. Larger ones were not tried: "
     if largest == searched.maximum:

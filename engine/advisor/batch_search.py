@@ -1,8 +1,8 @@
-"""Find the largest batch size that fits in memory, in few trials.
+"""Search for the largest batch size that fits in memory, with few trials.
 
-Memory grows nearly linearly with the batch size, except for a few percent due to fragmentation, threads and the
-algorithms that a library chooses. Therefore a line is used only to predict the next size to try. The result is a size
-that fits and is close to a size that does not.
+Memory grows nearly linearly with the batch size. It deviates from a line by a few percent because of fragmentation,
+threads and the algorithms that a library chooses. Therefore a line only predicts the next size to try. The result is a
+size that has been tried and fits, close to one that does not fit.
 """
 
 from __future__ import annotations
@@ -14,29 +14,34 @@ from typing import NamedTuple
 
 MAX_TRIALS = 8
 FIRST_IMAGES = 4
-"""Images per device in the first trial. The second trial has `GROWTH` times as many."""
+"""Number of images per device in the first trial. The second trial has `GROWTH` times as many."""
 GROWTH = 4
 MAX_EXTRAPOLATION = 8
-"""Largest extrapolation of a line through two sizes, as a multiple of their distance."""
+"""Maximum distance of an extrapolation from the larger of two sizes, as a multiple of their distance."""
 ROOM = 0.98
 """Upper limit of the result, as a fraction of the smallest size that does not fit or is predicted not to fit.
 
-The limit leaves some memory free, since the memory use of a run varies a little. The result is tested if trials are
-left.
+It leaves some memory free, because the memory that a run uses varies a little. If trials are left, the result is tried.
 """
 NEAR = 0.97
 """Ratio of the largest size that fits to the smallest one that does not fit, above which the search ends.
 
-Multiplied by `ROOM` it is 0.95. If a size fits although it was predicted not to, the result is that much below it.
+Together with `ROOM`, the result may be up to 5% below the smallest size that does not fit (0.97 * 0.98 = 0.95).
 """
 AIM = (NEAR + ROOM) / 2
-"""Next size to try, relative to the size that would fill the memory. It becomes the result if the line is accurate."""
+"""Next size to try, as a fraction of the size that is predicted to fill the memory.
+
+If the prediction is accurate, this size becomes the result.
+"""
 STEP_BACK = 0.3
-"""Smallest step back from a size that does not fit, as a fraction of the distance to the largest size that fits."""
+"""Minimum distance of the next size from the smallest size that does not fit.
+
+It is a fraction of the distance between this size and the largest size that fits.
+"""
 KNEE_GAIN = 0.05
-"""Maximum relative gain in throughput of any size above the knee."""
+"""Maximum relative gain in throughput that any size above the knee may have."""
 KNEE_GAP = 4
-"""Largest ratio of the knee to the next smaller measured size, if trials are left."""
+"""Ratio of the knee to the next smaller tried size above which another size is tried between them."""
 
 
 class Probe(NamedTuple):
@@ -44,26 +49,29 @@ class Probe(NamedTuple):
 
     images_per_second: float
     memory: Mapping[str, tuple[int, int]]
-    """Peak use and limit in bytes of each kind of memory, by its name."""
+    """Peak use and limit, in bytes, of each memory, by the name of the memory: "memory", "GPU 0"."""
     train_images: int = 0
-    """Size of the training split, or 0 if unknown."""
+    """Number of images in the training split, or 0 if it is unknown."""
 
 
 class SearchResult(NamedTuple):
-    """Result of a batch size search."""
+    """Result of the search for a batch size."""
 
     trials: dict[int, Probe | None]
     """Measurements by batch size, or None for sizes that did not fit."""
     largest: int
     """Largest size that fits, or 0 if none fits."""
     maximum: int = 0
-    """Largest size that the search was allowed to measure."""
+    """Largest size that the search could try."""
     untried: int = 0
-    """Size that was not measured because of the time limit, or 0 if there is none."""
+    """Size that was not tried because of the time limit, or 0 if there was none."""
 
     @property
     def knee(self) -> int:
-        """Smallest size that fits and is nearly as fast as all larger sizes (see `KNEE_GAIN`), or 0 if none fits."""
+        """Smallest size that fits and is nearly as fast as all larger sizes (see `KNEE_GAIN`).
+
+        It is 0 if no size fits.
+        """
         return _knee(self.trials)
 
 
@@ -71,18 +79,18 @@ class _Bracket(NamedTuple):
     """Bounds for the largest size that fits."""
 
     fits: list[tuple[int, Mapping[str, tuple[int, int]]]]
-    """Memory for the sizes below `smallest_failed` that fit, sorted by size."""
+    """Sizes below `smallest_failed` that fit, in ascending order, each with the memory that it uses."""
     smallest_failed: float
-    """Smallest size that does not fit. It may be infinite."""
+    """Smallest tried size that does not fit, or infinity if all tried sizes fit."""
     full: float
-    """Size at which memory is predicted to run out. It may be infinite."""
+    """Size at which memory is predicted to be full, or infinity if there is no prediction."""
 
     @property
     def largest(self) -> int:
         return self.fits[-1][0] if self.fits else 0
 
     def with_room(self, unit: int) -> int:
-        """Return the largest size that fits, reduced by up to 1 - `ROOM` to leave some memory free."""
+        """Return the largest size that fits, reduced by up to 1 - `ROOM` if it would nearly fill the memory."""
         predicted = (self.full // unit + 1) * unit if self.full < math.inf else math.inf
         would_fail = min(self.smallest_failed, predicted)
         if would_fail == math.inf:
@@ -100,10 +108,10 @@ def search(
     """Find the largest multiple of `unit` that fits.
 
     Args:
-        probe: Function that runs a trial with a size. It returns None if the size does not fit.
+        probe: Runs a trial with a batch size, and returns its measurements, or None if the size does not fit.
         unit: Divisor of all sizes.
-        maximum: Largest size to try. The size of the training split is a limit, too.
-        has_time: Function that returns False if a trial with a size would exceed the time limit. The search then ends.
+        maximum: Largest size to try. The number of training images is a limit, too.
+        has_time: Returns False if a trial with a size would exceed the time limit. The search then ends.
     """
     trials: dict[int, Probe | None] = {}
     maximum, untried = maximum // unit * unit, 0
@@ -137,7 +145,7 @@ def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
 
 
 def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
-    """Return the next size to try, or 0 if the search has ended."""
+    """Return the next size to try, or 0 if the search is complete."""
     fits, smallest_failed, full = bracket = _bracket(trials)
     largest = bracket.largest
     if not trials:
@@ -153,7 +161,11 @@ def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
 
 
 def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
-    """Return a larger size to try, given that all tried sizes fit."""
+    """Return a larger size to try if all tried sizes fit.
+
+    `fits` has these sizes in ascending order, each with its memory, and `full` is the size at which memory is predicted
+    to be full.
+    """
     largest = fits[-1][0]
     if len(fits) == 1:
         return GROWTH * largest
@@ -173,9 +185,10 @@ def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
 
 
 def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
-    """Predict the size at which memory runs out, by a line through the last size and one of at most half of it.
+    """Predict the size at which memory is full by extending a line through two sizes that fit.
 
-    If the sizes were closer, small deviations from the line would influence the slope too much.
+    They are the largest one and the next one that is at most half of it. If the sizes were closer, small deviations
+    from the line would influence its slope too much.
     """
     if len(fits) < 2:
         return math.inf
@@ -198,7 +211,10 @@ def _knee(trials: Mapping[int, Probe | None]) -> int:
 
 
 def _below_knee(trials: Mapping[int, Probe | None], unit: int) -> int:
-    """Return a size to try between the knee and the next smaller measured size, or 0 if they are close."""
+    """Return a size to try between the knee and the next smaller tried size, to locate the knee more precisely.
+
+    Returns 0 if the two are already close.
+    """
     knee = _knee(trials)
     smaller, at = next(
         (pair for pair in itertools.pairwise(sorted(size for size, t in trials.items() if t)) if pair[1] == knee),

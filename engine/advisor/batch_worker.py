@@ -1,4 +1,4 @@
-"""Worker for the batch size finder that times a few steps of the job with batches of one size."""
+"""Worker for the batch size finder, which times a few steps of the job with batches of one size."""
 
 from __future__ import annotations
 
@@ -24,21 +24,20 @@ from engine.training.report import Reporter
 WARM_UP, MIN_STEPS, MAX_STEPS = 1, 1, 5
 """Number of untimed steps, and minimum and maximum number of timed steps.
 
-The second step is the first one that includes the optimizer's state.
+The second step is the first one in which the optimizer's state occupies memory.
 """
 WARM_UP_GPU = 3
 """Number of untimed steps on GPUs. In the first ones, cuDNN tries algorithms and may keep memory allocated."""
 ENOUGH_S = 0.5
 ENOUGH_CPU_S = 5.0
-"""Seconds after which the timed steps end on a CPU.
+"""Seconds after which timing ends on a CPU.
 
-A CPU needs more steps than a GPU, since a fragmenting heap grows over its first steps, by up to a quarter until the
-sixth.
+It is longer than on a GPU, since the heap fragments and grows over the first steps, by up to a quarter until the sixth.
 """
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run the steps for the finder; see `engine.training.worker.run`."""
+    """Run the steps for the finder. See `engine.training.worker.run` for the arguments."""
     return worker.reported(spec, channel, partial(_time_steps, spec))
 
 

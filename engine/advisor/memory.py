@@ -1,4 +1,4 @@
-"""Peak memory of a worker, and its limit."""
+"""Peak memory that a worker has used, and the limit of this memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ _CGROUPS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Files in cgroup versions 2 and 1 with the limit and the usage, and the field with the reclaimable usage."""
+"""Files with the limit and the usage of memory in cgroup versions 2 and 1.
+
+The third entry is the field of `memory.stat` that counts reclaimable memory.
+"""
 _ROOT = Path("/sys/fs/cgroup")
 
 
 class MainMemory:
-    """Main memory available to this process, one of `workers` processes, minus the fraction `reserve`.
+    """Main memory that this process may use, minus the fraction `reserve`.
 
-    Create it before allocating anything large. On Linux, larger allocations then fail, so that a trial that needs too
-    much memory stops before the kernel chooses a process to kill.
+    The process is one of `workers` processes that share the memory. Create this before allocating anything large. On
+    Linux, allocations beyond the limit then fail, so that a trial that needs too much memory stops before the kernel
+    kills a process.
     """
 
     def __init__(self, workers: int, reserve: float = 0.0) -> None:
@@ -38,7 +42,7 @@ class MainMemory:
         self._limit = psutil.Process().memory_info().rss + free
 
     def peak(self) -> dict[str, tuple[int, int]]:
-        """Return the peak use and the limit in bytes for memory, and for the address space if that is limited."""
+        """Return the peak use and the limit, in bytes, of main memory and, if it is limited, of the address space."""
         if sys.platform != "linux":
             info = psutil.Process().memory_info()
             return {"memory": (getattr(info, "peak_wset", info.rss), self._limit)}
@@ -52,7 +56,10 @@ class MainMemory:
 
 
 def gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
-    """Return the peak memory that PyTorch reserved on each GPU, and its limit without other processes and CUDA."""
+    """Return the peak memory that PyTorch reserved on each GPU, and its limit, in bytes.
+
+    The limit does not include the memory of other processes and of CUDA itself.
+    """
     peaks = {}
     for device in devices:
         free, _ = torch.cuda.mem_get_info(device)
@@ -62,13 +69,13 @@ def gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
 
 
 def _process_bytes(field: str) -> int:
-    """Return a field of this process's status in bytes (proc(5))."""
+    """Return the memory `field` in this process's status (proc(5)) in bytes."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{field}:")) * 1024
 
 
 def _free_in_cgroups() -> Iterator[int]:
-    """Yield the free memory within the limits of each cgroup version."""
+    """Yield the free memory, in bytes, under the limit of each cgroup version."""
     for limit, used, cached in _CGROUPS:
         try:
             maximum, current = (_ROOT / limit).read_text().strip(), int((_ROOT / used).read_text())

@@ -1,6 +1,7 @@
-"""``python -m engine.advisor.memory_estimate``: estimate the memory for a job per device, without a training step.
+"""Program ``python -m engine.advisor.memory_estimate``, which estimates a job's memory per device.
 
-The order is a `Job`. The estimate is based on a forward pass with fake tensors, like the advice on strategies.
+The order is a `Job`. The estimate needs no training step. It is based on a forward pass with fake tensors, as in the
+advice on strategies.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from engine.contract.job import Job
 from engine.processes.orders import OrderError, serve_order
 
 _NICENESS = 10
-"""Niceness of the process, so that the estimate does not slow down a training run."""
+"""Niceness of the process, with which the estimate does not slow down a training run."""
 
 
 def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstimate:
     """Estimate the memory for `job` on one device or CPU worker. Raises OrderError.
 
-    It must run in a process of its own that has not imported torch, since it changes the environment and the niceness.
+    This must run in a separate process that has not imported torch, since it changes the environment and the niceness.
     """
     os.nice(_NICENESS)
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch is imported

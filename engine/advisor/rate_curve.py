@@ -1,6 +1,6 @@
-"""Suggest a learning rate from the curve of losses over increasing rates.
+"""Suggestion of a learning rate from the curve of losses at increasing rates.
 
-The suggestion is a tenth of the rate with the smallest loss, like fastai's `minimum` (fastai/callback/schedule.py,
+The suggestion is a tenth of the rate with the smallest loss, as in fastai's `minimum` (fastai/callback/schedule.py,
 2.8). The curve is smoothed without shifting its minimum.
 """
 
@@ -17,38 +17,44 @@ from engine.contract.advice import RateFound, RatePoint
 FIRST_RATE, LAST_RATE = 1e-7, 10.0
 STEPS = 100
 RUNNING = 0.98
-"""Decay per step of the running average that ends the training, for `STEPS` steps.
+"""Decay per step of the running average of the loss in a curve of `STEPS` steps.
 
-fastai uses this average for `valley`.
+The average decides when the training has diverged. fastai uses the same average for `valley`.
 """
 DIVERGED = 4.0
-"""Running average of the loss, as a multiple of its best value, above which the search ends."""
+"""Ratio of the running average of the loss to its best value above which the training ends."""
 WIDTH = 0.25
 """Standard deviation, in decades of the rate, of the Gaussian that smooths the curve.
 
 Unlike a running average, it does not shift the decrease of the loss to higher rates.
 """
 CAP = 2.0
-"""Limit for losses relative to the first ones, so that a divergence does not raise the smoothed curve before it."""
+"""Maximum of losses in the smoothing, as a multiple of the first losses. Larger losses are cut off.
+
+Otherwise, a divergence would raise the smoothed curve before it.
+"""
 FIRST = 0.1
-"""Fraction of the planned steps that count as the first ones. Their rates are too low to change anything."""
+"""Fraction of the planned steps that count as the first ones. Their rates are too low to change the loss."""
 MIN_POINTS = 5
 MIN_FALL = 0.02
-"""Minimum decrease of the loss, as a fraction of the first losses. Smaller decreases are ignored."""
+"""Minimum decrease of the loss for a suggestion, as a fraction of the first losses."""
 MIN_DEVIATIONS = 4.0
-"""Minimum decrease of the loss in standard errors. Smaller decreases are attributed to noise.
+"""Minimum decrease of the loss for a suggestion, in standard errors. Smaller decreases are attributed to noise.
 
-The minimum of a hundred constant points is about 2.5 standard errors below their mean.
+The minimum of a hundred points of a constant curve is about 2.5 standard errors below their mean.
 """
 VALLEY_SKIPS = 5
-"""Number of last steps that fastai's valley excludes, since the loss may rise steeply there."""
+"""Number of steps at the end that fastai excludes from the valley, since the loss may rise steeply there."""
 
 CURVE_FILE = "curve.msgpack"
-"""Name of the file in the run folder with the `Curve` from rank 0."""
+"""Name of the file in the run folder in which rank 0 saves the `Curve`."""
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """Losses of the completed steps, and the number of planned steps."""
+    """Losses of the completed steps in a training with increasing rates.
+
+    `steps` is the number of planned steps. `diverged` is True if the training ended early because the loss exploded.
+    """
 
     losses: tuple[float, ...]
     steps: int
@@ -56,7 +62,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class RunningLoss:
-    """Exponential moving average with bias correction (Kingma and Ba 2014, section 3)."""
+    """Exponential moving average of the loss with bias correction (Kingma and Ba 2014, section 3)."""
 
     def __init__(self, decay: float) -> None:
         self._decay = decay
@@ -75,25 +81,25 @@ class RunningLoss:
 
     @property
     def diverged(self) -> bool:
-        """True if the average is not finite, or far above its best value."""
+        """True if the average is not finite, or is above `DIVERGED` times its best value."""
         return not math.isfinite(self.value) or self.value > DIVERGED * self.best
 
 
 def rate_at(step: int, steps: int) -> float:
-    """Return the learning rate for `step`, counted from 0, in a curve with `steps` steps."""
+    """Return the learning rate for `step`, counted from 0, in a curve of `steps` steps."""
     return FIRST_RATE * (LAST_RATE / FIRST_RATE) ** (step / (steps - 1))
 
 
 def running_decay(steps: int) -> float:
-    """Return the decay for a curve with `steps` steps.
+    """Return the decay per step of the running average for a curve of `steps` steps.
 
-    The average then covers as many decades of the learning rate as in a curve with `STEPS` steps.
+    The average then covers as many decades of the learning rate as in a curve of `STEPS` steps.
     """
     return float(RUNNING ** (STEPS / steps))
 
 
 def read_curve(curve: Curve) -> RateFound:
-    """Derive a suggestion, with its explanation, from a curve."""
+    """Derive a suggested learning rate from a curve, with an explanation."""
     finite = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), len(curve.losses))
     losses = np.array(curve.losses[:finite])
     rates = [rate_at(step, curve.steps) for step in range(finite)]
@@ -134,7 +140,10 @@ NEVER_FALLS = (
 
 
 def _valley(curve: Curve) -> float | None:
-    """Return fastai's suggestion (`valley` in fastai/callback/schedule.py, 2.8), or None if the average never falls."""
+    """Return the rate that fastai would suggest, or None if the running average never falls.
+
+    Source: `valley` in fastai/callback/schedule.py, version 2.8.
+    """
     running = RunningLoss(running_decay(curve.steps))
     averages = [running.add(loss) for loss in curve.losses]
     skipped = int(FIRST * curve.steps)
@@ -144,10 +153,10 @@ def _valley(curve: Curve) -> float | None:
 
 
 def longest_fall(losses: Sequence[float]) -> tuple[int, int]:
-    """Return the first index and the length of the longest valley, in steps.
+    """Return the first index and the length of the longest valley in `losses`, in steps.
 
-    As in fastai's `valley`, this is the longest falling subsequence of `losses` (the earliest if there are several),
-    assumed to be contiguous before its end. The length is 0 if no loss falls.
+    As in fastai's `valley`, this is the longest falling subsequence (the earliest if there are several). It is treated
+    as if it were contiguous before its end. The length is 0 if no loss falls.
     """
     lengths: list[int] = []
     for index, loss in enumerate(losses):
@@ -159,12 +168,15 @@ def longest_fall(losses: Sequence[float]) -> tuple[int, int]:
 
 
 def rate_text(rate: float) -> str:
-    """Format a learning rate with two digits: 0.0013, 2.5e-05."""
+    """Format a learning rate with two significant digits: "0.0013", "2.5e-05"."""
     return f"{rate:.2g}"
 
 
 def _too_short(curve: Curve, finite: int) -> tuple[str, str]:
-    """Explain why a curve with few finite losses allows no suggestion, and suggest a remedy."""
+    """Return the reason why a curve is too short for a suggestion, and a remedy.
+
+    `finite` is the number of finite losses at the beginning of the curve.
+    """
     if finite == len(curve.losses):
         return (
             f"The loss rose to {DIVERGED:g} times its best value within {len(curve.losses)} steps, at rates "

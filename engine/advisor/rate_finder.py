@@ -1,4 +1,4 @@
-"""Learning rate finder. It trains briefly with an exponentially increasing rate and evaluates the losses.
+"""Learning rate finder, which trains briefly with an exponentially increasing rate and evaluates the losses.
 
 The method is that of Smith 2015, Cyclical Learning Rates for Training Neural Networks, section 3.3.
 """
@@ -24,13 +24,13 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 
 WORKER = "engine.advisor.rate_worker:run"
 PREPARED = 0.1
-"""Fraction of the progress bar that is reached before the first step."""
+"""Fraction of the progress bar that is filled before the first step."""
 
 OnProgress = Callable[[Progress], object]
 
 
 def find_rate(job: Job, emit: OnProgress) -> RateFound:
-    """Suggest a learning rate for `job` by starting its training on its devices with an increasing rate.
+    """Suggest a learning rate for `job`, after a short training on its devices with an increasing rate.
 
     Raises OrderError.
     """
@@ -56,7 +56,7 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound:
 
 
 def _trial_job(job: Job) -> Job:
-    """Return a copy of `job` without a schedule and without persistent effects.
+    """Return a copy of `job` without a schedule and without effects that outlast the trial.
 
     Only the finder changes the learning rate.
     """
@@ -72,7 +72,7 @@ def _trial_job(job: Job) -> Job:
 
 
 class _Progress:
-    """Callback that derives the progress from the current learning rate."""
+    """Callback for events that reports the progress, which it derives from the current learning rate."""
 
     def __init__(self, emit: OnProgress) -> None:
         self._emit = emit

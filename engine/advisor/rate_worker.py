@@ -1,4 +1,4 @@
-"""Worker for the learning rate finder that starts the job's training with an increasing rate."""
+"""Worker for the learning rate finder, which starts the job's training with an increasing rate."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
 ENOUGH_S = 150.0
-"""Maximum time in seconds for the curve. If steps are slow, fewer than `STEPS` are run."""
+"""Maximum time in seconds for the curve. If steps are slow, there are fewer than `STEPS` steps."""
 MIN_STEPS = 40
 """Minimum number of steps for a useful curve, even if they take longer than `ENOUGH_S`."""
 WARM_UP, TIMED = 1, 2
-"""Numbers of untimed and timed steps that predict the duration.
+"""Number of untimed steps, and of timed steps from which the duration of the curve is predicted.
 
-They use the lowest rate, which changes almost nothing.
+They have the lowest rate, which changes almost nothing.
 """
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Train for the finder; see `engine.training.worker.run`."""
+    """Train for the finder. See `engine.training.worker.run` for the arguments."""
     return worker.reported(spec, channel, partial(_train, spec))
 
 
@@ -51,7 +51,7 @@ def _train(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 
 
 class _RateSteps:
-    """Training steps of all ranks at chosen learning rates."""
+    """Runner of training steps at given learning rates, on all ranks together."""
 
     def __init__(
         self, spec: WorkerSpec, reporter: Reporter, prepared: worker.WorkerContext, train: SplitLoader
@@ -68,7 +68,7 @@ class _RateSteps:
         self._batches = (batch for epoch in range(1, STEPS + TIMED + WARM_UP + 1) for batch in train.epoch(epoch))
 
     def step(self, rate: float) -> float:
-        """Run a step at `rate` and return its loss summed over all ranks."""
+        """Run a step at the learning rate `rate`, and return its loss, summed over all ranks."""
         for group, ratio in self._groups:
             group["lr"] = rate * ratio
         self._reporter.set_activity("data")
@@ -83,7 +83,10 @@ class _RateSteps:
 
 
 def _record_curve(rate_steps: _RateSteps, spec: WorkerSpec, reporter: Reporter) -> Curve:
-    """Train with an increasing rate. There are fewer than `STEPS` steps if these would take too long."""
+    """Train with an increasing rate, and return the losses.
+
+    There are `STEPS` steps, or fewer if these would take too long.
+    """
     reporter.set_phase("training")
     for _ in range(WARM_UP):
         rate_steps.step(rate_at(0, STEPS))

@@ -1,4 +1,4 @@
-"""Batches for a trial: a few samples of the job, repeated up to the batch size."""
+"""Batches for a trial, in which a few samples of the job are repeated up to the batch size."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from engine.training.dataloaders import DataLoaders
 from engine.training.report import Reporter
 
 EXAMPLES = 16
-"""Number of different samples that each rank loads."""
+"""Maximum number of different samples that each rank loads."""
 
 
 def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iterator[Batch | None]:
-    """Yield this rank's part of a batch with the job's batch size, endlessly.
+    """Yield the same batch endlessly, in each case this rank's part of a batch with the job's batch size.
 
-    A batch from the validation split is also loaded, since its loader uses additional memory.
+    A rank that loads no data yields None. A batch of the validation split is also loaded once, since its loader needs
+    additional memory.
     """
     strategy = prepared.strategy
     job = strategy.job
@@ -42,7 +43,10 @@ def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iter
 
 
 def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
-    """Allocate the device memory that prefetched batches from both splits need. They are stored as bytes."""
+    """Allocate the device memory that prefetched batches of both splits would occupy.
+
+    Returns the memory as a tensor of bytes, or None on a rank that loads no data.
+    """
     strategy, splits = prepared.strategy, prepared.splits
     if not strategy.loads_data:
         return None
@@ -53,12 +57,12 @@ def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
 
 
 def _rank_images(strategy: Strategy) -> int:
-    """Return the number of images in a batch on this rank."""
+    """Return the number of images in this rank's part of a batch."""
     return divide(strategy.job.training.batch_size, (1.0,) * strategy.data_world)[strategy.data_rank]
 
 
 def _repeat(strategy: Strategy, batch: Batch, count: int) -> Batch:
-    """Repeat the samples in `batch` until there are `count`."""
+    """Repeat the samples in `batch` until it has `count` samples."""
     indices = torch.arange(count, device=batch.inputs.device) % len(batch.inputs)
     inputs = batch.inputs[indices]
     if inputs.dim() == 4:

@@ -1,4 +1,4 @@
-"""Run groups of workers for a trial in a temporary folder."""
+"""Groups of workers for trials, which run in temporary folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.supervisor.restart_policy import world_size
 
 
 def import_for(job: Job) -> None:
-    """Import the modules that the workers of `job` need, so that forked workers already have them."""
+    """Import the modules that the workers of `job` need, so that workers forked from this process have them already."""
     if sys.platform == "linux":
         import_all(modules_for(world_size(job)))
 
@@ -26,9 +26,10 @@ def import_for(job: Job) -> None:
 def run_workers(
     job: Job, function: str, folder: Path, emit: Callable[[AnyEvent], object], *, seconds: float = math.inf
 ) -> Failed | None:
-    """Run `function` (see `WorkerProcess`) on every rank of `job` in `folder`.
+    """Run `function` (see `WorkerProcess`) on every rank of `job`, with `folder` as the run folder.
 
-    Returns the failure, or None if it succeeds. Raises TimeoutError if that takes longer than `seconds`.
+    `emit` is called with the workers' events. Returns None if all workers succeed, otherwise the failure. Raises
+    TimeoutError after `seconds`.
     """
     count = world_size(job)
     (folder / "rendezvous").unlink(missing_ok=True)
@@ -48,7 +49,7 @@ def run_workers(
 
 
 class TrialFolder(tempfile.TemporaryDirectory[str]):
-    """Temporary folder for a trial's workers."""
+    """Context manager with a temporary folder for a trial's workers."""
 
     def __init__(self) -> None:
         super().__init__(prefix="footplate-trial-", ignore_cleanup_errors=True)

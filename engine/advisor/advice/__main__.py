@@ -1,6 +1,6 @@
-"""``python -m engine.advisor.advice``: execute an `AdviceOrder`.
+"""Program ``python -m engine.advisor.advice``, which executes an `AdviceOrder`.
 
-On Ctrl+C and SIGTERM, the trials stop, and the answer is based on the measurements that exist. The process and its
+On Ctrl+C and SIGTERM, the trials stop, and the answer is based on the measurements made until then. The process and its
 workers exit when the parent process exits or closes the output. They leave no files behind.
 """
 

@@ -1,4 +1,4 @@
-"""Advisor: estimate all setups of a job, and try the promising ones in rounds until the fastest is known."""
+"""Advisor that estimates all setups of a job, and tries the promising ones in rounds until the fastest is known."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from engine.contract.problems import Problem
 from engine.processes.orders import OrderError
 
 MIN_STEPS, MIN_SECONDS = 5, 0.4
-"""Steps and duration of the trials in the first round. Each round doubles both."""
+"""Number of steps and duration in seconds of the trials in the first round. Each further round doubles both."""
 MAX_ROUNDS = 5
 REHEARSAL_SHARE = 0.2
 """Fraction of the time that is reserved for the rehearsal of the fastest setup."""
 DEFAULT_TRIAL_S = 6.0
 """Expected duration of a trial before the first trial, in seconds."""
 OPTIMISM = 0.8
-"""Factor on a predicted step time that gives the shortest plausible step time.
+"""Shortest plausible step time, as a fraction of the predicted step time.
 
-The prediction is based on a measured setup with the same strategy and devices.
+The prediction is scaled by a measured setup with the same strategy and number of devices.
 """
 VARY_WITHIN = 1.15
-"""Maximum step time of a setup, as a multiple of the fastest setup's, for trying its variants."""
+"""Maximum step time of a setup for which variants are tried, as a multiple of the fastest setup's step time."""
 SUPERLINEAR = 1.1
 """Speedup per device above which the measurement on one device is considered wrong and repeated."""
 TOO_LARGE = "By the estimate they need more memory than a device has."
@@ -46,9 +46,10 @@ _Send = Callable[[AdviceProgress], object]
 
 
 def advise(order: AdviceOrder, send: _Send) -> Advice:
-    """Answer `order` from the cache or by trials. Raises OrderError if the job can't be built.
+    """Answer `order` from the cache or by trials, and send the progress with `send`.
 
-    Ctrl+C (KeyboardInterrupt) stops the trials. The answer is then based on the measurements that exist.
+    Ctrl+C (KeyboardInterrupt) stops the trials. The answer is then based on the measurements made until then. Raises
+    OrderError if the job can't be built.
     """
     job = order.job.with_fields(strategy=order.job.resolved_strategy)
     order = msgspec.structs.replace(order, job=job)
@@ -68,7 +69,7 @@ def advise(order: AdviceOrder, send: _Send) -> Advice:
 
 
 class _Advisor:
-    """Advisor that works on a single request."""
+    """Work of the advisor on a single order."""
 
     def __init__(self, order: AdviceOrder, send: _Send) -> None:
         self._order, self._send = order, send
@@ -81,7 +82,7 @@ class _Advisor:
         return self._started + self._order.seconds - time.monotonic()
 
     def run(self) -> None:
-        """Estimate, try and rehearse setups. Raises OrderError."""
+        """Estimate all setups, try the promising ones, and rehearse the fastest. Raises OrderError."""
         state, job = self.state, self._order.job
         self._report("Loading PyTorch")
         before = time.monotonic()
@@ -103,7 +104,10 @@ class _Advisor:
                 self._rehearse(rank(state.tried)[0], folder)
 
     def _queue_setups(self, setups: list[Setup]) -> None:
-        """Queue the setups that can run. Setups that don't fit in memory are replaced with variants that need less."""
+        """Queue those of `setups` that can run.
+
+        A setup that doesn't fit in memory is replaced with variants that need less.
+        """
         state = self.state
         for setup in setups:
             state.considered += 1
@@ -121,9 +125,9 @@ class _Advisor:
                 state.queued.append(smaller)
 
     def _fitting_setups(self, setup: Setup) -> Iterator[Contender]:
-        """Yield variants of `setup` that need less memory and fit according to the estimate.
+        """Yield variants of `setup` that need less memory than it, and fit into the memory according to their estimate.
 
-        The fastest variants come first.
+        The variants that are expected to be the fastest come first.
         """
         footprint = self.state.footprint
         for smaller in list_smaller_setups(setup, self._order.job, self._catalogue):
@@ -145,7 +149,7 @@ class _Advisor:
     # Rounds
 
     def _try_all(self, folder: Path) -> None:
-        """Run rounds of trials, each with twice as many steps as the previous one."""
+        """Run rounds of trials. Each round has twice as many steps per trial as the previous one."""
         state = self.state
         self._try_one_device(folder)
         for number in range(MAX_ROUNDS):
@@ -161,7 +165,7 @@ class _Advisor:
         state.ended_by = "settled"
 
     def _try_round(self, number: int, folder: Path) -> bool:
-        """Try each contender in a round. Returns False if time ran out before the end."""
+        """Try each contender of a round. Return False if time ran out before the end of the round."""
         queue = self._select(number)
         while queue:
             contender = queue.pop(0)
@@ -176,10 +180,10 @@ class _Advisor:
         return True
 
     def _select(self, number: int) -> list[Contender]:
-        """Select the contenders for a round.
+        """Select the contenders for round `number`, counted from 0.
 
-        The first round has all base setups, those with the best prospects first. Later rounds have the contenders that
-        were not dropped, and variants of the fastest one with one setting changed.
+        The first round has all base setups, the most promising first. Later rounds have the contenders that were not
+        dropped, and variants of the fastest contender, each with one changed setting.
         """
         state = self.state
         queued, state.queued = state.queued, []
@@ -198,7 +202,11 @@ class _Advisor:
         return [*varied, *running, *self._suspect_baseline()]
 
     def _suspect_baseline(self) -> list[Contender]:
-        """Return the one-device contender for another trial if several devices appear implausibly fast."""
+        """Return the contender on one device in a list if its measurement should be repeated, otherwise [].
+
+        It should be repeated if several devices appear implausibly fast in comparison, unless the contender is tried
+        again anyway.
+        """
         state, alone = self.state, self.state.alone
         best = rank(state.tried)[0]
         # Measured contenders are tried again anyway.
@@ -211,9 +219,9 @@ class _Advisor:
         )
 
     def _try_one_device(self, folder: Path) -> None:
-        """Measure a step on one device, on which the predictions for other setups are based.
+        """Measure a step on one device. The predictions for other setups are based on it.
 
-        If the setup does not fit in memory, a variant that needs less is tried.
+        If the setup does not fit in memory, a variant that needs less is tried instead.
         """
         state = self.state
         singles = [
@@ -231,7 +239,7 @@ class _Advisor:
                 state.queued[:0] = singles
 
     def _calibrate(self, alone: Contender) -> None:
-        """Calibrate the memory estimates with the trial on one device and apply them to the queue."""
+        """Calibrate the memory estimates with the trial on one device, and estimate the queued contenders again."""
         state = self.state
         job = alone.setup.job
         if state.footprint is None or alone.memory is None:
@@ -249,10 +257,11 @@ class _Advisor:
                     state.queued += list(self._fitting_setups(contender.setup))[:1]
 
     def _replace(self, failed: Contender) -> list[Contender]:
-        """Return a setup that needs less memory than `failed`, which ran out of memory despite its estimate.
+        """Return a contender that replaces one that ran out of memory despite its estimate.
 
-        The estimate for the new setup must be lower by the margin. If there is no such setup and no setup has fitted
-        yet, the next variant is skipped, so that few trials are needed to find one that fits.
+        The result is [] if there is none. The estimate for the new contender must be lower than that for `failed` by
+        `ESTIMATE_MARGIN`. If there is none, and no contender has fitted yet, one of the next variants is returned
+        nevertheless. It is not the very next one, so that few trials are needed to find one that fits.
         """
         state = self.state
         known = {each.setup.job for each in (*state.tried, *state.queued)}
@@ -271,7 +280,15 @@ class _Advisor:
     # Trials
 
     def _try(self, contender: Contender, number: int, folder: Path, left: int, *, smaller: bool = False) -> None:
-        """Run a trial of a contender, with at most the remaining time."""
+        """Run a trial of a contender, with at most the remaining time.
+
+        Args:
+            contender: Contender to try.
+            number: Number of the round, from 0.
+            folder: Folder for the files of the trial.
+            left: Number of trials that remain in this round.
+            smaller: True to also time steps with a quarter of the batch.
+        """
         state, job = self.state, contender.setup.job
         if contender not in state.tried:
             state.tried.append(contender)
@@ -292,9 +309,9 @@ class _Advisor:
         self._report(f"Tried {contender.setup.name}", left)
 
     def _may_be_fastest(self, contender: Contender) -> bool:
-        """Return True if a contender may be the fastest according to the costs of its parts. Otherwise, it is left out.
+        """Return True if a contender may be the fastest according to the costs of its parts. Otherwise, leave it out.
 
-        The prediction is scaled by measured setups with the same strategy and number of devices.
+        If setups with the same strategy and number of devices were measured, the prediction is scaled by them.
         """
         state, setup = self.state, contender.setup
         measured = [each for each in state.tried if each.steps]
@@ -337,7 +354,10 @@ class _Advisor:
         return entry
 
     def _report(self, activity: str, contenders_left: int = 0, trying: Contender | None = None) -> None:
-        """Report the progress and the table of contenders. `contenders_left` of them still wait for a trial."""
+        """Send the progress and the table of contenders.
+
+        `contenders_left` of them still wait for a trial in this round, and `trying` is in a trial.
+        """
         state = self.state
         table = tuple(
             msgspec.structs.replace(state.row(each), **({"state": "trying"} if each is trying else {}))

@@ -1,4 +1,4 @@
-"""Answer of the advisor: ranked table, explanations, predictions for other machines, and a cache for answers."""
+"""Answer of the advisor, with a ranked table, explanations, predictions for several machines, and a cache."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ _IRRELEVANT = {
     "patience", "pretrained", "weights_file", "resume_from", "weight_decay", "momentum", "beta2", "layer_decay",
     "head_rate", "decay_norms", "ema_ramp", "model_file_sha256",
 }  # fmt: skip
-"""Fields that affect neither the computation of a step nor its memory."""
+"""Names of fields that affect neither the computation of a step nor its memory."""
 _FORMAT = 2
 
 
 def versions() -> dict[str, str]:
-    """Return the software versions and the host. A cached answer is only valid while they are the same."""
+    """Return the host and the versions of the software. A cached answer is only valid while they stay the same."""
     facts = describe(None)
     return {name: facts[name] for name in sorted(facts) if name not in ("cpu", "cores")}
 
 
 def hardware() -> tuple[str, ...]:
-    """Return the name of the host's processor. A cached answer is only valid for the same one."""
+    """Return the name of the host's processor in a tuple. A cached answer is only valid for the same processor."""
     facts = describe(None)
     return (f"{facts['cpu']}, {facts['cores']} cores",)
 
 
 class CachedAdvice(msgspec.Struct, frozen=True):
-    """Answer with the time that was allowed for its trials, and the fastest step.
+    """Answer in the cache, with facts that are needed to reuse it.
 
-    The step is used for predictions for other machines.
+    `seconds` is the time that was allowed for the trials, and `step` the fastest measured step, for predictions for
+    several machines.
     """
 
     answer: Advice
@@ -54,9 +55,9 @@ class CachedAdvice(msgspec.Struct, frozen=True):
 
 
 def load_cached(order: AdviceOrder) -> CachedAdvice | None:
-    """Return the cached answer, or None if there is none.
+    """Return the cached answer to `order`, or None if there is none.
 
-    Also returns None if the cached answer ran out of time and `order` allows more time.
+    A cached answer whose trials ran out of time is not returned if `order` allows more time.
     """
     try:
         cached = msgspec.json.decode(read_file(_file(order)), type=CachedAdvice)
@@ -88,19 +89,19 @@ def _file(order: AdviceOrder) -> Path:
 
 
 FASTER_LINK = 4
-"""Speed of NVLink relative to PCIe, which is used to predict the effect of a faster link."""
+"""Assumed ratio of the speed of NVLink to that of PCIe, used to predict the effect of faster links."""
 DEFAULT_NETWORK = Network(10e9)
 
 
 def adapt_cached(order: AdviceOrder, cached: CachedAdvice) -> Advice:
-    """Adapt a cached answer to the number of epochs and machines in `order`."""
+    """Return a cached answer with its predictions adapted to the number of epochs and machines in `order`."""
     table = tuple(_for_epochs(row, order.job.training.epochs) for row in cached.answer.table)
     machines = _predict_machines(order, table[0], cached.step) if table else ()
     return msgspec.structs.replace(cached.answer, table=table, machines=machines, is_cached=True)
 
 
 def _for_epochs(row: Candidate, epochs: int) -> Candidate:
-    """Return a copy of a candidate with its total time for `epochs` epochs."""
+    """Return a copy of a candidate whose total time is that for `epochs` epochs."""
     if (spent := row.time) is None:
         return row
     total = spent.start_s + epochs * (spent.steps * spent.step_s + spent.validation_s)
@@ -108,7 +109,7 @@ def _for_epochs(row: Candidate, epochs: int) -> Candidate:
 
 
 def answer(state: AdviceState) -> Advice:
-    """Create the answer from the available measurements."""
+    """Create the answer from the measurements in `state`."""
     tried = rank(state.tried)
     fits = bool(tried and tried[0].steps)
     if fits and tried[0].state == "slower":
@@ -146,7 +147,10 @@ def _exceeds_one_device(state: AdviceState) -> bool:
 
 
 def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str]:
-    """Predict which changes would make another candidate the fastest, using the parts of the measured steps."""
+    """Yield sentences about changes that would make another candidate the fastest.
+
+    They are predicted from the measured parts of the steps. `tried` has the tried contenders, fastest first.
+    """
     costs, best = state.costs, tried[0]
     plain = [each for each in tried if each.steps and not each.setup.base_name]
     several, alone = (
@@ -180,7 +184,7 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
 
 
 def _predict_machines(order: AdviceOrder, first: Candidate, step: Step | None) -> tuple[MachinesPrediction, ...]:
-    """Predict the speed on the requested number of machines and on each smaller power of two."""
+    """Predict the speed on the requested number of machines, and on each smaller power of two machines."""
     if order.machines < 2 or step is None or first.time is None:
         return ()
     counts = {order.machines, *(2**power for power in range(1, order.machines.bit_length()))}

@@ -17,7 +17,10 @@ from engine.system.format import percent
 
 CONFIDENCE = 0.95
 MIN_HALF_WIDTH = 0.01
-"""Smallest half-width of an interval relative to the median. Restarting the same process causes as much variation."""
+"""Minimum half-width of a confidence interval, relative to the median.
+
+Restarting the same process causes as much variation.
+"""
 DROP_FACTOR = 1.3
 """Step time, as a multiple of the fastest contender's, above which a contender is dropped."""
 
@@ -37,10 +40,10 @@ class Contender:
     setup: Setup
     state: State = "waiting"
     steps: list[float] = field(default_factory=list)
-    """Duration of each timed step in seconds."""
+    """Duration of each timed step, in seconds."""
     measured: Measured | None = None
     memory: tuple[int, int] | None = None
-    """Peak use and limit, in bytes, for the device that came nearest to its limit."""
+    """Peak use and limit, in bytes, of the device that came nearest to its limit. None if it wasn't measured."""
     estimated: int | None = None
     wall_s: float = 0.0
     """Duration of the last trial in seconds."""
@@ -51,9 +54,10 @@ class Contender:
 
     @property
     def wait_s(self) -> float:
-        """Seconds that a step waits for its data.
+        """Time that a step waits for its data, in seconds.
 
-        On a CPU, the cores that compute also read the data. On a GPU, data is read in parallel to the step.
+        On a CPU, the same cores read the data and compute, so it is the full time for reading. On a GPU, data is read
+        during the previous step, so it is the time by which reading takes longer than the step.
         """
         if self.measured is None or not self.measured.load_rate or not self.steps:
             return 0.0
@@ -75,7 +79,7 @@ class Contender:
 
 
 def half_width(steps: Sequence[float]) -> float:
-    """Return half the width of the confidence interval for the median, in seconds.
+    """Return half the width of the confidence interval for the median of `steps`, in seconds.
 
     For normally distributed values, the standard error of a median is 1.253 times that of the mean. Student's t is
     approximated by the first correction to the normal quantile (Abramowitz and Stegun 26.7.5). Outliers above twice the
@@ -96,10 +100,11 @@ def rank(contenders: Sequence[Contender]) -> list[Contender]:
 
 
 def drop_slow(running: Sequence[Contender]) -> list[Contender]:
-    """Mark contenders that are slower than the fastest one, and return the others.
+    """Mark contenders that are clearly slower than the fastest one, and return the others.
 
-    After a single trial, which may have been delayed, a contender is dropped only if it is slower by `DROP_FACTOR` and
-    also outside the confidence interval of the fastest one. After several trials, either condition is enough.
+    After a single trial, which may have been delayed, a contender is dropped only if it is slower by the factor
+    `DROP_FACTOR` and also outside the confidence interval of the fastest one. After several trials, either condition is
+    enough.
     """
     best, remaining = rank(running)[0], []
     for each in running:

@@ -1,4 +1,4 @@
-"""Estimate the memory per device and the shortest step time for a setup, from measured parts."""
+"""Estimates of a setup's memory per device and of its shortest step time, made from measured parts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from engine.parallel.peak_microbatches import in_flight
 OPTIMIZER_STATES = {
     "sgd": 0, "adagrad": 1, "rmsprop": 1, "adam": 2, "adamw": 2, "nadam": 2, "radam": 2, "lamb": 2
 }  # fmt: skip
-"""Number of values that an optimizer stores for each parameter, excluding optional momentum."""
+"""Number of values that each optimizer stores per parameter. Optional momentum is not included."""
 ESTIMATE_MARGIN = 1.25
-"""Estimate, as a multiple of a device's memory, above which a setup is excluded. Estimates may be 20% off."""
+"""Ratio of a setup's estimate to the memory of its device above which the setup is excluded.
+
+Estimates may be 20% off.
+"""
 MIN_SCALE, MAX_SCALE = 0.5, 2.5
 MIN_ACTIVATIONS = 0.1
-"""Minimum fraction of a worker's memory that activations must take to be used for calibration."""
+"""Minimum fraction of a worker's memory that activations must take to be scaled by a calibration."""
 STAGE_IMBALANCE = 1.15
-"""Load of the fullest pipeline stage relative to a perfectly even split."""
+"""Assumed load of the fullest pipeline stage, relative to an even division of the model."""
 REPLICATED_ACTIVATIONS = 0.35
 """Fraction of a transformer's activations that every device stores under tensor parallelism.
 
@@ -33,9 +36,10 @@ Transformer Models).
 
 
 class Calibration(NamedTuple):
-    """Correction of estimates after a trial.
+    """Correction of memory estimates, found in a trial.
 
-    Activations take `scale` times their estimate, and all other memory takes `extra_bytes` more.
+    The activations take `scale` times their estimate. All other memory together takes `extra_bytes` more than
+    estimated.
     """
 
     scale: float = 1.0
@@ -46,7 +50,10 @@ UNCALIBRATED = Calibration()
 
 
 def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, calibration: Calibration) -> int | None:
-    """Estimate the peak memory of a device or CPU worker. Returns None if the model can't run with fake tensors."""
+    """Estimate the peak memory of a device or CPU worker in bytes.
+
+    Return None if the model can't run with fake tensors.
+    """
     activations = footprint.checkpointed if job.parallel.activation_checkpointing else footprint.plain
     if activations is None:
         return None
@@ -71,7 +78,10 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
 
 
 def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_bytes: int, group: int) -> float:
-    """Estimate the memory of weights, gradients, optimizer state and EMA on one device."""
+    """Estimate the memory of weights, gradients, optimizer state and EMA on one device, in bytes.
+
+    `state_bytes` is the size of the complete optimizer state, and `group` the number of devices in a replica.
+    """
     weights, gradients, count = footprint.parameter_bytes, footprint.trained_bytes, len(job.parallel.devices)
     state = state_bytes + (weights if job.training.ema_decay is not None else 0)
     held = float(weights + gradients + state)
@@ -90,7 +100,7 @@ def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_
 def _activation_bytes(
     job: Job, strategy: StrategyEntry, footprint: Footprint, activations: Activations, arrangement: Layout
 ) -> float:
-    """Estimate the memory of the activations that one device stores for the backward pass."""
+    """Estimate the memory of the activations that one device stores for the backward pass, in bytes."""
     images, fraction = job.training.batch_size / job.training.accumulation, 1.0
     if strategy.cuts_model:
         images, fraction = images / arrangement.replicas, STAGE_IMBALANCE / arrangement.group
@@ -112,10 +122,11 @@ def _activation_bytes(
 
 
 def calibrate(measured_bytes: int, job: Job, strategy: StrategyEntry, footprint: Footprint) -> Calibration:
-    """Derive a calibration by comparing a measurement for `job` with its estimate.
+    """Derive a calibration from the memory that a trial of `job` has used.
 
-    The difference is attributed to the activations as long as their scale stays between `MIN_SCALE` and `MAX_SCALE`,
-    and the rest to other memory. If the activations are too small, all of it is attributed to other memory.
+    The difference from the estimate is attributed to the activations as long as their scale stays between `MIN_SCALE`
+    and `MAX_SCALE`, and the rest to other memory. If the activations are small, all of it is attributed to other
+    memory.
     """
     without, full = (estimate_bytes(job, strategy, footprint, Calibration(scale)) for scale in (0.0, 1.0))
     if without is None or full is None or full <= without:
@@ -128,13 +139,13 @@ def calibrate(measured_bytes: int, job: Job, strategy: StrategyEntry, footprint:
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured parts of a step with the full batch on one device, in seconds and bytes."""
+    """Measured parts of a step with the full batch on one device."""
 
     step_s: float
     min_s: float
-    """Duration of the shortest step, in seconds."""
+    """Duration of the shortest step in seconds."""
     fixed_s: float
-    """Time that does not depend on the batch size."""
+    """Part of the step's time that does not depend on the batch size, in seconds."""
     link: Link | None
     parameter_bytes: int
     trained_bytes: int

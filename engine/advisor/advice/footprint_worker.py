@@ -1,4 +1,4 @@
-"""Worker that measures the size of a job's model and data without a training step.
+"""Worker that measures the sizes of a job's model and data without a training step.
 
 It runs forward passes with fake tensors.
 """
@@ -30,11 +30,11 @@ from engine.training.randomness import seed
 from engine.training.report import Reporter
 
 FEW_IMAGES, MORE_IMAGES = 2, 6
-"""Batch sizes of two passes. Their difference gives the memory per image."""
+"""Batch sizes of two forward passes, whose difference gives the memory per image."""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Measure the job on its first device; see `engine.training.worker.run`."""
+    """Measure the sizes for the job on its first device. See `engine.training.worker.run` for the arguments."""
     return worker.reported(spec, channel, partial(_measure, spec))
 
 
@@ -50,12 +50,12 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 
 
 def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprint:
-    """Measure the size of a job's model and data.
+    """Measure the sizes of a job's model and data.
 
     Args:
-        job: The job.
+        job: Job to measure.
         base_bytes: Memory of a CPU worker before the model is built, or 0 for GPUs.
-        limits: Bytes available for the job on each device.
+        limits: Memory available for the job on each device, in bytes.
     """
     task = TASKS[job.task]
     splits = task.splits(job)
@@ -105,7 +105,10 @@ def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activati
 
 
 def _bf16_fraction(model: nn.Module, job: Job, shape: tuple[int, ...], plain: Activations | None) -> float:
-    """Return the ratio of the activations with bf16 to the `plain` activations."""
+    """Return the size of the activations with bf16 as a fraction of the activations `plain`.
+
+    It is 1 if it is unknown.
+    """
     half = _activations(model, job.with_fields(precision="bf16"), shape)
     return half.per_image / plain.per_image if half is not None and plain is not None and plain.per_image else 1.0
 

@@ -1,4 +1,4 @@
-"""Predict the step time on several machines from a step measured on one machine and the stated network."""
+"""Prediction of the step time on several machines, from a step measured on one machine and the speed of the network."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from engine.contract.advice import MachinesPrediction, Network
 from engine.system.format import duration, percent, size
 
 BACKWARD = 2 / 3
-"""Backward pass as a fraction of the computing time, if it is not measured.
+"""Assumed duration of the backward pass as a fraction of the computing time, if it was not measured.
 
-It has twice as many operations as the forward pass.
+The backward pass has twice as many operations as the forward pass.
 """
 PAYLOAD = 1448 / 1538
 """Fraction of the stated data rate that is available for payload.
@@ -24,17 +24,17 @@ FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 
 
 class Step(NamedTuple):
-    """Measured step with the full batch on one machine."""
+    """Step with the full batch, as measured on one machine."""
 
     seconds: float
     fixed_s: float
-    """Time that does not depend on the batch size."""
+    """Part of `seconds` that does not depend on the batch size."""
     sent_bytes: int
     """Size of all gradients in bytes."""
     last_bytes: int
-    """Bytes in DDP's last bucket. Its transfer can't overlap with the backward pass."""
+    """Size of DDP's last bucket in bytes. Its transfer can't overlap with the backward pass."""
     backward_share: float = BACKWARD
-    """Backward pass as a fraction of the computing time."""
+    """Duration of the backward pass as a fraction of the computing time."""
 
 
 def last_bucket(gradients: Iterable[int]) -> int:
@@ -63,7 +63,7 @@ def all_reduce_s(sent_bytes: int, machines: int, network: Network) -> float:
 
 
 def step_s(step: Step, machines: int, network: Network) -> float:
-    """Return the duration in seconds of a step that is divided among machines.
+    """Return the duration in seconds of `step` if its batch is divided among several machines.
 
     Gradients are sent during the backward pass.
     """
@@ -76,7 +76,16 @@ def step_s(step: Step, machines: int, network: Network) -> float:
 def predict(
     step: Step, batch: int, machines: int, network: Network, *, total_s: float, steps: int
 ) -> MachinesPrediction:
-    """Predict the speed of a job on `machines`. A single machine takes `total_s` for all of its `steps`."""
+    """Predict the speed of a job on several machines.
+
+    Args:
+        step: Step measured on one machine.
+        batch: Global batch size.
+        machines: Number of machines.
+        network: Network between the machines.
+        total_s: Time for the complete job on one machine.
+        steps: Number of steps in the complete job.
+    """
     seconds = step_s(step, machines, network)
     efficiency = step.seconds / seconds / machines
     total = total_s - steps * (step.seconds - seconds)

@@ -1,6 +1,6 @@
-"""Setups for a job with the same batch size: strategies, numbers of devices, and settings for speed and memory.
+"""Setups for a job, which differ in strategy, number of devices, and settings for speed and memory.
 
-Only a few of each kind are listed, not all combinations.
+All have the job's batch size. Only a few settings of each kind are listed, not all combinations.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from engine.system.format import counted
 SCHEDULE_TITLES = {
     "1f1b": "1F1B", "gpipe": "GPipe", "interleaved_1f1b": "interleaved 1F1B", "zb1p": "ZB1P", "zbv": "ZBV"
 }  # fmt: skip
-"""Pipeline schedules to try, with their titles."""
+"""Titles of the pipeline schedules that are tried."""
 MICROBATCHES = (2, 8)
-"""Numbers of microbatches per device to try, in addition to the strategy's default of about four."""
+"""Numbers of microbatches per device that are tried, in addition to the strategy's default of about four."""
 BUCKETS_MIB = (5.0, 100.0)
-"""Sizes of gradient buckets in MiB to try, in addition to DDP's default."""
+"""Sizes of gradient buckets in MiB that are tried, in addition to DDP's default."""
 MAX_ACCUMULATION = 64
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Way to train the job."""
+    """Settings with which the job could be trained."""
 
     job: Job
     name: str
     """Name for users, such as "DDP, 2 GPUs, accumulation 2"."""
     base_name: str = ""
-    """Name of the base setup, if one of its settings was changed to get this variant. Empty for a base setup."""
+    """Name of the base setup if this is a variant of it with one changed setting, or "" if this is a base setup."""
     refusal: str = ""
     """Reason why the setup can't run, or "" if it can."""
     saves_memory: bool = False
-    """True if the setup is slower but needs less memory."""
+    """True if the setup is slower than its base setup but needs less memory."""
     is_requested: bool = field(default=False, compare=False)
-    """True for the job as the user requested it."""
+    """True if `job` is the job as the user requested it."""
 
     def candidate(self, requested: Job, **measurements: Any) -> Candidate:
         """Return this setup with its measurements as a candidate for the answer's table."""
@@ -60,7 +60,10 @@ class Setup:
 
 
 def list_setups(requested: Job, catalogue: Catalogue) -> list[Setup]:
-    """List the setups for a job. The requested job is the first. Setups that can't run state the reason."""
+    """List the setups for a job, including those that can't run.
+
+    The requested job comes first. Setups that can't run have a `refusal`.
+    """
     setups: dict[Job, Setup] = {}
     first = _setup(requested, requested, catalogue, is_requested=True)
     for setup in (first, *_base_setups(requested, catalogue)):
@@ -87,7 +90,7 @@ def _base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
 
 
 def _with_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, ...]) -> Job:
-    """Return a copy of the job with another strategy. Fields that only other strategies use get their defaults."""
+    """Return a copy of the job with another strategy. Fields that the new strategy doesn't use get their defaults."""
     unused = {name for name, about in FIELDS.items() if about.group == "parallel" and name not in strategy.fields}
     unused.discard("activation_checkpointing")
     if devices != requested.parallel.devices or strategy.id != requested.resolved_strategy:
@@ -97,7 +100,10 @@ def _with_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, 
 
 
 def _strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterator[dict[str, Any]]:
-    """Yield the numbers of replicas and the pipeline schedules that a strategy allows."""
+    """Yield the combinations of replicas and pipeline schedule to try with `strategy`, as job fields.
+
+    `count` is the number of devices.
+    """
     replicas = [n for n in range(2, count // 2 + 1) if count % n == 0] if strategy.replicates else []
     for copies in replicas or [base.parallel.replicas]:
         settings: dict[str, Any] = {"replicas": copies} if replicas else {}
@@ -109,7 +115,7 @@ def _strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterat
 
 
 def _vary(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
-    """Yield variants of `setup` with one setting changed that may make it faster."""
+    """Yield variants of `setup`, each with one changed setting that may make it faster."""
     job, strategy = setup.job, catalogue.strategy(setup.job.resolved_strategy)
     assert strategy is not None
     changes: list[dict[str, Any]] = []
@@ -133,9 +139,9 @@ def _vary(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]
 
 
 def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
-    """Yield variants of `setup` that need less and less memory, starting with those that cost the least time.
+    """Yield variants of `setup` that need less memory, starting with those that cost the least time.
 
-    They use gradient accumulation, activation checkpointing or both. On GPUs they also use bf16 instead of fp32, and
+    They use gradient accumulation, activation checkpointing or both. On GPUs, they also use bf16 instead of fp32, and
     main memory for parameters.
     """
     job, strategy = setup.job, catalogue.strategy(setup.job.resolved_strategy)
@@ -159,7 +165,11 @@ def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> I
 
 
 def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Setup:
-    """Create the setup for `job` with its name. It has a refusal if it has problems that `requested` does not have."""
+    """Create the setup for `job`, with its name.
+
+    If `job` has problems that the `requested` job does not have, they become the setup's refusal. `fields` are other
+    fields of the setup.
+    """
     strategy = catalogue.strategy(job.resolved_strategy)
     name_parts = [strategy.title if strategy is not None else job.resolved_strategy, device_text(job)]
     if strategy is not None and strategy.replicates:
@@ -186,5 +196,5 @@ def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Set
 
 
 def device_text(job: Job) -> str:
-    """Describe the number and kind of devices, such as "2 GPUs" or "1 CPU worker"."""
+    """Describe the number and kind of a job's devices: "2 GPUs", "1 CPU worker"."""
     return counted(len(job.parallel.devices), "GPU" if any(map(is_gpu, job.parallel.devices)) else "CPU worker")

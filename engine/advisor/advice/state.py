@@ -1,4 +1,4 @@
-"""State of the advisor's work on an order, and its conversion to rows for the answer."""
+"""State of the advisor's work on an order, and its conversion to rows of the answer's table."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from engine.contract.catalogue import Catalogue
 Kind = Literal["rules", "memory", "cost", "time"]
 
 _SUPERVISOR_START_S = 0.2
-"""Seconds that the supervisor of a run takes to write a log and open a socket, in addition to imports and workers."""
+"""Time that a run's supervisor needs to write a log and open a socket, in seconds, without imports and workers."""
 
 _PARTS = ("start", "step", "data", "validation")
-"""Names of the parts of a job's time."""
+"""Names of the parts that the time for a job consists of."""
 
 
 @dataclass
 class AdviceState:
-    """State of the advisor's work on one request."""
+    """State of the advisor's work on one order."""
 
     order: AdviceOrder
     catalogue: Catalogue
@@ -35,12 +35,12 @@ class AdviceState:
     queued: list[Contender] = field(default_factory=list)
     tried: list[Contender] = field(default_factory=list)
     left_out: list[tuple[Kind, str, str]] = field(default_factory=list)
-    """Setups that are not tried: the kind of reason, the name and the reason for each."""
+    """Setups that are not tried. Each has the kind of the reason, the name of the setup, and the reason."""
     link: Link | None = None
     import_s: float = 0.0
     """Seconds that importing torch takes."""
     startup_s: float = 0.0
-    """Seconds that were spent on starting, preparing and ending the workers of the rehearsal."""
+    """Time that the workers of the rehearsal needed to start, prepare and end, in seconds."""
     rehearsal: Rehearsal | None = None
     rehearsed: Contender | None = None
     ended_by: Literal["settled", "time", "stopped"] = "time"
@@ -50,7 +50,7 @@ class AdviceState:
         self.left_out.append((kind, setup.name, reason))
 
     def stop(self) -> None:
-        """Stop the work early and reset the contender that was being tried."""
+        """End the work early. The contender that was in a trial gets back the state that it had before."""
         self.ended_by = "stopped"
         for each in [each for each in self.tried if each.state in ("waiting", "trying")]:
             if each.steps:
@@ -61,7 +61,10 @@ class AdviceState:
                 self.queued.append(each)
 
     def left_out_by_reason(self) -> tuple[LeftOut, ...]:
-        """Group the setups that were not tried by reason. The remaining ones in the queue were left out for lack of time."""
+        """Group the setups that were not tried by reason.
+
+        Setups that are still in the queue were left out because the time was over.
+        """
         left_out = [*self.left_out, *(("time", each.setup.name, "The time was up.") for each in self.queued)]
         reasons = dict.fromkeys((kind, reason) for kind, _, reason in left_out)
         return tuple(
@@ -78,7 +81,7 @@ class AdviceState:
 
     @property
     def costs(self) -> Costs | None:
-        """Costs of the first step measured on one device."""
+        """Costs of the first step that was measured on one device, or None if none was."""
         alone = next((each for each in self.tried if each.steps and len(each.setup.job.parallel.devices) == 1), None)
         if alone is None or alone.measured is None or self.footprint is None:
             return None
@@ -93,7 +96,7 @@ class AdviceState:
 
     @property
     def machine_step(self) -> Step | None:
-        """Step of the fastest contender, on which predictions for several machines are based."""
+        """Step of the fastest contender, on which predictions for several machines are based. None if there is none."""
         best = next((each for each in rank(self.tried) if each.steps), None)
         if best is None or self.footprint is None:
             return None
@@ -103,7 +106,7 @@ class AdviceState:
         return Step(best.step_s, fixed, self.footprint.trained_bytes, self.footprint.last_bytes, backward or BACKWARD)
 
     def row(self, contender: Contender) -> Candidate:
-        """Convert a contender to a row of the answer."""
+        """Convert a contender to a row of the answer's table."""
         speed, measured, alone = contender.speed, contender.measured, self.alone
         row: dict[str, object] = {
             "state": contender.state, "estimated_bytes": contender.estimated, "why": contender.why
@@ -123,9 +126,10 @@ class AdviceState:
         return contender.setup.candidate(self.order.job, **row)
 
     def job_time(self, contender: Contender) -> JobTime | None:
-        """Predict the time for the complete job from the rehearsal, scaled by the ratio of step times.
+        """Predict the time that the complete job takes with the settings of a contender.
 
-        Without a rehearsal, a validation is assumed to cost a third of a training step per batch: its forward pass.
+        The durations in the rehearsal are scaled by the ratio of step times. Without a rehearsal, the validation of a
+        batch is assumed to take a third of a training step, the time of its forward pass.
         """
         footprint, rehearsal, rehearsed = self.footprint, self.rehearsal, self.rehearsed
         if footprint is None or contender.measured is None:

@@ -1,4 +1,4 @@
-"""Orders to the advisor's workers and their results, exchanged as files in the folder of a trial."""
+"""Orders to the advisor's workers and their results, which are exchanged as files in the folder of a trial."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _ORDER = "order.msgpack"
 
 
 class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of a trial."""
+    """Order for one trial."""
 
     min_steps: int = 5
     """Minimum number of timed steps after the warm-up."""
     seconds: float = 0.5
     """Minimum duration of the timed steps."""
     give_up_s: float = float("inf")
-    """Duration of a step, in seconds, above which the trial stops."""
+    """Duration of a step in seconds above which the trial ends early."""
     smaller: bool = False
     """True to also time steps with a quarter of the batch."""
     link: bool = False
     """True to also time an all-reduce."""
     rehearse_s: float = 0.0
-    """Maximum time in seconds for training, and for validation, as in a run. 0 for no rehearsal."""
+    """Maximum time in seconds for training as in a run, and for validation as in a run. It is 0 for no rehearsal."""
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Speed of an all-reduce over all ranks in a trial."""
+    """Speed of all-reduces over all ranks of a trial."""
 
     bytes_per_second: float
     latency_s: float
@@ -37,75 +37,75 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations of training and validation as in a run, in seconds."""
+    """Durations, in seconds, of training and validation as in a run."""
 
     cold_step_s: float
-    """Duration of a step whose images are decoded for the first time."""
+    """Duration of a step in the first epoch, in which images are decoded."""
     warm_step_s: float
-    """Duration of a step in any epoch after the first."""
+    """Duration of a step in any later epoch."""
     start_s: float
     """Additional duration of the first step in an epoch."""
     validation_s: float
-    """Duration of a full validation. It is extrapolated if the validation was not completed."""
+    """Duration of a full validation. If the validation was cut short, it is extrapolated."""
     validated: float
-    """Fraction of the validation that was completed."""
+    """Completed fraction of the validation."""
     save_s: float
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of one rank."""
+    """Measurements on one rank in a trial."""
 
     step_s: tuple[float, ...]
     """Duration of each step on the slowest rank, in seconds."""
     memory: dict[str, tuple[int, int]]
-    """Peak use and limit in bytes of each kind of memory, by its name."""
+    """Peak use and limit, in bytes, of each memory, by the name of the memory: "memory", "GPU 0"."""
     worked_s: float
-    """Duration of the trial after preparation."""
+    """Duration of the trial without the preparation of the workers."""
     gave_up: bool = False
     load_rate: float | None = None
-    """Images per second that the loaders of all ranks deliver when nothing else runs. None for data without files."""
+    """Images per second that the loaders of all ranks deliver if nothing else runs. None if no files are loaded."""
     smaller_step_s: float | None = None
     smaller_batch: int = 0
     joules_per_image: float | None = None
-    """Energy used by all GPUs of the job."""
+    """Energy that all GPUs of the job use per image. None if it is unknown."""
     backward_share: float | None = None
-    """Duration of the backward pass as a fraction of both passes."""
+    """Duration of the backward pass as a fraction of the forward and backward pass. None if it is unknown."""
     link: Link | None = None
     rehearsal: Rehearsal | None = None
 
 
 class Activations(msgspec.Struct, frozen=True):
-    """Bytes that the forward pass stores for the backward pass."""
+    """Sizes of the tensors that the forward pass stores for the backward pass, in bytes."""
 
     fixed: float
     per_image: float
     largest: float
-    """Bytes of the largest tensor per image, which is the working memory needed by the backward pass."""
+    """Size of the largest tensor per image, which the backward pass needs as working memory."""
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of the job's model and data in bytes, known before any step."""
+    """Sizes of the job's model and data, which can be measured without a training step."""
 
     parameter_bytes: int
     trained_bytes: int
     last_bytes: int
-    """Bytes in the last bucket of gradients."""
+    """Size of DDP's last bucket of gradients."""
     buffer_bytes: int
     block_bytes: int
-    """Bytes of the parameters in the largest block."""
+    """Size of the parameters in the largest block."""
     base_bytes: int
     """Memory of a CPU worker before the model is built."""
     limits: tuple[int, ...]
     image_bytes: int
     prefetched_batches: int
-    """Number of prefetched batches."""
+    """Number of batches that are prefetched to the device."""
     plain: Activations | None
     checkpointed: Activations | None
     train_images: int
     val_images: int
     settled_precision: str
     halved: float = 1.0
-    """Ratio of the activations with bf16 to those with fp32."""
+    """Size of the activations with bf16 as a fraction of those with fp32."""
 
 
 def write_order(folder: Path, order: TrialOrder) -> None:
@@ -124,7 +124,7 @@ def write_result(folder: str, rank: int, result: Measured | Footprint) -> None:
 
 
 def take_footprint(folder: Path) -> Footprint:
-    """Read and delete the footprint that rank 0 has written."""
+    """Read the footprint that rank 0 has written, and delete its file."""
     file = folder / "found-0.msgpack"
     footprint = msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=Footprint)
     file.unlink()
@@ -132,7 +132,7 @@ def take_footprint(folder: Path) -> Footprint:
 
 
 def take_measurements(folder: Path) -> list[Measured]:
-    """Read and delete the measurements of all ranks, sorted by rank."""
+    """Read the measurements of all ranks, in order of ranks, and delete their files."""
     measurements = []
     for file in sorted(folder.glob("found-*.msgpack"), key=lambda path: int(path.stem.partition("-")[2])):
         measurements.append(msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=Measured))

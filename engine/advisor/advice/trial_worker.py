@@ -1,4 +1,7 @@
-"""Worker for the advisor that times a few steps of the job and, if requested, a short training phase as in a run."""
+"""Worker for the advisor's trials.
+
+It times a few steps of the job and, if requested, trains and validates as in a run for a short time.
+"""
 
 from __future__ import annotations
 
@@ -31,32 +34,35 @@ from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
 WARM_UP, WARM_UP_GPU = 2, 4
-"""Numbers of untimed steps on CPUs and on GPUs. They create optimizer states and let cuDNN try its algorithms."""
+"""Number of untimed steps on CPUs, and on GPUs.
+
+In these steps, the optimizer creates its state, and cuDNN tries its algorithms.
+"""
 MAX_STEPS = 400
 PATIENCE_S = 1.0
-"""Seconds that must pass before a slow step may end the trial, since the step may have been delayed."""
+"""Seconds after which a slow step ends the trial. A step that is slow earlier may just have been delayed."""
 SPARE_MEMORY = 0.1
 """Fraction of main memory that a trial must leave free.
 
-The threads of a run, and malloc over many epochs, need more memory than a few steps.
+A run needs more memory than a few steps, for its threads and because malloc's heap grows over many epochs.
 """
 LOADING_S = 0.25
-"""Maximum time in seconds for timing the loaders alone."""
+"""Maximum time in seconds for timing the loaders while nothing else runs."""
 MAX_WARM_STEPS = 40
-"""Largest number of warm steps in the rehearsal, if there is enough time."""
+"""Maximum number of steps with decoded images in a rehearsal."""
 SMALLER_DIVISOR = 4
-"""Divisor that gives the size of the smaller batches."""
+"""Divisor of the batch size for timing steps with smaller batches."""
 LARGE_BYTES, SMALL_BYTES = 16 << 20, 4 << 10
-"""Sizes of the timed all-reduces."""
+"""Sizes in bytes of the tensors in the timed all-reduces."""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run the trial; see `engine.training.worker.run`."""
+    """Run the trial. See `engine.training.worker.run` for the arguments."""
     return worker.reported(spec, channel, partial(_run_trial, spec))
 
 
 class _Trial:
-    """Trial of a setup on one rank."""
+    """Trial of a setup, seen from one rank."""
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter, order: TrialOrder) -> None:
         self.order = order
@@ -66,25 +72,26 @@ class _Trial:
         self.optimizer_step: OptimizerStep = self.prepared.optimizer_step(1)
 
     def any_rank(self, flag: bool) -> bool:
-        """Return True on all ranks if `flag` is True on any rank."""
+        """Return True on all ranks if `flag` is True on any rank. All ranks call it together."""
         return bool(self.strategy.collectives.all_reduce_max([int(flag)])[0])
 
     def slowest(self, seconds: list[float]) -> list[float]:
-        """Return the maximum of each duration over all ranks."""
+        """Return the maximum over all ranks of each duration in `seconds`. All ranks call it together."""
         nanoseconds = self.strategy.collectives.all_reduce_max([round(1e9 * each) for each in seconds])
         return [each / 1e9 for each in nanoseconds]
 
     def state(self) -> tuple[object, object]:
-        """Return copies of the model's and the optimizer's state, as when saving a checkpoint."""
+        """Return copies of the model's and the optimizer's state, as they are made for a checkpoint."""
         return self.strategy.state_dict(), optimizer_state(self.strategy, self.optimizer_step)
 
     def time_steps(
         self, batches: Iterator[Batch | None], *, warm_up: int, min_steps: int, seconds: float
     ) -> list[float]:
-        """Run steps on all ranks like the trainer and return the duration in seconds of those after the `warm_up`.
+        """Run steps as the trainer does, and return the duration of each step after the warm-up on the slowest rank.
 
-        Ends after `min_steps` steps and `seconds`, or after a step slower than the order allows. If that happens during
-        the warm-up, [] is returned.
+        Steps end when `min_steps` steps are timed and `seconds` have passed, or after a step that is slower than the
+        order allows. If that happens during the warm-up of `warm_up` steps, the result is []. All ranks call it
+        together.
         """
         durations: list[float] = []
         started = timed_from = before = clock(self.strategy.device)
@@ -111,7 +118,7 @@ class _Trial:
 
 
 def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
-    """Measure what the order requests and write the results."""
+    """Make the measurements that the order requests, and write the results."""
     order = read_order(spec.run_folder)
     on_cpu = CPU in spec.devices
     memory = MainMemory(spec.devices.count(CPU), SPARE_MEMORY) if on_cpu else None
@@ -149,7 +156,10 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 def _time_steps(
     trial: _Trial, spec: WorkerSpec, batches: Iterator[Batch | None], *, warm_up: int
 ) -> tuple[list[float], float | None]:
-    """Return the duration of each timed step in seconds, and the mean power in watts, or None if it is unknown."""
+    """Time steps, and measure the power of the GPUs meanwhile.
+
+    Returns the duration of each timed step in seconds, and the mean power in watts, or None if it is unknown.
+    """
     trial.time_steps(batches, warm_up=1, min_steps=0, seconds=0.0)
     checkpoint = trial.state()  # occupies memory like the copy for a checkpoint
     joules, before = _joules(spec), time.perf_counter()
@@ -163,7 +173,10 @@ def _time_steps(
 
 
 def _backward_share(times: Times | None) -> float | None:
-    """Return the backward pass as a fraction of both passes, or None if they were not timed separately."""
+    """Return the duration of the backward pass as a fraction of the forward and backward pass.
+
+    Returns None if they were not timed separately.
+    """
     if times is None or not times.parts.get("backward") or not times.parts.get("forward"):
         return None
     forward, backward = times.parts["forward"], times.parts["backward"]
@@ -171,7 +184,7 @@ def _backward_share(times: Times | None) -> float | None:
 
 
 def _time_smaller(trial: _Trial, size: int) -> float | None:
-    """Return the median duration in seconds of steps with a global batch of `size`."""
+    """Return the median duration of steps with a global batch of `size`, in seconds, or None if none was timed."""
     batch = next(repeated_batches(trial.prepared, trial.reporter))
     if batch is not None:
         count = max(2, size // trial.strategy.data_world)
@@ -181,9 +194,9 @@ def _time_smaller(trial: _Trial, size: int) -> float | None:
 
 
 def _measure_loading(trial: _Trial) -> float | None:
-    """Return the images per second that the loaders of all ranks deliver once the images have been decoded.
+    """Return the images per second that the loaders of all ranks deliver after the images have been decoded once.
 
-    Returns None if a rank does not have enough memory to cache them. A run then caches them on disk.
+    Returns None if a rank lacks the memory to cache the images. A run then caches them on disk.
     """
     strategy = trial.strategy
     train = trial.prepared.dataloaders.train()
@@ -206,7 +219,7 @@ def _measure_loading(trial: _Trial) -> float | None:
 
 
 def _is_exhausted(batches: Iterator[Batch | None]) -> bool:
-    """Load a batch. Returns True if no batch remains or memory runs out."""
+    """Load a batch, and return True if there was none left or memory ran out."""
     end = object()
     try:
         return next(batches, end) is end
@@ -217,7 +230,10 @@ def _is_exhausted(batches: Iterator[Batch | None]) -> bool:
 
 
 def _rehearse(trial: _Trial) -> Rehearsal:
-    """Train on images that are loaded as in a run, repeatedly on the same ones, then validate and save the state."""
+    """Train, validate and save the state as in a run, and return the durations.
+
+    Images are loaded as in a run. The first ones are repeated to measure steps with images that are already decoded.
+    """
     limit_s, dataloaders = trial.order.rehearse_s, trial.prepared.dataloaders
     train, val = dataloaders.train(), dataloaders.val()
     try:
@@ -247,9 +263,10 @@ def _rehearse(trial: _Trial) -> Rehearsal:
 
 
 def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
-    """Validate twice. Returns the duration in seconds of a full second validation, and its completed fraction.
+    """Run the validation twice. Return the duration of the second one in seconds, and its completed fraction.
 
-    If the first validation takes too long, there is no second one.
+    The duration is extrapolated to a complete validation. If the first validation takes too long, there is no second
+    one, and the results are those of the first.
     """
     strategy = trial.strategy
     metric, predictions = strategy.objective.metric(), trial.prepared.dataloaders.predictions()
@@ -277,7 +294,7 @@ def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
 
 
 def _time_saving(trial: _Trial) -> float:
-    """Return the time for writing a checkpoint to disk, in seconds."""
+    """Return the time that writing a checkpoint to disk takes, in seconds."""
     started, spec = time.perf_counter(), trial.strategy.spec
     state = trial.state()
     if spec.rank == 0:
@@ -290,9 +307,9 @@ def _time_saving(trial: _Trial) -> float:
 
 
 def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> list[float]:
-    """Train for at most `seconds` and return the durations from the end of each step to the end of the next.
+    """Train for at most `seconds`, and return the duration of each step, including loading its batch.
 
-    The first duration includes the start of the loader.
+    The first duration also includes the start of the loader.
     """
     durations: list[float] = []
     started = before = clock(trial.strategy.device)
@@ -309,7 +326,7 @@ def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> li
 
 
 def _measure_link(trial: _Trial) -> Link | None:
-    """Time all-reduces of few and of many bytes on the ranks' devices."""
+    """Time all-reduces of few and of many bytes on the ranks' devices. Return None if there is no process group."""
     if not dist.is_initialized():
         return None
     device, ranks = trial.strategy.device, dist.get_world_size()
@@ -328,9 +345,9 @@ def _measure_link(trial: _Trial) -> Link | None:
 
 
 def _joules(spec: WorkerSpec) -> float:
-    """Return the energy in joules that the job's GPUs have used since their driver was loaded.
+    """Return the energy that the job's GPUs have used since their driver was loaded, in joules.
 
-    It is 0 on ranks other than 0, and for GPUs that don't report it.
+    It is 0 on ranks other than 0. GPUs that don't report their energy are not counted.
     """
     gpus = [device for device in spec.devices if is_gpu(device)]
     if spec.rank or not gpus:

@@ -1,4 +1,4 @@
-"""Run trials of a setup in a temporary folder, with the same kind of workers as in a run."""
+"""Trials of a setup in a temporary folder, with the same kind of workers as in a run."""
 
 from __future__ import annotations
 
@@ -28,13 +28,19 @@ FOOTPRINT_WORKER = "engine.advisor.advice.footprint_worker:run"
 
 
 def _trial_job(job: Job) -> Job:
-    """Return a copy of `job` without slow or persistent side effects. Decoded images are cached in memory."""
+    """Return a copy of `job` without slow effects and without effects that outlast the trial.
+
+    Decoded images are cached in memory.
+    """
     cache = "off" if job.data.picture_cache == "off" else "memory"
     return trial_job(job, job.training.batch_size).with_fields(picture_cache=cache)
 
 
 def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | Failed | None:
-    """Measure the size of the job on its first device. Returns None after `timeout_s`."""
+    """Measure the sizes of the job's model and data on its first device.
+
+    Returns the failure if the worker fails, and None after `timeout_s`.
+    """
     single = load_catalogue().recommended_strategy().id
     alone = _trial_job(job).with_fields(strategy=single, devices=job.parallel.devices[:1])
     try:
@@ -72,10 +78,10 @@ def try_setup(contender: Contender, order: TrialOrder, folder: Path, timeout_s: 
 
 
 def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: float) -> tuple[Rehearsal, float] | None:
-    """Train and validate as in a run, each for at most `phase_s` seconds.
+    """Train and validate with a contender's settings as in a run, each for at most `phase_s` seconds.
 
     Returns the measurements, and the seconds that the workers needed to start, prepare and exit. Returns None after a
-    failure or timeout.
+    failure or after `timeout_s`.
     """
     started, job = time.monotonic(), contender.setup.job
     # Settings that a run chooses at its start are left open, as in the run.
@@ -92,7 +98,10 @@ def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: floa
 
 
 def _run_trial(job: Job, order: TrialOrder, folder: Path, timeout_s: float) -> list[Measured] | Failed | None:
-    """Return the measurements of all ranks, or their failure, or None after a timeout."""
+    """Run a trial, and return the measurements of all ranks.
+
+    Return the failure of a rank, or None after `timeout_s`.
+    """
     write_order(folder, order)
     try:
         failure = run_workers(job, WORKER, folder, lambda _event: None, seconds=timeout_s)
@@ -102,7 +111,7 @@ def _run_trial(job: Job, order: TrialOrder, folder: Path, timeout_s: float) -> l
 
 
 def _merge(before: Measured, now: Measured) -> Measured:
-    """Return the latest measurements, completed with earlier ones that were not repeated."""
+    """Return the measurements `now`. Those that were not repeated in the latest trial are taken from `before`."""
     return msgspec.structs.replace(
         now,
         link=now.link or before.link,

@@ -1,1 +1,1 @@
-"""Find the cuts of a job's model by measurements on its devices."""
+"""Search for the best cuts of a job's model, by measurements on its devices."""

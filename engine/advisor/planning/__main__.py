@@ -1,6 +1,6 @@
-"""``python -m engine.advisor.planning``: find the best cuts for the model of a job. The order is a `Job`.
+"""Program ``python -m engine.advisor.planning``, which finds the best cuts for the model of a job.
 
-The process exits on an interrupt, and when its parent exits or closes the output.
+The order is a `Job`. The process exits on an interrupt, and when its parent exits or closes the output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure the costs of each part of a job's model on its devices, one device at a time, in this process."""
+"""Measurement of the costs of each part of a job's model on its devices, one after another, in this process."""
 
 from __future__ import annotations
 
@@ -36,23 +36,25 @@ from engine.system.format import counted
 from engine.tasks.registry import TASKS
 
 NO_DATASET = (1000, 3)
-"""Numbers of classes and channels if no dataset is chosen: those of ImageNet, as in the catalogue.
+"""Numbers of classes and channels that are used if no dataset is chosen.
 
-Only the last layer depends on the classes, and only the first on the channels.
+They are those of ImageNet, as in the catalogue. Only the last layer depends on the classes, and only the first one on
+the channels.
 """
 NO_DIGITS = (10, 1)
-"""Numbers of classes and channels for `mnist_cnn` if no dataset is chosen."""
+"""Numbers of classes and channels that are used for `mnist_cnn` if no dataset is chosen."""
 TRAVEL_TIMEOUT = timedelta(seconds=30)
 BUILT = 0.2
-"""Fraction of the progress bar that is reached when the model is built and traced."""
+"""Fraction of the progress bar that is filled when the model is built and traced."""
 
 OnProgress = Callable[[float, str], object]
 
 
 def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
-    """Find the cuts for `job` on the devices of its first replica. A worker on the CPU uses `threads` threads.
+    """Find the cuts for `job` on the devices of its first replica. Raises OrderError.
 
-    Weights are initialized instead of loaded, since their values don't affect the costs. Raises OrderError.
+    A worker on the CPU uses `threads` threads. Weights are initialized instead of loaded, since their values don't
+    affect the costs.
     """
     entry = STRATEGIES[job.resolved_strategy].entry
     if not entry.cuts_model:
@@ -99,7 +101,10 @@ def _model(job: Job) -> tuple[nn.Module, int]:
 def _rank_costs(
     job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: OnProgress
 ) -> list[CutPointCosts]:
-    """Measure the costs on each of the `group` ranks with microbatches of `shape`. Equal devices are measured once."""
+    """Measure the costs on each of the `group` ranks of a replica, with microbatches of `shape`.
+
+    If several ranks have the same device, it is measured once.
+    """
     distinct = list(dict.fromkeys(job.parallel.devices[:group]))
     costs: dict[str, CutPointCosts] = {}
     for number, name in enumerate(distinct):
@@ -141,7 +146,10 @@ def _torch_device(job: Job, name: str) -> torch.device:
 
 
 def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
-    """Return the transfer time per byte between two devices. CPU workers use gloo, and GPUs copy directly."""
+    """Return the time to transfer a byte between two devices, in seconds.
+
+    CPU workers use gloo, and GPUs copy directly.
+    """
     if one.type == other.type == "cpu":
         return _gloo_seconds() / TRAVELLING_BYTES
     load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=one)
@@ -155,7 +163,7 @@ def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
 
 
 def _gloo_seconds() -> float:
-    """Return the time in seconds to send `TRAVELLING_BYTES` between two members of a gloo group in this process."""
+    """Return the time to send `TRAVELLING_BYTES` between two members of a gloo group in this process, in seconds."""
     if sys.platform != "win32":
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
     store = dist.HashStore()

@@ -1,6 +1,7 @@
-"""``python -m engine.advisor.search FOLDER``: drive the search in a folder, unless another process does.
+"""Program ``python -m engine.advisor.search FOLDER``, which drives the search in a folder.
 
-SIGTERM and Ctrl+C pause the active trials and end the process. After a second signal, it leaves the trials running.
+It does nothing if another process drives the search. SIGTERM and Ctrl+C pause the active trials and end the process.
+After a second signal, it leaves the trials running.
 """
 
 from __future__ import annotations

@@ -8,7 +8,11 @@ from engine.contract.search import Budget, Search, TrialRow
 
 
 def is_used_up(budget: Budget, rows: Sequence[TrialRow], worked_s: float) -> bool:
-    """Return True if no more trials may start, given the base trials `rows`, which took `worked_s` seconds."""
+    """Return True if the budget allows no more trials.
+
+    `rows` are the original trials that have started, without repeats, and `worked_s` is the time spent on them in
+    seconds.
+    """
     if budget.trials is not None and len(rows) >= budget.trials:
         return True
     if budget.hours is not None and worked_s >= 3600 * budget.hours:
@@ -25,15 +29,15 @@ def seconds_left(
     repeat_count: int,
     is_done: bool,
 ) -> float | None:
-    """Estimate the remaining time in seconds, or return None before the first trial has ended.
+    """Estimate the remaining time of a search in seconds. Return None if it is unknown, as before the end of a trial.
 
     Args:
-        search: The search.
-        rows: Base trials.
+        search: Search.
+        rows: Original trials, without repeats.
         repeats: Repeats that have started.
-        worked_s: Seconds spent on base trials.
+        worked_s: Seconds spent on original trials.
         repeat_count: Total number of repeats.
-        is_done: True if all base trials have ended.
+        is_done: True if all original trials have ended.
     """
     left = 0.0 if is_done else _base_seconds_left(search.budget, rows, worked_s)
     durations = [row.seconds for row in rows if row.state == "completed"]
@@ -58,5 +62,5 @@ def _base_seconds_left(budget: Budget, rows: Sequence[TrialRow], worked_s: float
 
 
 def _fraction_done(row: TrialRow) -> float:
-    """Return the completed fraction of a trial."""
+    """Return the fraction of a trial's epochs that are complete, or 1 if the trial has ended."""
     return 1.0 if row.ended else row.epoch / max(1, row.epochs)

@@ -1,8 +1,8 @@
-"""Repeat the best trials with other seeds.
+"""Repeats of the best trials with other seeds.
 
 The best of many values is partly luck: with other seeds, the same settings reach lower values (the winner's curse;
-Cawley and Talbot 2010). Therefore only the mean of the repeats decides, not including the value that the trial was
-chosen for. All candidates get the same seeds, so that they can be compared pairwise.
+Cawley and Talbot 2010). Therefore only the mean of the repeats decides. It does not include the value for which the
+trial was chosen. All trials are repeated with the same seeds, so that they can be compared pairwise.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ _SEEDS = 2**31
 
 
 def candidates(rows: Iterable[TrialRow], goal: Goal, baseline: int | None) -> tuple[int, ...]:
-    """Return the numbers of the trials to confirm: the best completed base trials in `rows`, and `baseline`.
+    """Return the numbers of the trials to repeat: the best completed trials, and the baseline.
 
-    If values are equal, earlier trials come first.
+    `rows` are the original trials. `baseline` is the number of the trial with the job's requested settings, or None. If
+    values are equal, earlier trials come first.
     """
     values = {row.number: row.values[0] for row in rows if row.state == "completed" and row.values[0] is not None}
     best = _ranked(values, goal)[:CONFIRMED]
@@ -27,7 +28,11 @@ def candidates(rows: Iterable[TrialRow], goal: Goal, baseline: int | None) -> tu
 
 
 def baseline(rows: Iterable[TrialRow], job_settings: Mapping[str, Any] | None) -> int | None:
-    """Return 0 if the first trial was completed with the job's requested settings, otherwise None."""
+    """Return the number of the completed trial with the job's requested settings, or None if there is none.
+
+    Only the first trial, number 0, can have these settings. `job_settings` are the requested values of the varied
+    fields.
+    """
     first = next((row for row in rows if row.number == 0), None)
     is_baseline = first is not None and first.state == "completed" and first.params == job_settings
     return 0 if is_baseline else None
@@ -36,8 +41,9 @@ def baseline(rows: Iterable[TrialRow], job_settings: Mapping[str, Any] | None) -
 def missing(numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, seed: int) -> list[tuple[int, int]]:
     """Return the repeats that have not started, as (trial number, seed) pairs.
 
-    All trials are repeated with the first seed, then all with the second, so that the comparison is fair at any time.
-    `seed` is the seed of the search's job.
+    Each trial in `numbers` is repeated `confirm` times. All trials are repeated with the first seed, then all with the
+    second seed, so that the comparison is fair at any time. `seed` is the seed of the search's job, which the repeats
+    don't use.
     """
     started = {(row.repeat_of, row.params["seed"]) for row in repeats}
     seeds = [(seed + 1 + k) % _SEEDS for k in range(confirm)]
@@ -45,7 +51,7 @@ def missing(numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, s
 
 
 def confirmed(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
-    """Return the values of the completed repeats by the number of the repeated trial."""
+    """Return the values of the completed repeats, by the number of the trial that they repeat."""
     values: dict[int, tuple[float, ...]] = {}
     for row in repeats:
         if row.repeat_of is not None and row.state == "completed" and row.values[0] is not None:
@@ -56,7 +62,7 @@ def confirmed(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
 def winner(values: Mapping[int, Sequence[float]], goal: Goal) -> int | None:
     """Return the number of the trial with the best mean of its `values`, or None if there are no values.
 
-    If several are equal, the earliest is returned.
+    If several means are equal, the earliest trial is returned.
     """
     means = {number: sum(each) / len(each) for number, each in values.items()}
     return next(iter(_ranked(means, goal)), None)

@@ -1,7 +1,7 @@
-"""Driver of a search. It starts trials as ordinary runs, stops bad ones early, and repeats the best.
+"""Driver of a search, which starts trials as ordinary runs, stops bad ones early, and repeats the best.
 
-All of its state is in the folders of the runs. If the driver is killed, active trials continue. After a restart, it
-reads all trials and takes over the active ones.
+All of its state is in the folders of the runs. If the driver is killed, active trials continue. After a restart, the
+driver reads all trials and manages the active ones again.
 """
 
 from __future__ import annotations
@@ -33,21 +33,24 @@ from engine.supervisor.environment import usable_cores
 from engine.system.format import listed
 
 TICK_S = 0.1
-"""Seconds between polls of the active trials' logs. This limits the time that a device is idle between two trials."""
+"""Seconds between polls of the active trials' logs. Between two trials, a device is idle for about this time."""
 SAVE_S = 0.25
-"""Minimum time in seconds between saves of the state while trials report."""
+"""Minimum time between two saves of the state while trials report, in seconds."""
 IDLE_SAVE_S = 15.0
-"""Seconds between saves without changes. They are needed because the working time counts against the budget."""
+"""Seconds between saves of the state while nothing changes.
+
+They record the working time, which counts against the budget.
+"""
 READY_S = 60.0
-"""Maximum time in seconds to wait for the preloader, which imports PyTorch."""
+"""Maximum time in seconds to wait until the preloader has imported PyTorch."""
 MAX_ATTEMPTS = 200
-"""Number of attempts to find settings for one trial, since many may be impossible or already tried."""
+"""Maximum number of attempts to find settings for a trial, since many may be impossible or already tried."""
 MAX_FAILED = 3
-"""Number of failed trials that ends the search if there are no other trials."""
+"""Number of failed trials after which the search ends if no other trial has succeeded."""
 
 
 class Driver:
-    """Process that runs the trials of the search in a folder. `preloader` starts the runs, and is closed at the end."""
+    """Driver of the trials of the search in a folder. It starts runs with `preloader`, which it closes at the end."""
 
     def __init__(self, folder: SearchFolder, search: Search, preloader: Preloader) -> None:
         self._folder = folder
@@ -62,10 +65,10 @@ class Driver:
         self._confirming_before_s, self._confirming_since = before.confirming_s, self._started
         self._job_settings = self._study.job_settings()
         self._to_confirm: tuple[int, ...] | None = None
-        """Best trials, which are repeated, or None until all base trials have ended."""
+        """Numbers of the trials that are repeated, or None while original trials are running or can be started."""
         self._confirmed: dict[int, tuple[float, ...]] = {}
         self._retained_checkpoints: set[int] = set()
-        """Trials whose checkpoints are not deleted."""
+        """Numbers of the trials whose checkpoints must not be deleted."""
         self._ranked: tuple[object, ...] = ()
         self._front: tuple[int, ...] = ()
         self._importance: dict[str, float] = {}
@@ -73,16 +76,16 @@ class Driver:
         self._end_requests = 0
         self._exhausted = False
         self._end_cause = ""
-        """Reason for the end of the search, or "". If it is set, no other settings are tried."""
+        """Reason why the search ends early, or "". If it is set, no further settings are tried."""
         # Continuing a search also resumes its paused and interrupted trials.
         self._to_resume = {
             number for number, handle in self._handles.items() if handle.row.state in ("paused", "interrupted")
         }
 
     def end(self) -> None:
-        """Pause the active trials and end the search. A second call ends it without waiting for them.
+        """Pause the active trials and end the search. A second call ends the search without waiting for the trials.
 
-        This is safe to call in a signal handler.
+        It is safe to call this in a signal handler.
         """
         self._end_requests += 1
 
@@ -103,7 +106,7 @@ class Driver:
             self._preloader.close()
 
     def _poll_once(self) -> bool:
-        """Poll all trials and start new ones. Returns True if the search has ended."""
+        """Poll all trials and start new ones. Return True if the search has ended."""
         self._preloader.poll()  # starts the runs that a killed preloader has not started
         for handle in self._handles.values():
             if (not handle.ended or handle.row.number in self._to_resume) and handle.poll():
@@ -133,7 +136,7 @@ class Driver:
         return False
 
     def _finish_if_done(self) -> bool:
-        """Save the final state and return True if there is nothing left to do."""
+        """If there is nothing left to do, save the final state and return True."""
         if not self._end_cause and (self._to_resume or self._may_start() or self._missing_repeats()):
             return False
         if self._end_cause:
@@ -149,7 +152,7 @@ class Driver:
     # Trials
 
     def _prune(self, active: list[TrialHandle]) -> None:
-        """Stop trials early if Optuna considers them worse than others at the same epoch."""
+        """Stop the active trials that the search's pruner considers worse than others at the same epoch."""
         known = [handle.known for handle in self._base]
         for handle in active:
             if handle.trial.repeat_of is not None:
@@ -173,7 +176,7 @@ class Driver:
                     handle.send(Stop())
 
     def _start_trials(self) -> None:
-        """Resume, start or repeat trials while devices are free. Raises OSError."""
+        """Resume, start or repeat trials as long as devices are free. Raises OSError."""
         free = self._free_slots()
         while free and self._to_resume:
             handle = self._handles[min(self._to_resume)]
@@ -190,7 +193,7 @@ class Driver:
             self._repeat(*left[0], free.pop(0))
 
     def _free_slots(self) -> list[tuple[str, ...]]:
-        """Return the groups of devices that no trial of this search is using."""
+        """Return the groups of devices that no trial of this search uses now."""
         free = list(self._slots)
         for handle in self._handles.values():
             if handle.is_active and handle.devices is not None:
@@ -200,7 +203,7 @@ class Driver:
         return free
 
     def _may_start(self) -> bool:
-        """Return True if the budget and the results allow another trial."""
+        """Return True if the budget and the results until now allow another original trial."""
         rows, allowed = self._base_rows, self._search.budget
         failed = [row for row in rows if row.state == "failed"]
         if len(failed) == len(rows) >= min(MAX_FAILED, allowed.trials or MAX_FAILED):
@@ -209,7 +212,7 @@ class Driver:
         return not self._exhausted and not budget.is_used_up(allowed, rows, self._worked_s() - self._confirming_s())
 
     def _start_next(self, devices: tuple[str, ...]) -> None:
-        """Start the next base trial. Raises OSError."""
+        """Start the next original trial on `devices`. Raises OSError."""
         number = max(self._handles, default=-1) + 1
         found = self._choose_settings(number, devices)
         if isinstance(found, Problem):
@@ -220,7 +223,7 @@ class Driver:
             self._create(*found)
 
     def _is_base_done(self) -> bool:
-        """Return True if all base trials have ended and no more will start, so that the best can be repeated."""
+        """Return True if all original trials have ended and no more will start, so that the best can be repeated."""
         return all(handle.ended for handle in self._base) and not self._may_start() and not self._end_cause
 
     def _missing_repeats(self) -> list[tuple[int, int]]:
@@ -229,7 +232,7 @@ class Driver:
         return confirming.missing(self._to_confirm or (), repeats, search.confirm, search.job.training.seed)
 
     def _repeat(self, again: int, seed: int, devices: tuple[str, ...]) -> None:
-        """Repeat trial `again` with another seed. Raises OSError."""
+        """Start a repeat of trial `again` with another seed on `devices`. Raises OSError."""
         number = max(self._handles) + 1
         params = self._handles[again].trial.params | {"seed": seed}
         trial = Trial(search=self._search.name, number=number, params=params, seed=self._search.seed, repeat_of=again)
@@ -239,7 +242,7 @@ class Driver:
         self._create(trial, job)
 
     def _create(self, trial: Trial, job: Job) -> None:
-        """Create and start the run of a trial. Raises OSError."""
+        """Create the run of a trial, and start it. Raises OSError."""
         folder = self._folder.path
         if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
             raise OSError(f"less than 1 GiB is free on the disk of {folder}")
@@ -249,9 +252,9 @@ class Driver:
         self._changed = True
 
     def _choose_settings(self, number: int, devices: tuple[str, ...]) -> tuple[Trial, Job] | Problem | None:
-        """Choose valid settings that have not been tried, and return a trial and its job.
+        """Choose settings for trial `number` that are valid and have not been tried. Return the trial and its job.
 
-        If there are none, returns the problem of the last attempt, or None if all settings have been tried.
+        If all attempts fail, the problem of the last attempt is returned, or None if all combinations have been tried.
         """
         known = [handle.known for handle in self._base]
         tried = [each.trial.params for each in known]
@@ -270,7 +273,10 @@ class Driver:
         return problem
 
     def _run_fields(self, title: str, devices: tuple[str, ...]) -> dict[str, object]:
-        """Return the job fields that differ between the runs of a search, excluding the varied settings."""
+        """Return the job fields, other than the varied settings, that differ between the runs of a search.
+
+        `title` is the title of the trial.
+        """
         name = f"{self._search.name} {title}"
         fields: dict[str, object] = {"name": name, "devices": list(devices), "start": "when_free"}
         if (
@@ -282,7 +288,7 @@ class Driver:
         return fields
 
     def _start(self, run: RunFolder) -> None:
-        """Start a run, with the preloader if possible. Raises OSError."""
+        """Start a run, with the preloader if it is available. Raises OSError."""
         self._wait_for_preloader()
         self._preloader.start_run(run)
 
@@ -296,7 +302,7 @@ class Driver:
     # State
 
     def _rank(self) -> None:
-        """Update the best trials after a trial has ended."""
+        """Determine the best trials again after a trial has ended."""
         if (now := (sum(handle.ended for handle in self._handles.values()), self._to_confirm)) != self._ranked:
             self._ranked = now
             known = [handle.known for handle in self._base]
@@ -305,9 +311,9 @@ class Driver:
             self._changed = True
 
     def _delete_checkpoints(self) -> bool:
-        """Delete the checkpoints of ended trials that can't be the best.
+        """Delete the checkpoints of ended trials that can't become the best.
 
-        Returns False if some of their supervisors have not exited yet.
+        Returns False if some of these trials still have a supervisor, so that it must be called again.
         """
         if self._search.keep_checkpoints:
             return True
@@ -322,7 +328,10 @@ class Driver:
         return all(handle.is_cleared for handle in others)
 
     def _confirm(self) -> None:
-        """Replace the best base trial by the trial with the best repeats, once all repeats have ended."""
+        """Update the values of the repeats.
+
+        Once all repeats have ended, the trial with the best repeats becomes the best trial.
+        """
         goal, repeats = self._search.goals[0], [handle.row for handle in self._repeats]
         known = confirming.confirmed(repeats)
         self._confirmed = {number: values for number, values in known.items() if number in self._handles}
@@ -334,7 +343,7 @@ class Driver:
             self._retained_checkpoints |= {*self._confirmed, *self._best_trials()}
 
     def _best_trials(self) -> tuple[int, ...]:
-        """Return the trials that would be repeated if the budget were used up now."""
+        """Return the numbers of the trials that would be repeated if all original trials had ended now."""
         return confirming.candidates(self._base_rows, self._search.goals[0], self._baseline)
 
     @property
@@ -362,7 +371,10 @@ class Driver:
         return self._confirming_before_s + since
 
     def _save(self, ended: str = "") -> None:
-        """Save the state. If this fails, it is tried again at the next change."""
+        """Save the state of the search, with the status `ended` if it has ended.
+
+        If this fails, it is tried again later.
+        """
         rows = tuple(
             msgspec.structs.replace(handle.row, confirmed=self._confirmed.get(number, ()))
             for number, handle in sorted(self._handles.items())
@@ -402,12 +414,12 @@ class Driver:
         )
 
     def _total(self) -> int | None:
-        """Return the total number of base trials if it is known."""
+        """Return the total number of original trials, or None if it is unknown."""
         known = self._to_confirm is not None or self._exhausted
         return len(self._base) if known else self._search.budget.trials
 
     def _total_repeats(self) -> int:
-        """Return the number of repeats, or its maximum while the candidates are unknown."""
+        """Return the total number of repeats. While the trials to repeat are unknown, return its maximum."""
         if self._to_confirm is not None:
             return len(self._repeats) + len(self._missing_repeats())
         maximum = CONFIRMED + (self._job_settings is not None)
@@ -415,7 +427,7 @@ class Driver:
 
 
 def _slots(search: Search) -> list[tuple[str, ...]]:
-    """Return the groups of devices. Each group runs one trial at a time."""
+    """Divide the search's devices into groups, each of which runs one trial at a time."""
     size = search.devices_per_trial
     return [search.devices[at : at + size] for at in range(0, len(search.devices), size)]
 

@@ -1,7 +1,7 @@
 """Decisions that a search leaves to Optuna: next settings, early stopping, importance of fields, and best trials.
 
-Optuna stores nothing. For each decision, a study is built in memory from the trials (20 ms for 500). The decision
-therefore depends only on the trials and a seed, and is the same after a restart.
+Optuna stores nothing. For each decision, a study is built in memory from the trials (20 ms for 500 trials). The
+decision therefore depends only on the trials and a seed, and is the same after a restart.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from engine.contract.search import OPTION, Choices, Dimension, Range, Search, Tr
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 REDUCTION = 3
-"""Reduction factor: at each rung, one trial in this many continues, as in the papers on Hyperband and halving."""
+"""Reduction factor of Hyperband and successive halving: at each rung, one trial in this many continues."""
 MIN_FOR_IMPORTANCE = 4
 _SEEDS_PER_TRIAL = 1_000
-"""Number of seeds for each trial. More than one is needed if the first settings are impossible."""
+"""Number of seeds reserved for each trial. More than one is needed if the first settings are impossible."""
 
 _STATES = {
     "completed": TrialState.COMPLETE,
@@ -49,14 +49,14 @@ _STATES = {
 
 @dataclass(frozen=True)
 class KnownTrial:
-    """Trial with its current row in the table."""
+    """Trial with its current row in the table of trials."""
 
     trial: Trial
     row: TrialRow
 
 
 class Study:
-    """Optuna study of a search. `catalogue` provides the kinds of its fields."""
+    """Optuna study of a search. `catalogue` provides the types of the varied fields."""
 
     def __init__(self, search: Search, catalogue: Catalogue) -> None:
         self._search = search
@@ -64,10 +64,10 @@ class Study:
         self._distributions = {name: self._distribution(name, each) for name, each in search.space.items()}
 
     def ask(self, known: Sequence[KnownTrial], number: int, attempt: int = 0) -> Trial | None:
-        """Return the settings for the trial `number`, given the `known` trials, or None if a grid has no more.
+        """Choose the settings for trial `number`, given the `known` trials.
 
-        Another `attempt` gives other settings. The first trial has the job's requested settings as a baseline, if the
-        space includes them.
+        Return None if a grid has no more combinations. Another `attempt` yields other settings. The first trial has the
+        job's requested settings as a baseline, if the search space includes them.
         """
         seed = (self._search.seed + number) * _SEEDS_PER_TRIAL + attempt
         ended = tuple(each.trial.number for each in known if each.row.state in _STATES)
@@ -86,9 +86,9 @@ class Study:
         return msgspec.structs.replace(trial, params=params, attrs=attrs)
 
     def should_prune(self, known: Sequence[KnownTrial], number: int) -> tuple[bool, dict[str, Any]]:
-        """Decide whether to stop the trial `number` early, based on its last report.
+        """Return True if the trial `number` should be stopped early, judging by its latest result.
 
-        Also returns Optuna's notes about the trial.
+        Also returns the attributes that Optuna has set on the trial.
         """
         pruner = self._pruner()
         study = self._build(known, None, pruner)
@@ -96,7 +96,7 @@ class Study:
         return is_pruned, study.trials[number].system_attrs
 
     def importance(self, known: Sequence[KnownTrial]) -> dict[str, float]:
-        """Return the importance of each field for good results by the first goal, in descending order."""
+        """Return the importance of each varied field for good results by the first goal, in descending order."""
         if len(self._search.goals) > 1:
             first = msgspec.structs.replace(self._search, goals=self._search.goals[:1])
             rows = [
@@ -111,7 +111,7 @@ class Study:
         return {name: round(float(value), 4) for name, value in importances.items() if math.isfinite(value)}
 
     def front(self, known: Sequence[KnownTrial]) -> tuple[int, ...]:
-        """Return the completed trials that are not dominated by any other.
+        """Return the numbers of the completed trials on the Pareto front: no other trial is better by all goals.
 
         For a single goal, this is the best trial.
         """
@@ -127,7 +127,10 @@ class Study:
         sampler: optuna.samplers.BaseSampler | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
     ) -> optuna.Study:
-        """Build a study from the trials `known`, each at its number. Missing trials count as failed."""
+        """Build an Optuna study in which each known trial has its number.
+
+        Trials missing between them count as failed.
+        """
         study = optuna.create_study(
             study_name=self._search.name,
             directions=["maximize" if goal.higher_is_better else "minimize" for goal in self._search.goals],
@@ -140,7 +143,7 @@ class Study:
         return study
 
     def _frozen(self, known: KnownTrial | None) -> FrozenTrial:
-        """Convert a trial for Optuna. A missing trial becomes a failed one."""
+        """Convert a trial to Optuna's format. None, for a missing trial, becomes a failed trial."""
         if known is None:
             return create_trial(state=TrialState.FAIL)
         row, state = known.row, _STATES.get(known.row.state, TrialState.RUNNING)
@@ -195,15 +198,18 @@ class Study:
         return FloatDistribution(dimension.low, dimension.high, dimension.log, dimension.step)
 
     def job_settings(self) -> dict[str, Any] | None:
-        """Return the values that the job requests for the varied fields, or None if one is outside the space."""
+        """Return the values of the varied fields in the search's job.
+
+        Returns None if one of the values is outside the search space.
+        """
         settings = {name: _plain(_value(self._search.job, name, field)) for name, field in self._fields.items()}
         is_inside = all(_contains(self._distributions[name], _encoded(value)) for name, value in settings.items())
         return settings if is_inside else None
 
     def _from_grid(self, tried: Sequence[dict[str, Any]], index: int) -> dict[str, Any] | None:
-        """Return an untried combination.
+        """Return the combination at `index` among those that are not in `tried`, or None if there are not that many.
 
-        The order is random, since the budget may not be enough for all combinations.
+        Combinations are in random order, since the budget may not be enough for all of them.
         """
         values = [grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
         order = list(itertools.product(*(map(_plain, each) for each in values)))
@@ -234,12 +240,12 @@ def _contains(distribution: BaseDistribution, value: CategoricalChoiceType) -> b
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to its JSON equivalent."""
+    """Convert a value to a JSON value."""
     return _decoded(_encoded(value))
 
 
 def _encoded(value: Any) -> CategoricalChoiceType:
-    """Convert a value for Optuna, which can't store lists."""
+    """Convert a value to one that Optuna can store. Lists, which it can't store, become text."""
     return json.dumps(value) if isinstance(value, list | tuple) else value
 
 

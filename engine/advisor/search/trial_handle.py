@@ -1,4 +1,4 @@
-"""Control of the run of a trial, used by the driver."""
+"""Handle for the run of a trial, used by the search's driver."""
 
 from __future__ import annotations
 
@@ -37,11 +37,14 @@ _OUTCOMES: dict[str, TrialState] = {"completed": "completed", "paused": "paused"
 
 
 class TrialLog:
-    """Log of a trial's run, evaluated for the search's `goals`. `epochs` is the number of epochs in its job."""
+    """Log of a trial's run, from which the values of the search's `goals` are taken.
+
+    `epochs` is the number of epochs in its job.
+    """
 
     def __init__(self, run: RunFolder, goals: tuple[Goal, ...], epochs: int) -> None:
         self.finished: RunFinished | None = None
-        """End of the last execution, or None while one is running."""
+        """Last event of the last execution, or None while an execution is running."""
         self._run = run
         self._goals = goals
         self._epochs = epochs
@@ -54,7 +57,7 @@ class TrialLog:
         self._cause = ""
 
     def read(self) -> bool:
-        """Read new events. Returns True if there are any."""
+        """Read new events from the log. Return True if there were any."""
         start = self._offset
         with suppress(OSError), open_file(self._run.events_file) as stream:
             stream.seek(self._offset)
@@ -66,7 +69,10 @@ class TrialLog:
         return self._offset > start
 
     def row(self, trial: Trial, alive: bool) -> TrialRow:
-        """Return the trial's row. `alive` is True if its run's supervisor is alive or may be starting."""
+        """Return the row of the table for this trial.
+
+        `alive` is True if the run's supervisor is alive or may be starting.
+        """
         row = TrialRow(
             number=trial.number,
             run_id=self._run.run_id,
@@ -87,7 +93,7 @@ class TrialLog:
         return msgspec.structs.replace(row, state="failed", cause=cause)
 
     def _add(self, event: AnyEvent) -> None:
-        """Update the state of the trial with an event."""
+        """Update the values of the trial with an event from its log."""
         match event:
             case RunStarted():
                 self.finished, self._planned_at, self._cause = None, None, ""
@@ -115,7 +121,7 @@ class TrialLog:
         return "pruned" if trial.pruned and state == "stopped" else state
 
     def _reported(self) -> dict[int, float]:
-        """Return the finite values of the first goal by epoch."""
+        """Return the values of the first goal by epoch, without values that are not finite."""
         first = self._goals[0].measure
         return {epoch: m[first] for epoch, m in self._measures.items() if first in m and isfinite(m[first])}
 
@@ -131,25 +137,25 @@ class TrialLog:
 
 
 _ALIVE_POLL_S = 1.0
-"""Seconds between checks if a run without new events is alive."""
+"""Seconds between checks whether a run without new events is alive."""
 _RETRY_S = 2.0
-"""Seconds before a command that could not be sent is retried."""
+"""Seconds until a command that could not be sent is sent again."""
 
 
 class TrialHandle:
-    """Trial of a search with its run."""
+    """Handle for a trial of a search and its run."""
 
     def __init__(self, search: Search, run: RunFolder, trial: Trial) -> None:
         job = run.job()
         self.run = run
         self.trial = trial
         self.devices = job.parallel.devices if job is not None else None
-        """Devices of its job, or None if the job can't be read. The trial then fails."""
+        """Devices in the job of the run. None if the job can't be read, in which case the trial fails."""
         self.restarts_left = job.faults.restarts if job is not None else 0
         self.pruning_epoch = 0
-        """Last epoch at which early stopping was decided."""
+        """Last epoch after which it was decided whether to stop the trial early."""
         self.is_cleared = False
-        """True if the trial's checkpoints have been deleted since the trial ended."""
+        """True if the trial's checkpoints were deleted after it had ended."""
         self._log = TrialLog(run, search.goals, job.training.epochs if job is not None else 0)
         self._poll_at = self._send_at = 0.0
         self._last_sent: Command | None = None
@@ -168,11 +174,11 @@ class TrialHandle:
 
     @property
     def is_active(self) -> bool:
-        """True if the trial uses its devices or waits for them."""
+        """True if the trial is running on its devices or waits in the queue for them."""
         return self.row.state in ("running", "waiting")
 
     def poll(self) -> bool:
-        """Read new events. Returns True if the trial's row has changed."""
+        """Read new events from the log. Return True if the trial's row has changed."""
         has_news = self._log.read()
         now = time.monotonic()
         if has_news:
@@ -190,7 +196,10 @@ class TrialHandle:
         return self.row != before
 
     def send(self, command: Command) -> None:
-        """Send a command to the trial's run once. A second command would end the run without a last checkpoint."""
+        """Send a command to the trial's run.
+
+        The same command is sent only once, since a repeated one would end the run without a last checkpoint.
+        """
         now = time.monotonic()
         if command == self._last_sent or now < self._send_at:
             return
@@ -200,15 +209,15 @@ class TrialHandle:
             self._last_sent = command
 
     def save(self, trial: Trial) -> None:
-        """Save a changed trial to disk. Raises OSError."""
+        """Replace the trial's description, and save it in the run folder. Raises OSError."""
         if trial != self.trial:
             save_trial(self.run, trial)
             self.trial = trial
 
     def resume(self, devices: tuple[str, ...], start: Callable[[RunFolder], None]) -> None:
-        """Resume the trial's run from the last checkpoint on `devices`.
+        """Resume the trial's run from its last checkpoint on `devices`, by calling `start`.
 
-        Gives up if the run was interrupted too often. Raises OSError.
+        If the run was interrupted too often, the trial fails instead. Raises OSError.
         """
         if self.row.state == "interrupted":
             if not self.restarts_left:
@@ -227,7 +236,7 @@ class TrialHandle:
         self.poll()
 
     def clear(self) -> None:
-        """Delete the trial's checkpoints if its supervisor has exited."""
+        """Delete the trial's checkpoints, unless its supervisor is still alive."""
         supervisor = self.run.supervisor()
         if supervisor is not None and supervisor.alive():
             return
