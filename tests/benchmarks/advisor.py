@@ -1,14 +1,15 @@
 """Quality of the advisor's answers: `python tests/benchmarks/advisor.py [--only JOB ...] [--seconds N]`.
 
-Five jobs on two CPU workers of one core each: a small CNN, a ResNet, a ViT, wide layers with slow gradient exchange, and a
-model that exceeds one worker's memory limit. For each:
+Five jobs run on two CPU workers with one core each: a small CNN, a ResNet, a ViT, wide layers whose gradients are slow
+to exchange, and a model that exceeds the memory limit of one worker. For each job, the benchmark compares:
 
-- speed: the advised setup against the best of all setups; both are measured again in turns (at least 0.95);
-- time: the predicted time of the job against its run by `footplate train` (within 10%);
-- memory: the estimates for two workers against their trials (within 15%);
-- the advisor's time against its budget, and processes or files that it leaves behind (none).
+- Speed: the advised setup with the best of all setups. Both are measured again in turns. The aim is a ratio of 0.95.
+- Time: the predicted training time with that of a run of `footplate train`. The aim is a difference of at most 10%.
+- Memory: the estimates for two workers with the measurements in trials. The aim is a difference of at most 15%.
+- The advisor's duration with its budget. It must also leave no processes or files behind.
 
-Variants of setups that are half as fast are skipped. On two idle cores it takes about eight minutes.
+Variants of a setup that is less than half as fast as the best one are skipped. The benchmark takes about eight minutes
+on two idle cores.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from tests.support.timed_runs import make_images
 
 MIN_SPEED, TIME_OFF, MEMORY_OFF = 0.95, 0.10, 0.15
 OVER_S = 3.0
-"""Seconds that ending the last trial may take beyond the budget."""
+"""Seconds by which the advisor may exceed its budget, because it has to end the last trial."""
 TURNS = 3
 WORKERS = ("cpu", "cpu")
 CAP_BYTES = 1_800_000_000
@@ -80,7 +81,7 @@ def build_model(num_classes):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """Job, and the memory limit of each process in bytes, or 0 for no limit."""
+    """Job, and the memory limit in bytes for each of its processes, or 0 for no limit."""
 
     job: Job
     cap_bytes: int = 0
@@ -129,7 +130,7 @@ def capped(cap_bytes: int) -> Any:
 
 
 def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
-    """Return the advisor's answer and its total time. Report processes and files that remain."""
+    """Return the advisor's answer and its duration in seconds. Exit if it leaves processes or files behind."""
     order = msgspec.json.encode(AdviceOrder(job=case.job, seconds=seconds, remeasure=True))
     start = time.monotonic()
     result = subprocess.run(
@@ -154,7 +155,7 @@ def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
 
 
 def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, float]:
-    """Measure jobs in a process with a memory limit of `cap_bytes`. Return the images per second of each."""
+    """Measure jobs in a process with a memory limit of `cap_bytes`. Return the speed of each in images per second."""
     with tempfile.NamedTemporaryFile() as given:
         given.write(msgspec.json.encode(list(jobs)))
         given.flush()
@@ -170,9 +171,9 @@ def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, f
 
 
 def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
-    """Measure every possible setup and return the images per second of each.
+    """Measure every possible setup for a case, and return the speed of each in images per second.
 
-    Variants of a setup that is half as fast as the best one are skipped.
+    Variants of a setup that is less than half as fast as the best one are skipped.
     """
     able = [setup for setup in list_setups(case.job, load_catalogue()) if not setup.refusal]
     bases = {way.name: way.job for way in able if not way.base_name}
@@ -182,7 +183,7 @@ def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
 
 
 def measure(jobs: list[Job], seconds: float) -> list[float]:
-    """Measure setups in this process. Skip those that reach less than half of the maximum speed."""
+    """Measure the speed of jobs in this process. A job is aborted if it is less than half as fast as the best one."""
     import_for(jobs[0] if len(jobs[0].parallel.devices) > 1 else jobs[0].with_fields(strategy="ddp", devices=WORKERS))
     tried: list[Contender] = []
     with TrialFolder() as folder:
@@ -194,7 +195,7 @@ def measure(jobs: list[Job], seconds: float) -> list[float]:
 
 
 def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
-    """Run the job with `footplate train` and return the seconds from the supervisor's start to its end."""
+    """Run the job with `footplate train`. Return the seconds from the supervisor's start to its end."""
     save_job(job, folder / "job.toml")
     trust = ["--trust-model-file"] if job.model_is_file else []
     result = subprocess.run(

@@ -1,9 +1,10 @@
-"""Cost of the ranks' agreement at each step: `python tests/benchmarks/agreement.py [--ranks N]`.
+"""Cost of the exchange between ranks at each step: `python tests/benchmarks/agreement.py [--ranks N]`.
 
-Gloo ranks sleep for a random time in each step, in place of a GPU that computes while its host waits, and then exchange
-their requests. Three variants take turns: without an exchange; with an exchange that waits for all ranks at every step;
-and with the exchange of the training loop, which is read after the next step. Prints the median step times, and the
-ratio of the times that the two exchanges add to a step. The exit code is 1 if the ratio exceeds 0.5.
+In each step, gloo ranks sleep for a random time and then exchange their requests. The sleep replaces a GPU that
+computes while the host waits. Three variants take turns: no exchange; an exchange in which every step waits for all
+ranks; and the exchange of Footplate's training loop, whose result is read after the next step. The output shows the
+median step times, and by how much the two kinds of exchange prolong a step. The exit code is 1 if Footplate's exchange
+costs more than half as much as the other one.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from tests.benchmarks.frame import options_of, where
 
 AIM = 0.5
 STEP_S = 0.004, 0.008
-"""Minimum and maximum sleep in a step."""
+"""Minimum and maximum sleep in a step, in seconds."""
 WAYS = ("none", "at once", "overlapped")
 
 
 def steps(way: str, agreement: Agreement, lengths: list[float]) -> float:
-    """Run steps in one of the ways and return the milliseconds per step."""
+    """Run steps of the given `lengths` in seconds with the variant `way`. Return the milliseconds per step."""
     started = time.perf_counter()
     for length in lengths:
         time.sleep(length)

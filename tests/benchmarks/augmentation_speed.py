@@ -1,10 +1,11 @@
-"""Cost of augmentation in training speed, compared with bare steps on a batch that is on the device.
+"""Cost of augmentation: training speed with augmented batches, compared with steps on a batch that is on the device.
 
     python tests/benchmarks/augmentation_speed.py [--strength medium] [--turns N] [--steps N] [--device cpu] [--cpu-time]
 
-For each model both sides take short turns in one process, with the same model and optimizer: steps on one batch, and as
-many on the loader's batches, whose images are decoded in advance. The result is the median of the ratios of all turns. The
-exit code is 1 below 0.97. `--cpu-time` counts the process's CPU time with one torch thread, for busy machines.
+For each model, two variants take short turns in one process, with the same model and optimizer: steps on one batch, and
+the same number of steps on batches from the loader, whose images are decoded in advance. The result is the median of
+the ratios of all turns. The exit code is 1 if it is below 0.97. With `--cpu-time`, the CPU time of the process with one
+torch thread is measured instead, which is useful on busy machines.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Comparison of Footplate's sampler with nvitop and `nvidia-smi dmon` on real GPUs: values and cost.
+"""Comparison of Footplate's GPU sampler with nvitop and `nvidia-smi dmon` on real GPUs: values and cost.
 
     python tests/benchmarks/beside_others.py [--seconds N] [--idle]
 
-All run at once, once per second, on terminals of 120 x 40 characters, while torch loads the first GPU at intervals (not
-with --idle). Each value of another tool is compared with Footplate's nearest snapshot, at most half a second away. The
-median and largest differences are printed. The cost is the CPU time of all processes in percent of one core, without
-the start: Footplate's sampler, `nvidia-smi dmon`, nvitop's library, and nvitop with its screen. Missing tools are
-reported and skipped. The exit code is 1 if a median exceeds its tolerance, and 0 without a GPU.
+All tools run at the same time on terminals of 120 x 40 characters, and read the GPUs once per second. Unless `--idle`
+is given, torch alternates between load and rest on the first GPU. Each value of another tool is compared with
+Footplate's nearest snapshot, which is at most half a second away. The output shows the median and the largest
+differences, and the CPU time of each tool's processes after the start, in percent of a core. The tools are Footplate's
+sampler, `nvidia-smi dmon`, nvitop's library, and nvitop with its screen. Missing tools are reported and skipped. The
+exit code is 1 if a median exceeds its tolerance. It is 0 on a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ NEAR_S = 0.5
 MIB = 1 << 20
 
 Numbers = dict[tuple[int, str], float]
-"""Values by GPU index and name of the quantity."""
+"""Values of several GPUs. Keys are pairs of a GPU's index and the name of the quantity."""
 
 TOLERANCES = {"use %": 5.0, "memory MiB": 8.0, "temperature °C": 1.0, "power W": 10.0, "SM clock MHz": 30.0}
-"""Tolerances by quantity.
+"""Largest median difference between two tools, by quantity.
 
 Utilization and power are averages over a period of the driver, and the tools read them at different times.
 """
@@ -76,9 +77,9 @@ while True:
 
 
 class Watcher:
-    """Tool that monitors GPUs on its own terminal.
+    """Tool that monitors GPUs, running on its own terminal.
 
-    `said` holds its values with their times. `spent_s` is its CPU time.
+    `outputs` holds pairs of a time and the values at that time. `spent_s` is the CPU time of the tool's processes.
     """
 
     def __init__(self, name: str, *command: str) -> None:
@@ -98,7 +99,7 @@ class Watcher:
         self._listener.start()
 
     def reset_cpu_time(self) -> None:
-        """Start measuring the CPU time from now on."""
+        """Restart the measurement of the CPU time."""
         self._before_s = self._cpu_s()
 
     def end(self) -> None:
@@ -110,7 +111,7 @@ class Watcher:
         self._listener.join()
 
     def take(self, line: str) -> None:
-        """Parse a line of output. Full-screen tools don't print lines."""
+        """Parse a line of output. The default implementation ignores it, for tools that draw a screen."""
 
     def _tree(self) -> list[psutil.Process]:
         if self._process.poll() is not None:
@@ -185,7 +186,7 @@ def footplate_values(gpu: Gpu) -> list[tuple[str, float | None]]:
 
 
 def differences(footplate: Watcher, theirs: Watcher) -> dict[str, list[float]]:
-    """Return the differences between Footplate's values and those of another tool at the same time, by quantity."""
+    """Return the differences between Footplate's values and another tool's values at the same time, by quantity."""
     found = defaultdict(list)
     for at, numbers in theirs.outputs:
         closest = min(footplate.outputs, key=lambda output: abs(output[0] - at), default=None)
@@ -213,7 +214,10 @@ def watchers() -> list[Watcher]:
 
 @contextlib.contextmanager
 def loaded(is_requested: bool) -> Iterator[None]:
-    """Alternate between load and rest, four seconds each, on the first GPU while the context is active."""
+    """Alternate between load and rest on the first GPU, four seconds each, while the context is active.
+
+    If `is_requested` is False, do nothing.
+    """
     if not is_requested:
         yield
         return

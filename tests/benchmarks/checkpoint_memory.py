@@ -1,9 +1,9 @@
-"""Memory that each rank needs for a checkpoint: `python tests/benchmarks/checkpoint_memory.py [--strategy S] [--ranks N]`.
+"""Memory that each rank needs for a checkpoint: `tests/benchmarks/checkpoint_memory.py [--strategy S] [--ranks N]`.
 
-Trains vit_b_16 with AdamW and averaged weights on CPU workers, saves, validates, and resumes. Prints how much private
-memory (RssAnon of proc(5), Linux only) each rank takes in addition to that of its training, at a checkpoint and at a
-resume, next to its shard of the state. Rank 0 holds the complete state for the file; the aim for the others is 0.3 of their
-shard and one layer; otherwise the exit code is 1.
+CPU workers train vit_b_16 with AdamW and averaged weights, save a checkpoint, validate, and resume. The output shows
+how much private memory (RssAnon of proc(5), Linux only) each rank needs in addition to the training's memory, for
+saving and for resuming, compared with its shard of the state. Rank 0 holds the complete state for the file. The exit
+code is 1 if another rank needs more than 0.3 of its shard plus one layer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIB = 1 << 20
 
 
 class Peaks:
-    """Peak private memory of the workers, by stage of the run. `stage` is the current one."""
+    """Peak private memory in bytes of each rank, in each stage of the run. `stage` is the current stage."""
 
     def __init__(self, forker: Forker) -> None:
         self.stage = ""

@@ -1,8 +1,8 @@
 """Pauses of training for checkpoints: `python tests/benchmarks/checkpoint_pause.py [--minutes M] [--count N]`.
 
-Trains resnet50 with SGD and momentum on synthetic images by real workers, with a checkpoint every minute by default. The
-pause is the time in which training stops for a checkpoint. The slowdown of steps during the write is printed, too. The
-aim is a mean pause of at most 2% of the interval. Otherwise the exit code is 1.
+Real workers train resnet50 with SGD and momentum on synthetic images, and save a checkpoint every minute by default.
+The pause is the time for which training stops because of a checkpoint. The output also shows by how much steps slow
+down while the file is written. The exit code is 1 if the mean pause exceeds 2% of the interval.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Two single-threaded CPU workers train a pipeline of two stages on random images, with 8 microbatches. For each model,
 the automatic cut is determined as in a run. Then every split point is tried in the same two processes. The fastest few
-and the automatic one are measured again in turns, and their medians are compared. Prints a line per model and the worst
-ratio. The exit code is 1 if a ratio is too low.
+split points and the automatic one are measured again in turns, and their medians are compared. The output has a line
+per model and the lowest ratio. The exit code is 1 if a ratio is too low.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ MICROBATCHES = 8
 CLASSES, CHANNELS = 10, 3
 FINALISTS = 3
 ROUNDS = 4
-"""Number of repeated measurements of the fastest cuts."""
+"""Number of times that the fastest cuts are measured again."""
 
 
 class Setting(NamedTuple):
-    """Model, the side length of its images in pixels, and the number of images per microbatch."""
+    """Model, side length of its images in pixels, and number of images per microbatch."""
 
     model: str
     image_size: int
@@ -60,7 +60,7 @@ SETTINGS = (
 
 
 class Found(NamedTuple):
-    """Images per second at each split point, with the automatic cut, and with the best cut."""
+    """Number of split points, the automatic and the best cut of a model, and their speeds in images per second."""
 
     places: int
     automatic: str
@@ -72,7 +72,7 @@ class Found(NamedTuple):
 
 
 class GivenCut(Pipeline):
-    """Pipeline with a given cut. The first call uses the automatic one."""
+    """Pipeline that uses the cut `given`, or the automatic cut if it is None."""
 
     given: Cut | None = None
 
@@ -81,7 +81,7 @@ class GivenCut(Pipeline):
 
 
 class Trial:
-    """Measurements of one model in one of the two workers. Both workers perform the same steps."""
+    """Measurements of one model, in one of the two workers. Both workers perform the same steps."""
 
     def __init__(self, setting: Setting, schedule: str, rank: int, rendezvous: str, steps: int) -> None:
         self.job = Job.from_fields(
@@ -113,7 +113,10 @@ class Trial:
         return self.strategy.cut
 
     def rate(self, cut: Cut, place: str) -> float:
-        """Return the images per second of the fastest of several steps, ignoring the first step."""
+        """Return the images per second of the fastest of several steps with the split point `place`.
+
+        The first step isn't counted.
+        """
         strategy = self.strategy
         strategy.given = msgspec.structs.replace(cut, cuts=(place,))
         strategy.wrap(
@@ -158,7 +161,7 @@ class Trial:
         )
 
     def _agreed(self, rates: dict[str, float]) -> list[str]:
-        """Return the split points from fastest to slowest, according to the slower worker."""
+        """Return the split points from fastest to slowest. The slower worker determines the rate of each."""
         slower = self.strategy.collectives.all_reduce_max([round(-1e6 * rate) for rate in rates.values()])
         return [place for _, place in sorted(zip(slower, rates, strict=True))]
 

@@ -1,10 +1,10 @@
 """Speed of DDP compared with independent runs and with the tutorial's script: `python tests/benchmarks/ddp_speed.py`.
 
-resnet18 at 128 px trains on synthetic JPEGs with two single-threaded CPU workers. Three sides take turns, timed in
-their
-second epochs: Footplate's DDP; "side by side", two independent single-device runs with half the batch at the same time;
-and a script as in torch's DDP tutorial (ImageFolder, DataLoader with DistributedSampler). Prints images per second and
-the ratios of medians. Aims: 0.95 of side by side, 1.0 of the script.
+Two single-threaded CPU workers train resnet18 at 128 px on synthetic JPEGs. Three variants take turns, and the second
+epoch of each is timed: Footplate's DDP; "side by side", two independent single-device runs at the same time with half
+the batch size; and a script like that in torch's DDP tutorial (ImageFolder, DataLoader with DistributedSampler). The
+output shows images per second and the ratios of the medians. DDP should reach 0.95 of "side by side" and 1.0 of the
+script.
 """
 
 from __future__ import annotations

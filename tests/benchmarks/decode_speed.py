@@ -1,12 +1,13 @@
-"""Speed of decoding images, and time that caching them saves.
+"""Speed of decoding images, and the time that the image cache saves.
 
     python tests/benchmarks/decode_speed.py [--dataset FOLDER] [--images 2000] [--seconds 1.0]
 
-First the decoders alone, in images per second and core (the thread's CPU time): libjpeg-turbo as Footplate calls it,
-Pillow, and `torchvision.io.decode_jpeg` in a bare loop over tensors in memory; for complete images, and for images that
-are decoded, resized and cropped to several sizes. Sides take turns, and each line is the median of its turns. Then an
-`ImageSource` with an empty cache: the first epoch, the second, and the first of another run. Without a dataset, JPEGs of
-500 px are generated. The exit code is 1 if torchvision decodes complete images faster.
+The first part measures decoders in images per second and core (the thread's CPU time): libjpeg-turbo as Footplate calls
+it, Pillow, and `torchvision.io.decode_jpeg`, each in a loop over files in memory. They decode complete images, and
+images that are then resized and cropped to several sizes. The decoders take turns, and each line shows the median. The
+second part measures an `ImageSource` with an empty cache: its first epoch, its second epoch, and the first epoch of
+another run. Without a dataset, JPEGs of 500 px are generated. The exit code is 1 if torchvision decodes complete images
+faster.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FULL_SIZE = 1 << 20
 """Target size so large that every image is decoded at full scale."""
 BLOCK = 32
 SAMPLE = 100
-"""Number of images to decode in turn."""
+"""Number of images that a decoder decodes in each of its turns."""
 
 Side = Callable[[bytes, torch.Tensor], object]
 
@@ -73,7 +74,7 @@ def sized_sides(size: int) -> dict[str, Side]:
 
 
 def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict[str, float]:
-    """Let the sides take turns until each has had `seconds`. Return their images per second and core."""
+    """Measure the decoders `sides` in turns, until each has had `seconds`. Return their images per second and core."""
     tensors = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
     found: dict[str, list[float]] = {name: [] for name in sides}
     spent = 0.0
@@ -89,7 +90,7 @@ def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict
 
 
 def epoch_rate(source: ImageSource, count: int) -> float:
-    """Read an epoch in random order. Return the images per second of wall-clock time."""
+    """Read an epoch in random order. Return the number of images per second of wall-clock time."""
     order = np.random.default_rng(0).permutation(count)
     started_s = time.perf_counter()
     for start in range(0, count, BLOCK):
@@ -98,7 +99,7 @@ def epoch_rate(source: ImageSource, count: int) -> float:
 
 
 def cached_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple[float, float, float]:
-    """Return the speed of the first epoch, of the second, and of the first in another run."""
+    """Return the images per second in the first epoch, in the second epoch, and in the first epoch of another run."""
 
     def make() -> ImageSource:
         return ImageSource(images, size, 3, threads, lambda path, reason: None, cache=cache)

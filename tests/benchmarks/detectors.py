@@ -2,10 +2,11 @@
 
     python tests/benchmarks/detectors.py [--epochs N] [--only MODEL ...] [--results FILE] [--python PYTHON]
 
-Each model is trained by Footplate's recipe on the training images of bccd and measured on its validation images. Prints a
-table: COCO's AP and AP50 in the best epoch, and minutes with the start. All models start from random weights, except for
-"fasterrcnn", whose encoder has the included weights. YOLO11n is trained and measured by Ultralytics with its defaults, by the
-Python of `--python`. It is skipped if that lacks the package. Cells in the file `--results` are not measured again.
+Each model is trained with Footplate's recipe on the training images of bccd and evaluated on its validation images. The
+output is a table with COCO's AP and AP50 in the best epoch, and the minutes including the start. All models start from
+random weights, except for "fasterrcnn", whose encoder has the included weights. YOLO11n is trained and evaluated by
+Ultralytics with its defaults, by the interpreter `--python`. It is skipped if that interpreter lacks the package.
+Results that the file `--results` contains are not measured again.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from tests.benchmarks.outcome import Results, TrainingError, by_others, commit, 
 from tests.support.experts import Setting
 
 BATCH = 8
-"""Batch of Ultralytics. The others have the size in their recipe."""
+"""Batch size for Ultralytics. Recipes determine the batch sizes of other models."""
 SIZES = {"rfdetr_nano": 288}
-"""Image sizes of models that don't accept the common size."""
+"""Image sizes in pixels for models that don't accept the common size."""
 SCRATCH = ("--no-pretrained", "--recipe", "from-scratch")
 YOLO = "yolo11n"
 HUB_MODELS = ("dfine_n", "deimv2_pico", "deimv2_n", "rtdetrv2_r18", "rfdetr_nano")
@@ -37,7 +38,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
 
 
 def train(name: str, size: int, options: Any) -> dict[str, Any]:
-    """Train one model and return its metrics in the best epoch, and its minutes."""
+    """Train one model. Return its metrics in the best epoch, and the minutes that it took."""
     started = time.monotonic()
     versions: dict[str, str] = {}
     if name == YOLO:

@@ -1,8 +1,9 @@
-"""Each task from scratch: `python tests/benchmarks/every_task.py [--only ROW ...]`.
+"""Training of each task from scratch: `python tests/benchmarks/every_task.py [--only ROW ...]`.
 
-Trains each row's job on the CPU with the recipe *From scratch*. The table compares the deciding metric on the validation
-split for the fresh model, the best epoch and a named baseline that learns nothing, with the training time. Other
-metrics follow. The exit code is 1 if a row doesn't beat its baseline by `least`. Rows without their dataset are skipped.
+Each row's job is trained on the CPU with the recipe *From scratch*. The table shows the task's main metric on the
+validation split, for the untrained model, for the best epoch, and for a named baseline that learns nothing, together
+with the training time. Other metrics follow. The exit code is 1 if a row doesn't exceed its baseline by `margin`. Rows
+whose dataset is missing are skipped.
 """
 
 from __future__ import annotations
@@ -47,15 +48,18 @@ from tests.support.specs import spec_of
 from tests.support.worker_group import Forker, WorkerGroup
 
 STEEPEST = 1443 / 255
-"""Maximum magnitude of the Sobel gradient if values range from 0 to 1."""
+"""Maximum magnitude of the Sobel gradient for an image with values from 0 to 1."""
 
 Trivial = Callable[[Batch, Splits], Tensor]
-"""Function that returns the output of a baseline for a batch, in the same form as a model's output."""
+"""Baseline: a function that returns the outputs for a batch, in the same form as the outputs of a model."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Dataset, flags for `footplate train`, baseline, and the required improvement of the deciding metric."""
+    """Row of the table: dataset, flags for `footplate train`, and baseline.
+
+    `margin` is the required difference between the main metric of the trained model and that of the baseline.
+    """
 
     dataset: str
     flags: str
@@ -65,7 +69,7 @@ class Row:
 
 
 def majority_class(batch: Batch, splits: Splits) -> Tensor:
-    """Predict the most frequent class of the training split everywhere."""
+    """Predict the most frequent class of the training split at each pixel or point."""
     counts = splits.train.class_counts(len(splits.classes))
     # If images are mixed in training, targets are fractions of each class.
     shape = batch.targets.shape[:1] if batch.targets.is_floating_point() else batch.targets.shape
@@ -161,7 +165,7 @@ ROWS: dict[str, Row] = {
 
 
 def job_of(row: Row, folder: Path, flags: str) -> Job:
-    """Return the job that `footplate train` creates for a folder and flags."""
+    """Return the job that `footplate train` creates for the dataset in `folder` with these flags."""
     arguments = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
     job, found = validate(parser().parse_args(["train", *arguments], argparse.Namespace(unknown=[])))
     if job is None or errors(found):
@@ -182,7 +186,7 @@ class _Silent:
 
 
 def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch], Tensor]) -> dict[str, float]:
-    """Return the validation metrics if `outputs_of` computes the outputs of the model."""
+    """Return the validation metrics for the outputs that `outputs_of` computes from each batch."""
     dataset_info = DatasetInfo(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
     measures = task.objective(job, dataset_info).metric()
     with torch.no_grad():
@@ -193,7 +197,7 @@ def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch],
 
 
 def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool]:
-    """Train a row's job. Return its row of the table, and whether it beats its baseline."""
+    """Train a row's job. Return its line of the table, and True if it exceeds its baseline by the margin."""
     task = TASKS[job.task]
     formats = task.entry.annotations
     splits = task.prepared(

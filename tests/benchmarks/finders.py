@@ -1,9 +1,10 @@
 """Quality of suggested learning rates: `python tests/benchmarks/finders.py [--only ROW ...]`.
 
-Trains each row's job with the learning rate from `find-lr` and with several others, once per seed, using AdamW and a
-cosine schedule. Prints the mean of the best validation metrics for each, and the suggestions' mean as a fraction of the
-highest one. Rows without their dataset are skipped. Results are saved in the JSON file `--results`, and reused for the
-same job and commit, so an interrupted benchmark can continue.
+Each row's job is trained with the learning rate from `find-lr` and with several fixed learning rates, once per seed,
+with AdamW and a cosine schedule. The output shows the mean of the best validation metrics for each learning rate, and
+the mean with suggested learning rates as a fraction of the highest mean. Rows whose dataset is missing are skipped.
+Results are saved in the JSON file `--results`. They are reused for the same job and commit, so an interrupted benchmark
+can continue.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ AIM = 0.98
 
 
 def jobs(shared: Path) -> dict[str, Job]:
-    """Return the job of each row, small enough to be trained eight times on a CPU."""
+    """Return the job of each row. The jobs are small enough to be trained eight times on a CPU."""
     weights = str(shared / "weights/tf_efficientnet_lite0.safetensors")
     rows = {
         "hymenoptera": Job.from_fields(
@@ -55,7 +56,7 @@ def jobs(shared: Path) -> dict[str, Job]:
 
 
 def trained(forker: Forker, job: Job, rate: float) -> float:
-    """Train the job with a learning rate. Return the best value of the deciding metric, 0 if it diverges."""
+    """Train the job with learning rate `rate`. Return the best value of the main metric, or 0 if training diverges."""
     with tempfile.TemporaryDirectory() as folder:
         group = WorkerGroup(forker, job.with_fields(learning_rate=rate), Path(folder), threads=usable_cores())
         group.finish(3600)
@@ -67,7 +68,7 @@ def trained(forker: Forker, job: Job, rate: float) -> float:
 
 
 def suggested(job: Job) -> dict[str, Any]:
-    """Return the finder's suggestion (or None) and its reason, as they are saved."""
+    """Run the learning rate finder. Return its suggestion (or None), its reason and its duration, in the saved form."""
     start = time.monotonic()
     try:
         found = carry_out(FinderOrder("rate", job))
@@ -78,7 +79,7 @@ def suggested(job: Job) -> dict[str, Any]:
 
 
 def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -> float:
-    """Print a row and return the metric with suggested rates as a fraction of the best metric."""
+    """Print a row. Return the mean metric with suggested learning rates as a fraction of the best mean metric."""
 
     def cached(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         settings = {"row": name, "job": msgspec.to_builtins(job.values()), "commit": commit()} | cell

@@ -2,12 +2,12 @@
 
     python tests/benchmarks/folder_scan.py [--files N ...] [--separate]
 
-Creates folders of small JPEGs in a hundred classes (hard links to a few, unless --separate), and scans each in a separate
-process: from names alone (`recognize`), as a worker does before its first step (`open_splits` and the first epoch's
-order), and as the window does (`inspect`). An uncounted first scan fills the disk cache. Memory is the maximum growth of
-the process, and the growth per file beyond the smallest folder. The aim, in files per second, applies from 100,000 files
-on, because about 0.07 s of the window's scan (decoding samples) don't depend on the size. The exit code is 1 if it is
-missed.
+The folders contain small JPEGs in a hundred classes. Unless `--separate` is given, these are hard links to a few files.
+Each folder is scanned in a new process, in three ways: from names alone (`recognize`), like a worker before its first
+step (`open_splits` and the order of the first epoch), and like the window (`inspect`). A first scan that isn't counted
+fills the disk cache. Memory is measured as the maximum growth of the process, and as the growth per file compared with
+the smallest folder. The aim, in files per second, applies to 100,000 files or more, because about 0.07 s of the
+window's scan (decoding samples) don't depend on the size. The exit code is 1 if the aim is missed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.benchmarks.frame import ROOT, options_of, where
 AIM_FILES_PER_S = 50_000
 CLASSES = 100
 LINKS = 60_000
-"""Maximum number of hard links to a file; ext4 allows 65,000."""
+"""Maximum number of hard links to a file. The limit of ext4 is 65,000."""
 
 
 def make(folder: Path, files: int, separate: bool) -> Path:
@@ -74,7 +74,10 @@ SCANS: dict[str, Callable[[str], object]] = {"recognize": recognize_only, "start
 
 
 def measure(scan: str, folder: str) -> None:
-    """Print wall time, CPU time and memory growth in bytes of a scan, without imports."""
+    """Print the wall-clock time, CPU time and memory growth in bytes of a scan. Imports are excluded.
+
+    `scan` is a key of `SCANS`.
+    """
     SCANS[scan](str(ROOT / "resources/sample"))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start, busy = time.perf_counter(), time.process_time()

@@ -1,8 +1,8 @@
-"""Delay of a run's events on another machine: `python tests/benchmarks/following_speed.py` (root).
+"""Delay of a run's events on another machine: `python tests/benchmarks/following_speed.py` (as root).
 
-The sample trains on a CPU worker in a network namespace with an ssh server. One client there and one on the head receive
-its events at the same time, through the sockets that windows use, with the same clock. Prints the delays on both sides
-and their difference. Aim: 100 ms more.
+A CPU worker in a network namespace with an ssh server trains on the sample dataset. A client in this namespace and a
+client on the head receive the run's events at the same time, through the sockets that windows use, with the same clock.
+The output shows the delays of both clients. The client on the head may be at most 100 ms slower.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ NODE = "node1"
 
 
 def listen(folder: str, until_s: float) -> dict[int, float]:
-    """Receive events until `until_s`. Return the age of each on arrival in seconds, by its number."""
+    """Receive the events of the run in `folder` until the time `until_s`.
+
+    Returns the age in seconds at which each event arrived, by event number.
+    """
     run = RunFolder(folder)
     last = run.last_event()
     found = {}

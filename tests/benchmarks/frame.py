@@ -1,4 +1,4 @@
-"""Helpers that the benchmarks share: options, folders, preloaded processes, and the report's first line."""
+"""Helpers that the benchmarks share: options, folders, preloaded processes, and the first line of output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKAGES = ("torch", "torchvision", "pillow", "simplejpeg", "timm", "lightning",
 
 
 def where() -> str:
-    """Describe hardware, load and versions for the report's first line, without importing the packages."""
+    """Describe the hardware, load and package versions for the first line of output, without importing the packages."""
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -45,7 +45,7 @@ def options_of(description: str | None) -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def empty_home() -> Iterator[Path]:
-    """Use new Footplate folders for this process and its children; yield their parent folder."""
+    """Use new Footplate folders for this process and its children. Yield the folder that contains them."""
     with tempfile.TemporaryDirectory(prefix="fp") as name:
         os.environ |= {"FOOTPLATE_HOME": f"{name}/home", "FOOTPLATE_CACHE": f"{name}/cache", "XDG_RUNTIME_DIR": name}
         yield Path(name)
@@ -79,7 +79,7 @@ def machines(*names: str) -> Iterator[Machines]:
 
 
 def print_rates(rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Print the images per second of each side and return their medians."""
+    """Print the rates (images per second) of each side of a comparison, and return their medians."""
     medians = {side: statistics.median(values) for side, values in rates.items()}
     for side, values in rates.items():
         print(f"{side}: {medians[side]:.1f} images/s ({', '.join(f'{value:.1f}' for value in values)})")

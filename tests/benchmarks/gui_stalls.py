@@ -1,10 +1,10 @@
-"""Blocking of the GUI thread while a run streams.
+"""Time for which the GUI thread is blocked while it displays a run.
 
     python tests/benchmarks/gui_stalls.py [--seconds S] [--dataset FOLDER]
 
-Opens the real window offscreen, starts a training, and times every Qt event for S seconds after the first point. Wall time
-includes other processes, such as the training, so the thread's CPU time is printed, too. The aim is 50 ms of CPU time per
-event. Otherwise the exit code is 1.
+The real window runs offscreen, starts a training, and times every Qt event for S seconds after the first point of a
+curve. Wall-clock time includes time that other processes use, such as the training. The thread's CPU time is therefore
+printed, too. The exit code is 1 if an event takes more than 50 ms of CPU time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Worst = tuple[float, float, str]
 
 
 class TimedApplication(QApplication):
-    """Application that times the handling of each event from the event loop."""
+    """Application that times the handling of each event that the event loop delivers."""
 
     def __init__(self) -> None:
         os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -54,7 +54,7 @@ class TimedApplication(QApplication):
 
 
 class Scenario:
-    """Steps of the benchmark: train, observe for a while, stop, close."""
+    """Sequence of the benchmark's steps: start a training, observe it for a while, stop it, close the window."""
 
     def __init__(self, app: TimedApplication, window: MainWindow, seconds: float) -> None:
         self.app, self.window, self.seconds = app, window, seconds

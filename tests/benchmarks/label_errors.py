@@ -1,8 +1,8 @@
-"""Wrong labels found by a review: `python tests/benchmarks/label_errors.py [--share 0.1] [--folds 4] [--epochs 12]`.
+"""Wrong labels that a review finds: `python tests/benchmarks/label_errors.py [--share 0.1] [--folds 4] [--epochs 12]`.
 
-Gives a fraction of the 1,200 images of fashion_mnist_small a wrong label and runs `footplate review --cross-validate`
-with the small MNIST network. Prints the fraction of wrong labels among the first 15% of listed samples, and the
-precision of the list. The exit code is 1 below 60%.
+A fraction of the 1,200 images of fashion_mnist_small get a wrong label. Then `footplate review --cross-validate` runs
+with the small MNIST network. The output shows which fraction of the wrong labels is in the list of suspicious samples,
+cut off at 15% of the dataset, and the precision of this list. The exit code is 1 if the fraction is below 60%.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def main() -> int:
 
 
 def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> tuple[float, float]:
-    """Return the fraction of wrong labels among the first 15% of the samples, and the precision of that list."""
+    """Return the fraction of the wrong labels that the review lists, and the precision of the list.
+
+    The list is cut off at 15% of the dataset.
+    """
     wrong = flip_labels(IMAGES, folder / "images", share, seed=seed)
     home = os.environ | {"FOOTPLATE_HOME": str(folder / "home")}
     start = time.monotonic()
@@ -60,9 +63,9 @@ def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> t
 
 
 def flip_labels(source: Path, target: Path, share: float, seed: int) -> set[str]:
-    """Copy SPLIT/CLASS folders to CLASS/SPLIT-NAME, with wrong labels for a fraction `share` of the images.
+    """Copy the images of SPLIT/CLASS folders to CLASS folders, and give a fraction `share` of them a wrong label.
 
-    Returns the names of these images.
+    Returns the new names of these images, which begin with their split and true class.
     """
     draw = random.Random(seed)
     classes = sorted({path.name for path in source.glob("*/*") if path.is_dir()})
@@ -79,7 +82,7 @@ def flip_labels(source: Path, target: Path, share: float, seed: int) -> set[str]
 
 
 def run(*arguments: str, environment: dict[str, str]) -> bytes:
-    """Run a command, and return its output. Exit if it fails."""
+    """Run a Footplate command and return its output. Exit if it fails."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "footplate.py"), *arguments], env=environment, stdout=subprocess.PIPE, check=True
     )

@@ -1,9 +1,10 @@
-"""Prediction of a second machine's gain: `python tests/benchmarks/machines_efficiency.py` (root).
+"""Accuracy of the predicted gain from a second machine: `python tests/benchmarks/machines_efficiency.py` (as root).
 
-The small MNIST network trains on synthetic JPEGs with one single-threaded CPU worker in each of two network namespaces.
-One machine's step time for the batch and half of it is measured while the other trains, since both share a processor. The
-network is measured at 10, 100 and 1,000 Mbit/s with 0.1 ms delay. `engine.advisor.advice.machines` predicts the efficiency of
-both from these, which is measured, too. All take turns, and medians count. Aim: within 15%.
+In each of two network namespaces, a single-threaded CPU worker trains the small MNIST network on synthetic JPEGs. The
+network between them is shaped to 10, 100 and 1,000 Mbit/s with 0.1 ms delay. The step time of a single machine is
+measured with the full and half of the batch, while the other machine trains, because both share a processor. From these
+times and the network's speed, `engine.advisor.advice.machines` predicts the efficiency of two machines, which is then
+measured. All measurements take turns, and their medians are compared. The prediction should be within 15%.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def main() -> int:
 
 
 def backward_share(run: RunFolder) -> float:
-    """Return the backward pass's fraction of the time for both passes, as the run reported it."""
+    """Return the fraction of the forward and backward time that the backward pass takes, according to the run."""
     times = [event.parts for event in run.events() if isinstance(event, TimeSpent) and event.step > WARM]
     forward, backward = (sum(parts.get(phase, 0.0) for parts in times) for phase in ("forward", "backward"))
     return backward / (forward + backward)

@@ -1,8 +1,8 @@
-"""Speed of DDP over two machines, compared with torchrun: `python tests/benchmarks/machines_speed.py` (as root).
+"""Speed of DDP on two machines, compared with torchrun: `python tests/benchmarks/machines_speed.py` (as root).
 
-resnet18 at 64 px trains on synthetic JPEGs with one single-threaded CPU worker in each of two network namespaces, connected
-with 1 Gbit/s and 1 ms delay. Footplate's run over ssh and torch's DDP tutorial take turns. The third epoch is timed.
-Prints images per second and their ratio. Aim: 0.95.
+In each of two network namespaces, a single-threaded CPU worker trains resnet18 at 64 px on synthetic JPEGs. The network
+between them has 1 Gbit/s and 1 ms delay. Footplate's run over ssh and torch's DDP tutorial take turns. The third epoch
+of each is timed. The output shows images per second and their ratio, which should be at least 0.95.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AIM = 0.95
 
 
 def footplate(pair: Machines, data: Path) -> float:
-    """Return the images per second of Footplate's run in the third epoch."""
+    """Return the images per second in the third epoch of a Footplate run on both machines."""
     (run,) = pair.trained(
         (
             str(data),
@@ -51,7 +51,7 @@ def script(pair: Machines, data: Path) -> float:
 
 
 def worker(data: str) -> None:
-    """Run one rank of the plain script, as torchrun starts it."""
+    """Run one rank of the tutorial's script in a process that torchrun has started."""
     setting = Setting(data, "resnet18", SIZE, BATCH, 2, STEPS * BATCH, 0.0)
     rank = int(os.environ["RANK"])
     rate = tutorials.ddp_rate(setting, rank, "", world=2, warm=WARM + 1, steps=STEPS - 1)

@@ -1,7 +1,8 @@
-"""Time to the first loss on two machines against one: `python tests/benchmarks/machines_start.py` (root).
+"""Time to the first loss on two machines compared with one: `python tests/benchmarks/machines_start.py` (as root).
 
-`footplate train` trains the sample with DDP in turn on two CPU workers of the head, and on one in each of two network
-namespaces connected by ssh. Prints the seconds from command to first loss, and the difference of the medians. Aim: 3 s.
+`footplate train` trains on the sample dataset with DDP. In turns, it uses two CPU workers on the head, and one CPU
+worker in each of two network namespaces that are connected by ssh. The output shows the seconds from the command to the
+first loss, and the difference of the medians, which should be at most 3 s.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Training on a thousand to a million files: `python tests/benchmarks/many_files.py [--files N ...]`.
 
-Writes folders of small JPEGs in a hundred classes (hard links to a few) and trains mnist_cnn on each for `--seconds`,
-with batch 64 at 28 px on the CPU and without a cache. Prints the images per second after the first second, the time to
-the first step and the worker's peak memory. Aims: at least 0.9 of the smallest folder's rate, and at most 64 bytes per
-additional file, the length of its path. Otherwise the exit code is 1.
+The folders contain small JPEGs in a hundred classes, which are hard links to a few files. On each folder, mnist_cnn is
+trained for `--seconds` on the CPU, with a batch of 64 images of 28 px and without a cache. The output shows the images
+per second after the first second, the time to the first step, and the peak memory of the worker. The exit code is 1 if
+the speed is below 0.9 of that for the smallest folder, or if an additional file takes more than 64 bytes, the length of
+its path.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ WARM_S = 1.0
 
 @dataclass(frozen=True)
 class Cost:
-    """Images per second, seconds until the first step, and the worker's peak memory in bytes."""
+    """Speed in images per second, seconds until the first step, and the worker's peak memory in bytes."""
 
     rate: float
     first_step_s: float

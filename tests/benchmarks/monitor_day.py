@@ -2,12 +2,13 @@
 
     python tests/benchmarks/monitor_day.py [--frames 120] [--seconds 60] [--only PART ...]
 
-repaint   eight graphs of four lines over ten minutes: a frame with a new snapshot; aim: a median of 12 ms
-zoom      the same graphs from ten minutes to a day and back; aim: 50 ms for the longest frame
-window    the real window with the NVML stub at 1 Hz: fraction of a core and resident memory over SECONDS; aims: 5%, 250 MB
-latency   the same window, from the arrival of NVML's values to the end of a GPU's paint; aim: 100 ms
+    repaint   eight graphs of four lines over ten minutes: time for a frame with a new snapshot; aim: a median of 12 ms
+    zoom      the same graphs from ten minutes to a day and back; aim: 50 ms for the longest frame
+    window    the real window with the NVML stub at 1 Hz: fraction of a core and resident memory; aims: 5%, 250 MB
+    latency   the same window: time from the arrival of NVML's values to the end of a GPU's paint; aim: 100 ms
 
-The synthetic day is added snapshot by snapshot, faster than live. The exit code is 1 if an aim is missed.
+The part "window" takes `--seconds`. The synthetic day is added snapshot by snapshot, faster than in reality. The exit
+code is 1 if an aim is missed.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ sys.exit(main(["--interval", "1", "--listen"]))
 
 
 def snapshots(count: int, end: float) -> Iterator[Snapshot]:
-    """Yield one snapshot per second until `end`, with all quantities of eight GPUs as waves with spikes."""
+    """Yield one snapshot per second, the last at time `end`. All quantities of eight GPUs are waves with spikes."""
     random = np.random.default_rng(1)
     for second in range(count):
         noise = random.normal(size=GPUS)
@@ -97,13 +98,13 @@ def _gpu(number: int, second: int, noise: float) -> Gpu:
 
 
 def fill(history: DeviceHistory, end: float) -> None:
-    """Fill the history with snapshots of the day before `end`."""
+    """Fill the history with snapshots of the 24 hours before `end`."""
     for snapshot in snapshots(int(RETENTION_S), end):
         history.add(snapshot)
 
 
 class Overview:
-    """Graphs of eight GPUs with four lines each, as on the overview page of such a machine."""
+    """Graphs of eight GPUs with four lines each, like those on the overview page of a machine with eight GPUs."""
 
     def __init__(self, history: DeviceHistory) -> None:
         self.history = history
@@ -164,7 +165,10 @@ def zoom(overview: Overview) -> dict[str, float]:
 
 
 def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]:
-    """Return the wall time and CPU time of each frame in milliseconds. Pending events are processed in between."""
+    """Draw `count` frames and return the wall-clock time and CPU time of each in milliseconds.
+
+    Pending events are processed between the frames.
+    """
     taken = []
     for number in range(count):
         wall, cpu = time.perf_counter(), time.thread_time()
@@ -175,7 +179,10 @@ def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]
 
 
 def summary(name: str, taken: list[tuple[float, float]]) -> dict[str, float]:
-    """Print and return the results. On a busy machine, the wall time exceeds the thread's CPU time."""
+    """Return the median and maximum of the frame times (wall-clock time and CPU time in milliseconds), by title.
+
+    On a busy machine, the wall-clock time exceeds the thread's CPU time.
+    """
     walls, owns = zip(*taken, strict=True)
     return {
         f"{name}, median ms": statistics.median(walls),
@@ -186,7 +193,7 @@ def summary(name: str, taken: list[tuple[float, float]]) -> dict[str, float]:
 
 
 class Paints(QObject):
-    """Recorder of the times between a snapshot and the painting of its values."""
+    """Recorder of the time between the arrival of a snapshot and the painting of its values."""
 
     def __init__(self, figures: ValueGrid) -> None:
         super().__init__(figures)

@@ -1,10 +1,10 @@
-"""Cost of NVML calls and of the sampler.
+"""Cost of NVML calls and of the GPU sampler.
 
     python tests/benchmarks/nvml_cost.py [--seconds 30] [--json]
 
-Uses this machine's GPUs, or else the NVML stub with eight GPUs and all quantities of an H200. The stub's calls cost almost
-nothing, so only the sampler's own cost is measured then. "Over NVML" is the CPU time of all processes of the sampler
-without the time inside NVML's calls.
+The benchmark uses this machine's GPUs. Without a GPU, it uses the NVML stub with eight GPUs that report all quantities
+of an H200. Calls of the stub cost almost nothing, so that only the cost of the sampler itself is measured. The column
+"Over NVML" is the CPU time of all processes of the sampler, minus the time inside NVML's calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.nvml_stub import compile_stub
 AIM_PERCENT = 1.0
 READINGS = 200
 WARM_UP = 3
-"""Number of snapshots until all processes have started and have read every quantity once."""
+"""Number of snapshots to ignore. After them, all processes have started and have read every quantity once."""
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def time_calls() -> list[dict[str, Any]]:
-    """Return the number of calls and the microseconds per call for each NVML function that a reading uses."""
+    """Return the number of calls and the microseconds per call, for each NVML function that a snapshot requires."""
     import pynvml
 
     from engine.gpus.nvml.nvml_reader import NvmlReader

@@ -2,11 +2,11 @@
 
     python tests/benchmarks/open_long_run.py [--steps N] [--times N] [--executions N]
 
-Writes such a run (a step every 0.1 s, device samples every second, some validations; further executions resume 500
-steps earlier, a night later) and opens it offscreen in the run's page of a 1280 x 800 window. Prints the time to the
-first curve and to
-all curves, and the longest block of the event loop. Aims: 0.5 s and 2 s of the thread's CPU time (wall time includes other
-processes). Otherwise the exit code is 1.
+The benchmark writes such a run, with a step every 0.1 s, device samples every second, and some validations. Each
+further execution starts a night later and resumes 500 steps earlier. It opens the run offscreen on the run page of a
+1280 x 800 window. The output shows the time to the first curve, the time to all curves, and the longest block of the
+event loop. The aims are 0.5 s and 2 s of the thread's CPU time, because wall-clock time includes other processes. The
+exit code is 1 if an aim is missed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def story(steps: int, executions: int) -> Iterator[AnyEvent]:
 
 
 def execution_events(steps: int, first: int, last: int, start: float, execution: int) -> Iterator[AnyEvent]:
-    """Yield the events of one execution that trains from step `first` (exclusive) to `last`."""
+    """Yield the events of an execution that trains from step `first` (exclusive) to step `last` (inclusive)."""
     job = Job.from_fields(dataset="/data/flowers", epochs=max(1, steps // PER_EPOCH))
     device = RunDevice(id=CPU, name="AMD EPYC", ranks=(0,))
     yield RunStarted(
@@ -98,7 +98,11 @@ def now() -> Moment:
 
 
 def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
-    """Open the run. Return the times until the first and until all curves, and the longest block of the event loop."""
+    """Open a run in the window.
+
+    Returns the times until the first curve and until all curves are drawn, and the longest block of the event loop in
+    seconds.
+    """
     store = RunSession()
     page = RunPage(store)
     page.resize(*PAGE)

@@ -1,14 +1,15 @@
 """Quality of models against expert recipes: `python tests/benchmarks/outcome.py [--only COMPARISON ...]`.
 
-Trains through `footplate train` and by the recipes in `tests/support/experts.py`, with the same images, size, epochs, batch
-and weights, once per seed. Prints a table per comparison: mean and standard deviation of the metric for the best and the last
-epoch, and the ratio to the best of the others. The exit code is 1 if Footplate's mean is lower by more than two standard
-errors, or if a training failed.
+Models are trained by `footplate train` and by the recipes in `tests/support/experts.py`, with the same images, image
+size, epochs, batch size and initial weights, once per seed. The output has a table for each comparison: the mean and
+standard deviation of the metric in the best and in the last epoch, and the ratio to the best of the recipes. The exit
+code is 1 if Footplate's mean is lower by more than two standard errors, or if a training failed.
 
-Results are cells of the JSON file `--results`. Cells with the same settings are reused, so interrupted benchmarks continue.
-Footplate's cells are identified by commit and flags. Another `--label` or `--footplate-flags` adds a row for comparison.
+The JSON file `--results` contains a result for each training. Results for the same settings are reused, so that an
+interrupted benchmark can continue. Footplate's results are identified by commit and flags. Another `--label` or other
+`--footplate-flags` add a row to the table.
 
-The others are trained with the Python of `--python`. Those whose package it lacks are skipped.
+The recipes are run by the interpreter `--python`. Recipes whose package it lacks are skipped.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ MODULES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison: settings that all sides share, the dataset in `folder` or a generated one, and Footplate's flags.
+    """Comparison of Footplate with recipes: shared settings, the name of the dataset's folder, and Footplate's flags.
 
-    Without `weights`, the others train from scratch, and Footplate starts from the weights of its default model. Without
-    `batch`, Footplate uses the size in its recipe, and the others use `OTHERS_BATCH`.
+    If `weights` is False, the recipes train from random weights, and Footplate starts from the weights of its default
+    model. If `batch` is None, Footplate uses the batch size of its recipe, and the others use `OTHERS_BATCH`.
     """
 
     folder: str
@@ -89,7 +90,7 @@ COMPARISONS = {
 
 
 def garments(folder: Path, _: Path) -> None:
-    """Draw tinted garments from the sample dataset on smooth backgrounds of 96 px, in random positions and sizes."""
+    """Draw tinted garments from the sample dataset at random positions and sizes on smooth backgrounds of 96 px."""
     random = np.random.default_rng(0)
     for path in sorted((ROOT / "resources/sample").rglob("*.png")):
         for number in range(2):
@@ -105,7 +106,7 @@ def garments(folder: Path, _: Path) -> None:
 
 
 def nuclei(folder: Path, source: Path) -> None:
-    """Write the images of nuclei_subset, and masks that merge the masks of all nuclei in an image."""
+    """Write the images of nuclei_subset, each with one mask for all its nuclei."""
     for path in sorted((source / "masks").rglob("*.png")):
         mask = folder / "masks" / path.parent.name / path.name
         mask.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +117,7 @@ def nuclei(folder: Path, source: Path) -> None:
 
 
 MAKERS = {"garments": garments, "nuclei": nuclei}
-"""Functions that write the dataset for a comparison, by its folder."""
+"""Functions that write generated datasets, by the name of the dataset's folder."""
 
 
 class TrainingError(Exception):
@@ -124,7 +125,7 @@ class TrainingError(Exception):
 
 
 class Results:
-    """Cells of a results file, by their settings as JSON."""
+    """Contents of a results file. Keys are the settings of a training as JSON."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -145,7 +146,7 @@ def _key(settings: dict[str, Any]) -> str:
 
 
 def commit() -> str:
-    """Return the commit, with "+" if the working tree has changes."""
+    """Return the Git commit, followed by "+" if the working tree has changes."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -154,7 +155,7 @@ def commit() -> str:
 
 
 def by_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> list[float]:
-    """Return the metric after each epoch of a run, from its log."""
+    """Train with Footplate and return the metric after each epoch."""
     arguments = [setting.data, "--json", *comparison.flags, "--image-size", setting.size, "--epochs", setting.epochs]
     arguments += ["--seed", setting.seed, "--start", "at_once"]
     if comparison.weights:
@@ -165,7 +166,7 @@ def by_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> 
 
 
 def validations(arguments: list[Any]) -> list[dict[str, float]]:
-    """Return the metrics after each epoch of `footplate train --json` with these arguments."""
+    """Run `footplate train` with these arguments, which include --json. Return the metrics after each epoch."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {"FOOTPLATE_HOME": f"{folder}/home", "FOOTPLATE_CACHE": f"{folder}/cache"}
         command = [sys.executable, str(ROOT / "footplate.py"), "train", *map(str, arguments)]
@@ -175,7 +176,7 @@ def validations(arguments: list[Any]) -> list[dict[str, float]]:
 
 
 def by_others(recipe: str, setting: Setting, python: str) -> tuple[list[Any], dict[str, str]]:
-    """Return the metrics after each epoch, and the versions."""
+    """Train with a recipe. Return the metrics after each epoch, and the versions of its packages."""
     script = str(ROOT / "tests/support/experts.py")
     output = _output([python, "-W", "ignore", script, recipe, json.dumps(asdict(setting))], {})
     answer = json.loads(output.splitlines()[-1])
@@ -190,13 +191,13 @@ def _output(command: list[str], environment: dict[str, str]) -> str:
 
 
 def has(python: str, recipe: str) -> bool:
-    """Return True if the interpreter `python` has the recipe's packages."""
+    """Return True if the interpreter `python` has the packages that the recipe needs."""
     test = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({MODULES.get(recipe, recipe)!r}))"
     return subprocess.run((python, "-c", test), check=False).returncode == 0
 
 
 def trained(name: str, options: argparse.Namespace, results: Results, folder: Path) -> Iterator[tuple[str, Any]]:
-    """Yield each side of a comparison with a result per seed, or with None if a training failed."""
+    """Yield each side of a comparison with its results, one per seed. A failed training has the result None."""
     comparison = COMPARISONS[name]
     size, epochs = options.size or comparison.size, options.epochs or comparison.epochs
     for side in ("footplate", *comparison.others):
@@ -222,7 +223,7 @@ def trained(name: str, options: argparse.Namespace, results: Results, folder: Pa
 
 
 def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespace, results: Results) -> None:
-    """Train with a setting and save the result, or print why training failed."""
+    """Train with a setting and save the result. If training fails, print the reason."""
     start = time.monotonic()
     name, side = settings["dataset"], settings["side"]
     versions: dict[str, str] = {}
@@ -241,7 +242,10 @@ def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespac
 
 
 def compare(name: str, options: argparse.Namespace, results: Results, folder: Path) -> bool:
-    """Print the table of a comparison. Return True if Footplate is as good as the best side and nothing failed."""
+    """Print the table of a comparison.
+
+    Returns True if Footplate is as good as the best recipe (within the noise) and no training failed.
+    """
     rows = dict(trained(name, options, results, folder))
     complete = {side: cells for side, cells in rows.items() if cells and None not in cells}
     best = {side: [max(cell["values"]) for cell in cells] for side, cells in complete.items()}

@@ -1,8 +1,9 @@
-"""Pinned memory of a checkpoint's copy: `python tests/benchmarks/pinned_memory.py [MODEL …]`.
+"""Pinned memory for the copy of a checkpoint: `python tests/benchmarks/pinned_memory.py [MODEL …]`.
 
-Counts, without a GPU, the bytes that PyTorch allocates for the copies of a model, its AdamW state and its averages: it
-rounds each allocation of pinned memory up to a power of two (ATen/core/CachingHostAllocator.h) and keeps it. Compares a
-copy per tensor with the blocks of `copy_to_host`. The aim is at most 1.1 of the state. Otherwise the exit code is 1.
+The benchmark counts, without a GPU, the bytes that PyTorch allocates for copies of a model, its AdamW state and its
+averages. PyTorch rounds each allocation of pinned memory up to a power of two (ATen/core/CachingHostAllocator.h) and
+never frees it. One copy per tensor is compared with the blocks of `copy_to_host`. The exit code is 1 if these take more
+than 1.1 of the state's size.
 """
 
 from __future__ import annotations

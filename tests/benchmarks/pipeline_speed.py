@@ -1,13 +1,15 @@
 """Gain of a pipeline over the same cut without one: `python tests/benchmarks/pipeline_speed.py`.
 
-Two single-threaded CPU workers. In every round these take turns, timed from the third step of the first epoch: one
-single-device run; two such runs at once, which shows the gain of the second core; a pipeline with each schedule and
-Footplate's cut; and model parallel with the same cut (for ZBV, which has four stages, 1F1B's). All use the same 8
-microbatches, since layers take longer for eight small batches than for a large one.
+Two single-threaded CPU workers are used. In every round, these variants take turns, timed from the third step of the
+first epoch: a single-device run; two such runs at once, which shows the gain from the second core; a pipeline with each
+schedule and Footplate's cut; and model parallel training with the same cut (ZBV has four stages, so it is compared with
+the cut of 1F1B). All use the same 8 microbatches, because layers take longer for eight small batches than for a large
+one.
 
-Prints medians over the rounds: each schedule's speed over model parallel, the limit by theory and the second core (busy
-fraction of the schedule times two runs over one), their ratio, and the measured against the theoretical bubble. Aims:
-0.9 of the limit; a bubble within five points of theory for GPipe and 1F1B; ZB1P's and ZBV's below 1F1B's.
+The output shows medians over the rounds. For each schedule, these are its speed relative to model parallel training,
+the limit of that speed, the ratio of both, and the measured and the theoretical bubble. The limit is the schedule's
+busy fraction times the gain from the second core. The aims are 0.9 of the limit, a bubble within five points of theory
+for GPipe and 1F1B, and a smaller bubble than that of 1F1B for ZB1P and ZBV.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from tests.support.timed_runs import TimedRun, make_images, side_by_side
 from tests.support.worker_group import Forker
 
 CUT_OF = {"gpipe": "gpipe", "1f1b": "1f1b", "zb1p": "1f1b", "zbv": "zbv"}
-"""For each schedule, the schedule whose cut it uses. The first one of a kind uses its automatic cut."""
+"""Schedule whose cut each schedule uses. A schedule that maps to itself uses its automatic cut."""
 ALIKE = {"gpipe": "gpipe", "1f1b": "1f1b", "zb1p": "1f1b", "zbv": "1f1b"}
-"""For each schedule, the schedule whose cut model parallel training uses for comparison."""
+"""Schedule whose cut model parallel training uses when it is compared with each schedule."""
 MICROBATCHES, WARM = 8, 2
 AIM, BUBBLE_AIM = 0.9, 0.05
 

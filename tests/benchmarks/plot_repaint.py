@@ -1,9 +1,9 @@
-"""Cost of repainting the plots of a long run offscreen.
+"""Cost of repainting the plots of a long run, offscreen.
 
     python tests/benchmarks/plot_repaint.py [--points 36000] [--frames 60]
 
-There are eight plots with four lines each, as for a run on four GPUs. Each frame adds a point to every line and paints
-all plots. The baseline is pyqtgraph's PlotWidget with default settings and the same lines.
+There are eight plots with four lines each, like those of a run on four GPUs. Each frame adds a point to every line and
+paints all plots. The baseline is pyqtgraph's PlotWidget with default settings and the same lines.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def series(points: int, seed: int) -> np.ndarray:
 
 
 class Footplate:
-    """Eight `LinePlot`s in a group."""
+    """Eight of Footplate's `LinePlot`s in a group."""
 
     def __init__(self, points: int, smoothing: float = 0.0) -> None:
         self.window = QWidget()
@@ -66,7 +66,7 @@ class Footplate:
 
 
 class Plain:
-    """Baseline: pyqtgraph's PlotWidgets with default settings."""
+    """Eight of pyqtgraph's PlotWidgets with default settings, as a baseline."""
 
     def __init__(self, points: int) -> None:
         self.window = QWidget()
@@ -89,7 +89,7 @@ class Plain:
 
 
 def measure(window: QWidget, frame: Frame, frames: int) -> tuple[float, float]:
-    """Paint `frames` frames after three for warm-up. Return the median and the maximum time in milliseconds."""
+    """Paint three frames for warm-up and then `frames` frames. Return their median and maximum time in milliseconds."""
     window.resize(*SIZE)
     window.show()
     QApplication.processEvents()

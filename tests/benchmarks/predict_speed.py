@@ -2,10 +2,10 @@
 
     python tests/benchmarks/predict_speed.py [--size 128] [--images 512] [--batch-size 16] [--rounds 5]
 
-Trains a resnet18 briefly. In one process and with the same weights, rounds alternate between forward passes over batches
-in memory, and the complete work of a `footplate predict` worker on JPEG files of `--size` px: read, decode, forward,
-probabilities, journal. After a warm-up round of each, the medians of the ratios of images per second and of CPU time are
-printed. The exit code is 1 if the first is below 0.97.
+A resnet18 is trained briefly. In one process and with the same weights, two variants take turns: forward passes over
+batches in memory, and the complete work of a `footplate predict` worker on JPEG files of `--size` px (reading,
+decoding, forward passes, probabilities, journal). After a warm-up round, the output shows the medians of the ratios of
+images per second and of CPU time. The exit code is 1 if the first ratio is below 0.97.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AIM = 0.97
 
 
 class Silent:
-    """Shard of a worker that doesn't report progress."""
+    """Replacement for a worker's shard of the predictions that doesn't report progress."""
 
     partition, rank = ALL_SAMPLES, 0
 
@@ -47,7 +47,7 @@ class Silent:
 
 
 class Took(NamedTuple):
-    """Wall time, and CPU time on all cores, in seconds."""
+    """Wall-clock time, and CPU time on all cores, in seconds."""
 
     wall: float
     cpu: float
@@ -61,7 +61,7 @@ class Took(NamedTuple):
 
 
 def alone(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
-    """Time the forward passes over batches in memory."""
+    """Measure the time for forward passes over batches in memory."""
     start = Took.now()
     for batch in batches:
         model.outputs(batch)
@@ -71,7 +71,10 @@ def alone(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
 
 
 def predicted(model: TrainedModel, order: PredictOrder, folder: Path, number: int) -> Took:
-    """Time a worker's predictions, from the first file to the last row."""
+    """Measure the time for a worker's predictions, from listing the files to writing the last row.
+
+    `number` is the number of the journal in `folder`.
+    """
     sources = list_sources(order.paths, "images", order.out)
     start = Took.now()
     with Journal(folder, number, 0) as journal:

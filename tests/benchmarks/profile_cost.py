@@ -1,8 +1,8 @@
-"""Cost of reading a recorded step: `python tests/benchmarks/profile_cost.py`.
+"""Cost of reading the profile of a step: `python tests/benchmarks/profile_cost.py`.
 
-Records forward and backward passes of resnet50 on the CPU, and reads them with `torch.profiler`'s own events and with
-`device_events`, which recorded steps of several GPUs use. Prints the medians of both in one run and their ratio. The
-aim is at most 0.2, otherwise the exit code is 1.
+Forward and backward passes of resnet50 on the CPU are profiled. The events are read with `torch.profiler`'s own
+function and with `device_events`, which Footplate uses for profiled steps on several GPUs. The output shows the medians
+of both and their ratio. The exit code is 1 if the ratio exceeds 0.2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def raw_events(profile: torch.profiler.profile) -> int:
 
 
 def seconds(read: Callable[[torch.profiler.profile], int], model: torch.nn.Module) -> float:
-    """Profile passes of `model`. Return the CPU time for reading the recorded events."""
+    """Profile passes of `model`. Return the CPU time in seconds that `read` takes for reading the events."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         model(torch.randn(2, 3, 64, 64)).sum().backward()
     started = time.process_time()

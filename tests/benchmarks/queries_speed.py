@@ -3,15 +3,16 @@
     python tests/benchmarks/queries_speed.py [--rounds N] [--steps N] [--size PX] [--batch N] [--only MODEL ...]
         [--places]
 
-All sides use the same weights, batch and optimizer in one process with one thread, and take turns, reversed in every
-other round. Rates are images per second of processor time, and a ratio is the median of the rounds' ratios. The exit
-code is 1 if one is below the aim.
+All sides use the same weights, batch and optimizer in one process with one thread. They take turns, in reversed order
+in every other round. Rates are images per second of CPU time, and a ratio is the median of the rounds' ratios. The exit
+code is 1 if a ratio is below the aim.
 
-- bare: the model of transformers with prepared labels; its predictions include transformers' post-processing for detectors.
-- Footplate: the model that runs train, with its targets as tensors.
-- Trainer: `transformers.Trainer` with images in memory; left out without the package accelerate.
+- bare: The model of transformers with prepared labels. Predictions of detectors include transformers' post-processing.
+- Footplate: The model that Footplate trains, with targets as tensors.
+- Trainer: `transformers.Trainer` with images in memory. It is skipped if the package accelerate is missing.
 
-Calls that make the host wait for a GPU are counted in one forward and backward pass of each side. `--places` lists them.
+Calls that make the host wait for a GPU are counted in one forward and backward pass of each side. `--places` lists
+them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ AIM = 0.97
 
 
 def boxes_of(batch: int, size: int, task: str) -> Tensor:
-    """Return targets of the task with three objects in each image."""
+    """Return targets for the task with three objects in each image, as tensors in Footplate's form."""
     at = torch.tensor([[0.1, 0.1, 0.4, 0.4], [0.5, 0.2, 0.9, 0.6], [0.2, 0.6, 0.6, 0.9]]) * size
     if task == "detection":
         return torch.cat([at, torch.arange(3.0)[:, None], torch.zeros(3, 1)], 1).expand(batch, -1, -1)
@@ -49,7 +50,7 @@ def boxes_of(batch: int, size: int, task: str) -> Tensor:
 
 
 def arguments_for(model: Any, images: Tensor, targets: Tensor) -> dict[str, Any]:
-    """Return the arguments of the library's model in training."""
+    """Return the arguments with which the transformers model computes its loss."""
     if hasattr(model, "criterion"):
         classes, masks = zip(*model.classes_and_masks(targets), strict=True)
         return {"pixel_values": images, "class_labels": list(classes), "mask_labels": list(masks)}
@@ -72,7 +73,7 @@ def stepping(model: torch.nn.Module, loss: Callable[[], Tensor]) -> Callable[[],
 
 
 def trainer_for(plain: Any, arguments: dict[str, Any], folder: str, steps: int) -> Callable[[], None]:
-    """Return a function that trains for so many steps with transformers' Trainer."""
+    """Return a function that trains for `steps` steps with transformers' Trainer."""
     from transformers import Trainer, TrainingArguments
 
     count = len(arguments["pixel_values"])
@@ -107,7 +108,7 @@ def main() -> int:
 
 
 def compare(name: str, chosen: Any, folder: str) -> list[float]:
-    """Print the rates of a model's sides and return Footplate's ratios to the bare model."""
+    """Print the speeds of a model's sides. Return Footplate's ratios to the bare model."""
     known, size = MODELS[name], 288 if name.startswith("rfdetr") else chosen.size
     torch.manual_seed(0)
     model: Any = known.build(CLASSES + 1, 3)
@@ -149,7 +150,7 @@ def predict_bare(plain: Any, images: Tensor, task: str) -> Any:
 
 
 def measure(title: str, sides: dict[str, Callable[[], object]], chosen: Any) -> float:
-    """Time the sides in turn, print their rates, and return Footplate's rate as a fraction of the bare model's."""
+    """Time the sides in turns and print their rates. Return Footplate's rate as a fraction of the bare model's."""
     rates: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(chosen.rounds):
         for side in reversed(sides) if number % 2 else sides:

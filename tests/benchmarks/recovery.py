@@ -2,10 +2,11 @@
 
     python tests/benchmarks/recovery.py [--times N] [--model NAME ...]
 
-Trains with DDP on two CPU workers, forked by a preloaded parent like the window's runs. N times per model it kills rank 1
-and waits until the rank is named and until the restarted workers report a step. Then it pauses, resumes and stops,
-and waits until the devices are free with the state saved. All times are of events at a client. Aims: 2 s and 3 s. The
-exit code is 1 if one is missed once.
+DDP trains on two CPU workers that are forked by a preloaded process, like runs of the window. N times per model, the
+benchmark kills rank 1 and waits until the failure of this rank is reported and until the restarted workers report a
+step. Each may take 2 s. Then it pauses, resumes and stops the run. After the pause and after the stop, it waits until
+the devices are free and the state is saved, which may take 3 s. A client measures all times when it receives the
+events. The exit code is 1 if a single measurement exceeds its limit.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ AIMS_S = {
     "stop -> devices free": 3.0,
 }
 STEPS = 5
-"""Number of steps after which a run is disturbed."""
+"""Number of steps that a run must have trained before a rank is killed or it is paused."""
 SIZES = {"mnist_cnn": 28, "resnet18": 64}
 
 
@@ -79,7 +80,7 @@ class Follower:
         self.until(lambda event: isinstance(event, StepMetrics))
 
     def kill_a_rank(self) -> tuple[float, float]:
-        """Kill rank 1. Return the seconds until it is reported, and until training continues."""
+        """Kill rank 1. Return the seconds until the failure is reported, and the seconds until training continues."""
         supervisor = self.run.supervisor()
         assert supervisor is not None
         (worker,) = [one for one in psutil.Process(supervisor.pid).children() if one.name() == "footplate-w1"]
@@ -107,7 +108,7 @@ class Follower:
 
 
 def measure(preloader: Preloader, model: str) -> dict[str, float]:
-    """Kill a rank, pause and stop a run, and return the times of each."""
+    """Kill a rank of a run, pause it, and stop it. Return the measured times by name."""
     size = SIZES.get(model, 64)
     run = create_run(
         Job.from_fields(

@@ -1,11 +1,11 @@
-"""Update of the table in `tests/benchmarks/README.md` by running its benchmarks.
+"""Update of the table in `tests/benchmarks/README.md`, by running its benchmarks.
 
     python tests/benchmarks/report.py [--only NAME ...] [--table]
 
-`figures.json` has an entry per row: name, description, aim, command (arguments for Python) and a pattern. The result is
-the last line of output, or all lines that match the pattern, with date and machine. `--only` measures only the named
-rows, and `--table` measures none. A command that several rows share runs once. If a command fails, its rows remain
-unchanged and the exit code is 1.
+`figures.json` has an entry for each row: name, description, aim, command (arguments for Python), and a pattern. The
+result is the last line of the command's output, or all lines that match the pattern, with the date and the machine.
+`--only` measures only the named rows. `--table` measures nothing and only rewrites the table. A command that several
+rows share runs once. If a command fails, its rows remain unchanged and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Figure = dict[str, str]
 
 
 def measured(figure: Figure) -> str:
-    """Run the command of a row. Return its result in one line, "" if it fails or prints none."""
+    """Run the command of a row. Return its result in one line, or "" if it fails or prints no result."""
     code, printed, errors = _run(figure["command"])
     lines = [line.strip() for line in printed.splitlines() if re.search(figure["line"] or ".", line)]
     if code not in (0, AIM_MISSED) or "Traceback" in errors or not lines:
@@ -62,7 +62,10 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def update(page: Path, figures_file: Path, names: Sequence[str], machine: str) -> int:
-    """Measure the rows with these names. Write all rows to `figures_file` and the table into `page`."""
+    """Measure the rows with these names. Write all rows to `figures_file`, and the table into the file `page`.
+
+    Returns 1 if a measurement failed, otherwise 0.
+    """
     figures: list[Figure] = json.loads(figures_file.read_text(encoding="utf-8"))
     failed = False
     for figure in figures:

@@ -1,10 +1,10 @@
-"""Memory of a run with two ranks against the tutorial's script: `python tests/benchmarks/run_memory.py`.
+"""Memory of a run with two ranks compared with the tutorial's script: `python tests/benchmarks/run_memory.py`.
 
-resnet18 at 128 px trains on hymenoptera with DDP, batch 64, on two single-threaded CPU workers. Footplate's side is
-`footplate train` with defaults: command, supervisor, workers and sampler. The other side is the two ranks of
-`tutorials.ddp_loop` with a DataLoader worker each, without a launcher. Compares the peak sums of proportional set sizes (Pss of
-smaps_rollup, Linux only) over the same number of epochs. Pss is too low if others use PyTorch. The aim is a ratio of 1.2.
-Otherwise the exit code is 1.
+Two single-threaded CPU workers train resnet18 at 128 px on hymenoptera with DDP and a batch size of 64. Footplate's
+memory is that of all processes of `footplate train` with default settings: command, supervisor, workers and sampler. It
+is compared with two ranks of `tutorials.ddp_loop` that have a DataLoader worker each, without a launcher. Memory is the
+peak of the sum of proportional set sizes (Pss of smaps_rollup, Linux only) over the same number of epochs. It is too
+low if other processes use PyTorch at the same time. The exit code is 1 if the ratio exceeds 1.2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ MARK = "FOOTPLATE_MEASURED"
 
 
 def peak(commands: list[list[str]], environment: dict[str, str]) -> tuple[int, dict[str, int]]:
-    """Run `commands` at the same time. Return their peak memory in bytes, in total and by process."""
+    """Run `commands` at the same time. Return their peak memory in bytes, in total and by process.
+
+    Processes are named by name and id.
+    """
     mark = uuid.uuid4().hex
     peak_bytes, shares = 0, dict[str, int]()
     variables = os.environ | environment | {MARK: mark}

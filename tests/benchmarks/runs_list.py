@@ -2,11 +2,12 @@
 
     python tests/benchmarks/runs_list.py [--runs N] [--times N]
 
-Writes N runs with complete logs (60 steps, 4 epochs; every twelfth interrupted, every third with notes), opens the real
-window in a fresh process offscreen with a warm disk cache, and clicks Runs. Times the painting of all rows: with the index of
-an earlier window, where the aim is 0.3 s; with a damaged index; and with a list that has been loaded before. Wall time
-includes other processes, so CPU time is printed, too. Then it times a search, a sort by the best metric, a refresh without
-changes, and the command palette. The exit code is 1 if the median with the index misses the aim.
+The benchmark writes N runs with complete logs (60 steps and 4 epochs; every twelfth interrupted, every third with
+notes). It opens the real window offscreen in a new process, with a warm disk cache, and clicks Runs. It times the
+painting of all rows: with the index that an earlier window has written, where the aim is 0.3 s; with a damaged index;
+and with a list that has been loaded before. Wall-clock time includes other processes, so the CPU time is printed, too.
+Then it times a search, sorting by the best metric, a refresh without changes, and the command palette. The exit code is
+1 if the median with the index misses the aim.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ window.close()
 
 
 def make_runs(count: int) -> None:
-    """Write `count` runs, one every twenty minutes up to now, in the engine's format."""
+    """Write `count` runs in the engine's format. They began at intervals of twenty minutes, the last one now."""
     now = time.time()
     for number in range(count):
         chosen = job(
@@ -139,9 +140,11 @@ def make_runs(count: int) -> None:
 
 
 def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
-    """Open a window and return its times in seconds.
+    """Open a window in a new process and return its times in seconds.
 
-    First rows, all rows, their CPU time, search, sort, refresh, palette, and the slowest key press in the palette.
+    They are the times until the first rows and until all rows, the CPU time for all rows, and the times of a search,
+    sorting, a refresh, the command palette, and the slowest key press in the palette. If `how` is "cold", the window
+    hasn't loaded the list of runs before.
     """
     command = [sys.executable, "-c", CHILD, str(runs), how]
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)

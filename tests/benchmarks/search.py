@@ -1,11 +1,12 @@
 """Cost and gain of a search: `python tests/benchmarks/search.py [--only handover gain] [--trials N] [--gain-trials N]`.
 
-handover: trials of the sample on two CPU workers. The driver's duration is a multiple of the ideal for two devices, half the
-sum of the trials' durations.
-gain: on three datasets a search over a few fields starts at the default of `footplate train` and confirms its best trials. The
-best settings and the default are trained with three other seeds, and the means of the best validation compared.
+The part "handover" runs trials of the sample dataset on two CPU workers. It divides the duration of the search by the
+ideal for two devices, half the sum of the trials' durations. The part "gain" runs a search over a few fields on each of
+three datasets. The search starts at the default settings of `footplate train` and confirms its best trials. The best
+settings and the default settings are then trained with three other seeds, and the means of the best validation metric
+are compared.
 
-Missing datasets are skipped. The exit code is 1 if the multiple exceeds 1.1 or a mean is below the default's.
+Missing datasets are skipped. The exit code is 1 if the quotient exceeds 1.1 or a mean is below that of the default.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ SPACES: dict[str, dict[str, Any]] = {
         "augmentation": ["none", "light"],
     },
 }
-"""Search spaces for datasets that don't use `SPACE`."""
+"""Search spaces for datasets that don't use the common `SPACE`."""
 
 
 def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchState, float]:
@@ -144,7 +145,7 @@ def gain(name: str, trials: int) -> bool:
 
 
 def _by_itself(row: dict[str, Any]) -> Job:
-    """Return the job that `footplate train` creates from the fields in `row`."""
+    """Return the job that `footplate train` creates by default for the fields in `row`, such as dataset and task."""
     from engine.cli.main import parser
     from engine.cli.search import build_search
 

@@ -2,9 +2,10 @@
 
     python tests/benchmarks/start_latency.py [--times N] [--strategy single|ddp]
 
-Three sides take turns N times: a new interpreter that imports torch and torchvision; a cold start of a run; and a start
-from a preloader that has imported them. A cold start may take 1 s more than the import, a preloaded one 1 s in total.
-The exit code is 1 if a median exceeds its limit. A first turn fills the disk cache and isn't counted.
+Three variants take turns N times: a new interpreter that imports torch and torchvision; a start of a run in a new
+interpreter ("cold"); and a start from a preloader that has imported them. A cold start may take 1 s more than the
+import, a preloaded one 1 s in total. The exit code is 1 if a median exceeds its limit. A first turn fills the disk
+cache and isn't counted.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ AIM_S = 1.0
 
 
 def imports() -> float:
-    """Return the seconds that a new process takes to start, to import torch and torchvision, and to exit."""
+    """Return the seconds that a new process takes to start, import torch and torchvision, and exit."""
     start = time.monotonic()
     subprocess.run([sys.executable, "-c", "import torch, torchvision"], check=True)
     return time.monotonic() - start
 
 
 def first_loss(job: Job, start: Callable[[RunFolder], object]) -> float:
-    """Start a run. Return the seconds until a client receives its first loss. Stop the run afterwards."""
+    """Start a run, and return the seconds until a client receives its first loss. Then stop the run."""
     requested_at = time.monotonic()
     run = create_run(job)
     start(run)

@@ -1,9 +1,9 @@
 """Memory of each rank while its model is built and sharded: `python tests/benchmarks/start_memory.py [--strategy tp]`.
 
-Starts FSDP, or another strategy that divides the model, with vit_b_16 on CPU workers, once with the complete model on
-every rank and once as Footplate does, with the complete model on rank 0 only. Prints the peak private memory (RssAnon
-of proc(5), Linux only) that each rank takes before training, and the ratio for the ranks other than 0. The aim is at
-most 0.75, otherwise the exit code is 1.
+FSDP, or another strategy that divides the model, starts with vit_b_16 on CPU workers: once with the complete model on
+every rank, and once as Footplate does, with the complete model only on rank 0. The output shows the peak private memory
+(RssAnon of proc(5), Linux only) that each rank needs before training, and the ratio for the ranks other than 0. The
+exit code is 1 if the ratio exceeds 0.75.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AIM = 0.75
 
 
 def build_everywhere(_spec: WorkerSpec) -> None:
-    """Build the complete model on every rank."""
+    """Make the worker build the complete model on every rank."""
     for strategy in (FullySharded, Pipeline):
         strategy.receives_weights = False  # type: ignore[assignment,method-assign]
 

@@ -1,11 +1,12 @@
-"""Cost of metrics and checkpoints as a fraction of a training's CPU time.
+"""CPU time for metrics and checkpoints as a fraction of a training's CPU time.
 
     python tests/benchmarks/streaming_cost.py [--pairs N] [--epochs N] [--dataset FOLDER]
 
-Counted by thread clocks in real runs of `mnist_cnn` on MNIST: in the training thread, reading values off the device
-(`.item()`), sending metrics, timing and copying checkpoints; the checkpoint writer; the worker's channel threads; the
-supervisor with log and socket, with and without a reader; and the device sampler. As a check, the worker's total CPU time is
-compared with runs without all that; more `--pairs` reduce the noise. The aim is 0.5%. Otherwise the exit code is 1.
+Thread clocks measure the CPU time in real runs of `mnist_cnn` on MNIST: in the training thread, reading values from the
+device (`.item()`), sending metrics, timing, and copying checkpoints; the checkpoint writer; the worker's channel
+threads; the supervisor with log and socket, with and without a reader; and the device sampler. As a check, the worker's
+total CPU time is compared with that of runs without all of this. More `--pairs` of runs reduce the noise of this check.
+The exit code is 1 if the fraction exceeds 0.5%.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def instrumented(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def ends_with(owner: type, name: str, first: Callable[[], None]) -> None:
-    """Wrap the method `name` of `owner` so that it calls `first` before each call."""
+    """Wrap the method `name` of class `owner`, so that each call first calls `first`."""
     function = getattr(owner, name)
 
     def call(*arguments: Any) -> Any:
@@ -142,7 +143,7 @@ def counted(spec: WorkerSpec, channel: socket.socket, run: Callable[..., int], s
 
 
 def supervise(folder: str, worker: str) -> int:
-    """Run a supervisor in this process and measure the CPU time of its loop and its sampler."""
+    """Run a supervisor in this process, and measure the CPU time of its loop and of its device sampler."""
     run = RunFolder(folder)
     job = run.job()
     assert job is not None
@@ -175,7 +176,10 @@ def supervise(folder: str, worker: str) -> int:
 
 
 def measure(job: Job, worker: str, *, reader: bool) -> dict[str, float]:
-    """Run `job` once, and return the seconds of CPU time by consumer."""
+    """Run `job` once. Return the CPU time in seconds of each consumer, e.g. "channel" or "checkpoints".
+
+    `worker` names the worker function. If `reader`, a client reads the run's events.
+    """
     run = create_run(job)
     command = [sys.executable, str(HERE), "--supervise", str(run.path), "--worker", worker]
     with (run.path / "supervisor.log").open("wb") as log:

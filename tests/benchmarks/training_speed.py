@@ -1,17 +1,18 @@
-"""Training speed compared with bare steps and the training loops of other tools.
+"""Training speed compared with bare steps and with the training loops of other tools.
 
     python tests/benchmarks/training_speed.py [--only PART ...] [--quick] [--pure] [--rounds N] [--seconds S]
 
-Prints the table of speeds. The exit code is 1 if an aim is missed. In every round all sides take turns (reversed every other
-round), each in a fresh process forked from one that has imported torch. A ratio is the median of the rounds' ratios. Rates
-are images per second in the first epoch and after it, for `--seconds` each.
+The output is the table of speeds. The exit code is 1 if an aim is missed. In every round all sides take turns (in
+reversed order in every other round), each in a new process that is forked from one that has imported torch. A ratio is
+the median of the rounds' ratios. Speeds are images per second in the first epoch and after it, measured for `--seconds`
+each.
 
-- Footplate: a run of its workers with the job's defaults, and an empty image cache.
-- pure: `sides.pure`, steps on one batch on the device with the same model, optimizer and automatic choices.
-- others: `tutorials`, with PyTorch's default threads. Missing packages are skipped, and `--pure` skips all.
+- Footplate: Workers of a run with the job's default settings, and an empty image cache.
+- pure: Steps on one batch that is on the device, with the same model, optimizer and automatic choices (`sides.pure`).
+- others: The loops in `tutorials`, with PyTorch's default threads. Missing packages are skipped, and `--pure` skips all.
 
-A run writes its first checkpoint at the start of the second epoch, and spends a hundredth of its time on later ones. With few
-`--seconds` the first one weighs more than in a real training.
+A run writes its first checkpoint at the start of the second epoch, and spends a hundredth of its time on later ones. If
+`--seconds` is small, the first checkpoint takes a larger fraction of the time than in a real training.
 
 The part "gpu" is skipped without a GPU.
 """
@@ -63,14 +64,17 @@ Side = Callable[[Setting], Rates]
 
 @dataclass
 class Comparison:
-    """Results of all sides: `Rates` and use of the GPU per round."""
+    """Results of a comparison: for each side, `Rates` and GPU usage in each round."""
 
     title: str
     rates: dict[str, list[Rates]]
     gpu: dict[str, list[Usage]]
 
     def ratio(self, one: str, others: list[str], of: Callable[[Rates], float]) -> float:
-        """Return the median ratio between the speed of `one` and the highest speed of the others."""
+        """Return the median over the rounds of the speed of `one`, divided by the highest speed of `others`.
+
+        `of` selects the speed to compare.
+        """
         rounds = zip(self.rates[one], *(self.rates[other] for other in others), strict=True)
         return statistics.median(of(mine) / max(map(of, theirs)) for mine, *theirs in rounds)
 
@@ -84,9 +88,9 @@ class Comparison:
 
 
 class Verdicts:
-    """Printer of results and their targets.
+    """Printer and collector of results with their aims.
 
-    `results` holds the values. `met` is True if all targets were met.
+    `results` holds the title, value and aim of each result. `met` is True if all values reach their aims.
     """
 
     def __init__(self) -> None:
@@ -103,7 +107,7 @@ class Verdicts:
 
 
 def chosen_for_pure(choices: dict[str, Chosen]) -> dict[str, Any]:
-    """Convert Footplate's automatic choices to fields of a `Setting`."""
+    """Convert the automatic choices of a run to fields of a `Setting`."""
     results = {field: choice.choice for field, choice in choices.items()}
     compiled = ""
     if results.get("compile") == "on":
@@ -144,7 +148,7 @@ def _later(rates: Rates) -> float:
 
 
 class Bench:
-    """Benchmark with the options of the command line."""
+    """Benchmark that is configured by the options of the command line."""
 
     def __init__(
         self,
@@ -157,7 +161,7 @@ class Bench:
         self._on_result = on_result
         self.verdicts = Verdicts()
         self.bottleneck = ""
-        """Footplate's message about the bottleneck of its last run."""
+        """Message about the bottleneck from the most recent run of Footplate."""
         self._forker = forker
         self._folder = folder
         self._runs = 0
@@ -218,7 +222,7 @@ class Bench:
         return found
 
     def of_task(self, name: str, job: Job) -> Comparison:
-        """Compare a job for a task other than classification with training steps alone."""
+        """Compare the speed of a job for a task other than classification with training steps alone."""
         on_gpu = is_gpu(job.parallel.devices[0])
         formats = TASKS[job.task].entry.annotations
         splits = open_splits(

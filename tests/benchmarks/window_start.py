@@ -2,8 +2,9 @@
 
     python tests/benchmarks/window_start.py [--times N]
 
-Starts the real command N times offscreen and, with Xvfb, on an X screen, with a home folder that has been used before.
-The first start of each kind fills caches and isn't counted. The exit code is 1 if the median exceeds 0.6 s.
+The benchmark starts the real command N times offscreen and, if Xvfb is installed, N times on an X screen, with a home
+folder that has been used before. The first start of each kind fills caches and isn't counted. The exit code is 1 if a
+median exceeds 0.6 s.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ sys.exit(footplate.main())
 
 
 def start_once(environment: dict[str, str]) -> float:
-    """Start the window. Return the seconds until the end of its first paint."""
+    """Start the window and return the seconds until the end of its first paint."""
     child = subprocess.run(
         [sys.executable, "-c", CHILD],
         cwd=ROOT,
