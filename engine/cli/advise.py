@@ -1,4 +1,4 @@
-"""``footplate advise``: short trials that find the fastest strategy, devices and settings for a job."""
+"""``footplate advise``: run short trials to find the fastest strategy, devices and settings for a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NETWORK = re.compile(
     r"(?P<rate>\d+(\.\d+)?)\s*(?P<unit>[MG])bit(/s)?(,\s*(?P<latency>\d+(\.\d+)?)\s*(?P<small>us|ms))?", re.I
 )
 _CHOSEN_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"strategy"}
-"""Fields that the advisor chooses itself. Problems with their values don't matter."""
+"""Fields whose values the advisor chooses itself, so that problems with given values are ignored."""
 
 
 def add_advise(commands: Any) -> None:
@@ -49,7 +49,7 @@ def add_advise(commands: Any) -> None:
 
 
 def advise(options: argparse.Namespace) -> int:
-    """Print the tried candidates, fastest first, with the reasons and the limits of the answer."""
+    """Print the tried candidates, fastest first, with explanations and the limits of the answer."""
     job, found = train.validate(options)
     found = [problem for problem in found if problem.field not in _CHOSEN_FIELDS]
     network, wrong = _network(options)
@@ -65,7 +65,10 @@ def advise(options: argparse.Namespace) -> int:
 
 
 def _network(options: argparse.Namespace) -> tuple[Network | None, list[Problem]]:
-    """Return the network stated by the flags, and the problems with the flags of this command."""
+    """Parse the network from the flags, and return it with all problems of this command's flags.
+
+    The network is None if it is not given or invalid.
+    """
     wrong = []
     if not options.seconds >= MIN_SECONDS:
         wrong.append(
@@ -134,7 +137,7 @@ def _time_text(first: Candidate) -> str:
 
 
 def _flags(first: Candidate) -> str:
-    """Return the flags that select the settings of the first candidate."""
+    """Return the command-line flags that select the settings of a candidate, or "" if it changes nothing."""
     words = []
     for name, value in first.changes.items():
         field = FIELDS[name]

@@ -1,4 +1,4 @@
-"""Flags of the commands that accept a job, created from the fields of `Job`."""
+"""Command-line flags for jobs, created from the fields of `Job`."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ _OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file", "--option")
 
 
 _PATH_ENDINGS = {"dataset": "", "weights_file": "", "resume_from": "", "model": ".py", "recipe": ".toml"}
-"""Fields whose values may be paths, and the extension of such paths, or "" if every value is a path."""
+"""Fields whose values may be paths, with the extension that identifies a path, or "" if every value is a path."""
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """Add DATASET and a flag for every other field. Values are validated later, all at once."""
+    """Add the argument DATASET and a flag for every other field. Values are validated later, all at once."""
     parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
     parser.add_argument("--detach", action="store_true", help="start the run, print its id and return")
     _add_fields(parser)
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for each field that may change when a run resumes. Without the flag, the value of the run is kept.
+    """Add a flag for each field that may change when a run resumes. Without a flag, the run keeps its value.
 
-    The flags of all other fields are hidden, and parsed only to explain why they can't change.
+    Flags for all other fields are hidden from the help. They are parsed only to explain why they can't change.
     """
     parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
     parser.add_argument("--detach", action="store_true", help="resume the run, print its id and return")
@@ -74,7 +74,7 @@ def add_launcher(parser: argparse.ArgumentParser) -> None:
 
 
 def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
-    """Add the flags of a job to a command that examines the job. `json` is the help text for `--json`."""
+    """Add the flags of a job to a command that takes measurements for it. `json` is the help text for `--json`."""
     parser.add_argument("--json", action="store_true", help=json)
     _add_fields(parser)
 
@@ -82,7 +82,7 @@ def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
 def add_search(parser: argparse.ArgumentParser) -> None:
     """Add flags for the job settings that all trials in a search share.
 
-    The dataset is given as a flag, too, not as a positional argument.
+    The dataset is a flag here, not a positional argument.
     """
     parser.add_argument("--dataset", metavar="FOLDER", help="the folder that holds the images")
     _add_job(parser)
@@ -121,7 +121,10 @@ def _add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defaults: bool) -> None:
-    """Add a flag for each field in `names` to its group. If `defaults` is True, the help shows the default value."""
+    """Add a flag for each field in `names` to the argument group of the field.
+
+    If `defaults` is True, the help shows default values.
+    """
     groups: dict[str, argparse._ArgumentGroup] = {
         name: parser.add_argument_group(title) for name, title in _TITLES.items()
     }
@@ -137,7 +140,7 @@ def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defa
 
 
 def _strategies_by_field() -> dict[str, tuple[str, ...]]:
-    """Return the ids of the strategies that use a field, for each field that not all strategies use."""
+    """Return the ids of the strategies that use each field. Fields that all strategies use are not included."""
     strategies = load_catalogue().strategies
     names = dict.fromkeys(name for strategy in strategies for name in strategy.fields)
     return {name: tuple(strategy.id for strategy in strategies if name in strategy.fields) for name in names}
@@ -175,14 +178,14 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
 
 
 def _flags_of_need(need: Need) -> str:
-    """Describe the flags that meet the condition `need`."""
+    """Format the flags of which one must be set to meet `need`, e.g. "--strategy ddp, fsdp"."""
     return " or ".join(f"{FIELDS[name].flag} {', '.join(need.values)}".strip() for name in need.fields)
 
 
 def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values from the job file (or from `options.values`), overridden by the flags, and their problems.
+    """Return the values of a job from its file and the flags, and the problems found.
 
-    Devices are returned as typed.
+    Flags override the job file, or `options.values` if there is no file. Devices are returned as typed.
     """
     values: dict[str, Any] = dict(getattr(options, "values", {}))
     problems = _unknown_problems(options.unknown)
@@ -208,7 +211,7 @@ def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _add_options(values: dict[str, Any], given: list[str]) -> list[Problem]:
-    """Add the values of `--option` to the options from the job file and return the problems."""
+    """Add the values of `--option` flags to `values["options"]`, and return the problems with them."""
     known = {field.name: field for _, field in load_catalogue().options()}
     pairs = [text.partition("=") for text in given]
     new = {name: _option_value(known.get(name), text) for name, sign, text in pairs if sign}
@@ -229,7 +232,10 @@ def _option_value(field: Field | None, text: str) -> Any:
 
 
 def trust(model: str, sha256: str) -> list[Problem]:
-    """Record that the user allows the model file with this hash to run, and return the problems."""
+    """Record that the user allows the model file with this hash to run.
+
+    Returns a problem if that can't be saved.
+    """
     try:
         agree(model, sha256)
     except OSError as error:
@@ -239,11 +245,11 @@ def trust(model: str, sha256: str) -> list[Problem]:
 
 
 _CUDA = re.compile(r"(?<![^:])cuda:(?=\d+$)")
-"""Pattern for torch's prefix of a CUDA index."""
+"""Pattern for the prefix "cuda:" of a CUDA index, as in torch."""
 
 
 def needs_gpus(values: dict[str, Any]) -> bool:
-    """Return True if a device is a GPU on this machine or a CUDA index, so that the devices must be listed."""
+    """Return True if the devices include a GPU of this machine or a CUDA index, so that devices must be queried."""
     devices = values.get("devices", ())
     return isinstance(devices, list | tuple) and any(
         not isinstance(device, str) or local_device(device).isdecimal() or (is_gpu(device) and not host_of(device))
@@ -254,10 +260,14 @@ def needs_gpus(values: dict[str, Any]) -> bool:
 def resolve_devices(
     values: dict[str, Any], machine: Snapshot, remote: Callable[[str], Snapshot] = remote_snapshot
 ) -> list[Problem]:
-    """Replace CUDA indices in `values["devices"]` with UUIDs and group the devices by machine.
+    """Replace CUDA indices in `values["devices"]` by UUIDs, and group the devices by machine.
 
-    Machines stay in the order in which they are first named. `remote` returns the devices of another machine, or raises
-    OSError.
+    Machines keep the order in which they are first named. Returns the problems.
+
+    Args:
+        values: Values of a job.
+        machine: Devices of this machine.
+        remote: Function that returns the devices of another machine, or raises OSError.
     """
     typed = [_CUDA.sub("", device) if isinstance(device, str) else device for device in values["devices"]]
     hosts = list(dict.fromkeys(host_of(device) for device in typed if isinstance(device, str)))
@@ -315,7 +325,7 @@ def _unknown_problem(flag: str) -> Problem:
 def parse_value(field: Field, given: str | bool) -> Any:
     """Convert the text of a flag to the type of its field.
 
-    Text that can't be converted is returned unchanged, for the validation.
+    Text that can't be converted is returned unchanged, and the validation reports it.
     """
     if isinstance(given, bool) or field.kind in ("text", "choice"):
         return given

@@ -23,7 +23,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def cache(options: argparse.Namespace) -> int:
-    """Change the limit or clear the cache if requested, and list its contents."""
+    """Change the limit of the cache or clear it if requested, and list its contents."""
     try:
         if options.limit is not None:
             if not 0 <= options.limit < 1e6:

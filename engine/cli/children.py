@@ -1,4 +1,4 @@
-"""Requests to child processes: the sampler, the inspector, the advisor and inference."""
+"""Send requests to child processes: the sampler, the inspector, the advisor and inference."""
 
 from __future__ import annotations
 
@@ -34,20 +34,25 @@ from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 Message = TypeVar("Message")
 _MAX_STDERR_BYTES = 1 << 16
 _ANSWER_S = 60.0
-"""Seconds to wait until another machine lists its devices."""
+"""Timeout in seconds for another machine to list its devices."""
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class ChildFailed(Exception):  # noqa: N818  (named after the event)
-    """Raised when a child process exited without an answer. The message is its last line on standard error."""
+    """Raised when a child process exits without an answer. The message is its last line on standard error."""
 
 
 def snapshot_lines(
     *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
 ) -> Generator[bytes]:
-    """Yield the sampler's output lines about this machine's devices, once or every `interval_s` seconds.
+    """Yield JSON lines of the sampler with the state of this machine's devices.
 
-    `shown` limits the expensive readings in repeated snapshots. A single snapshot is complete.
+    `shown` limits expensive readings in repeated snapshots. A single snapshot is complete.
+
+    Args:
+        once: True for a single snapshot.
+        interval_s: Seconds between snapshots.
+        shown: Readings to include, or None for all.
 
     Raises:
         ChildFailed: The sampler exited without a snapshot, or before the generator was closed.
@@ -75,7 +80,7 @@ def snapshot_lines(
 def snapshots(
     *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
 ) -> Iterator[Snapshot]:
-    """Yield the decoded `snapshot_lines`."""
+    """Yield snapshots of this machine's devices. See `snapshot_lines` for the arguments."""
     with closing(snapshot_lines(once=once, interval_s=interval_s, shown=shown)) as lines:
         yield from map(_SNAPSHOT.decode, lines)
 
@@ -85,7 +90,7 @@ def snapshot() -> Snapshot:
 
 
 def remote_snapshot(name: str) -> Snapshot:
-    """Return the devices of another machine, read over ssh. Raises OSError with the reason if that fails."""
+    """Return the devices of the host `name`, read over ssh. Raises OSError with the reason if that fails."""
     known = host(name)
     if known is None:
         raise OSError(f"{name} is not among your hosts.")
@@ -100,7 +105,7 @@ def remote_snapshot(name: str) -> Snapshot:
 
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
-    """Inspect the dataset of a job and list the given number of samples with their annotations. Raises ChildFailed."""
+    """Inspect the dataset of a job, and list `samples` of its samples with their annotations. Raises ChildFailed."""
     arguments = (job.data.dataset, *inspector_options(job, load_catalogue(), samples))
     for message in _messages("engine.data", INSPECTION, *arguments):
         if isinstance(message, Done):
@@ -110,14 +115,15 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples
 
 
 def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None) -> Any:
-    """Execute an order in a child process, show its progress, and return its answer.
+    """Carry out an order in a child process, show its progress, and return its answer.
 
-    The first Ctrl+C stops an advisor's trials, and the answer contains their results. The second one stops everything.
+    The first Ctrl+C stops the trials of the advisor, and its answer contains their results. The second one stops
+    everything.
 
     Args:
         order: Order for the advisor, a finder, the planner (a `Job`), or inference.
         is_quiet: True to hide the progress.
-        refused: Exit code after a refusal, or None to use the code for a bad request if it is about a field.
+        refused: Exit code if the child refuses the order. By default, the code depends on the problem.
 
     Raises:
         CommandError: The child has refused the order, or exited without an answer. This has been reported.
@@ -152,7 +158,13 @@ def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None)
 
 
 class _Child(NamedTuple):
-    """Child process that executes orders: its module, the decoder for its messages, and the problem if it fails."""
+    """Kind of child process that carries out orders.
+
+    Attributes:
+        module: Module to run.
+        decoder: Decoder for its messages.
+        failure: Problem to report if it exits without an answer.
+    """
 
     module: str
     decoder: msgspec.json.Decoder[Any]
@@ -176,9 +188,14 @@ def _messages(
     order: msgspec.Struct | None = None,
     answers_interrupt: bool = False,
 ) -> Generator[Message]:
-    """Yield the messages from a module that reads `order` from standard input. Closing the generator stops the child.
+    """Start a module in a child process, and yield its messages. Closing the generator stops the child.
 
-    If `answers_interrupt` is True, the first Ctrl+C only terminates the child, and its answer still arrives.
+    Args:
+        module: Module to run.
+        decoder: Decoder for its messages.
+        *arguments: Command-line arguments of the module.
+        order: Order that the module reads from standard input, if any.
+        answers_interrupt: True if the first Ctrl+C shall only terminate the child, whose answer still arrives.
 
     Raises:
         ChildFailed: The child exited before the generator was closed.
@@ -204,7 +221,7 @@ def _messages(
 
 @contextmanager
 def _terminate_on_interrupt(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let the first Ctrl+C inside the block terminate only the child."""
+    """Inside the context, let the first Ctrl+C only terminate the child. The next one interrupts this process."""
 
     def end(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, previous)

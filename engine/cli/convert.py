@@ -101,7 +101,7 @@ def _default_out(run: RunFolder, options: argparse.Namespace) -> Path:
 
 
 def _check(order: ConvertOrder, job: Job) -> None:
-    """Report problems that prevent the conversion. Raises CommandError."""
+    """Check in advance if the conversion is possible. Raises CommandError after reporting the problems."""
     catalogue = load_catalogue()
     found = [each for to in order.to for each in conversion_problems(job, to, order.onnx, catalogue)]
     if found := errors([*found, *out_problems(order.out, packed=order.packed)]):

@@ -30,7 +30,7 @@ def add_desktop(parser: argparse.ArgumentParser) -> None:
 
 
 def desktop(options: argparse.Namespace) -> int:
-    """Install or remove the entry, and print the folder."""
+    """Install or remove the entry, and print the folder that contains it."""
     if not sys.platform.startswith("linux"):
         return fail("desktop entries are for Linux desktops; there is nothing to do on this system.")
     folder = data_folder()
@@ -50,10 +50,10 @@ def desktop(options: argparse.Namespace) -> int:
 
 
 def start_command() -> list[str]:
-    """Return the command that starts this Footplate.
+    """Return the command that starts this installation of Footplate.
 
     It is the path at which the script was found, which remains valid after an upgrade with pipx or uv. In a source
-    tree, it is this Python with `footplate.py`.
+    tree, it is this Python interpreter with `footplate.py`.
     """
     script = Path(sys.argv[0]).absolute()
     if script.name == "footplate" and os.access(script, os.X_OK):
@@ -62,7 +62,7 @@ def start_command() -> list[str]:
 
 
 ICON_SIZES = (16, 22, 24, 32, 48, 64, 128, 256, 512)
-"""Sides of the icons in pixels. There is a file for each of them in resources/desktop/icons."""
+"""Side lengths of the icons in pixels. There is a file for each of them in resources/desktop/icons."""
 _UPDATE_S = 60.0
 
 
@@ -95,16 +95,20 @@ def desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
 
 
 def exec_line(command: Sequence[str]) -> str:
-    """Quote `command` for the Exec key, first by the rules for this key, then as a string in an entry.
+    """Quote `command` for the Exec key of a desktop entry.
 
-    Source: Desktop Entry Specification, "The Exec key".
+    It is quoted first by the rules for this key, then as a string value. Source: Desktop Entry Specification, "The Exec
+    key".
     """
     arguments = (re.sub(r'(["`$\\])', r"\\\1", argument).replace("%", "%%") for argument in command)
     return " ".join(f'"{argument}"' for argument in arguments).replace("\\", "\\\\")
 
 
 def install(command: Sequence[str], folder: Path) -> list[Path]:
-    """Write the files and return their paths. If this raises OSError, no new files are left behind."""
+    """Write the desktop files below `folder`, and return their paths.
+
+    If this raises OSError, no new files are left behind.
+    """
     contents = desktop_files(command, folder)
     new = [path for path in contents if not path.exists()]
     try:
@@ -121,7 +125,7 @@ def install(command: Sequence[str], folder: Path) -> list[Path]:
 
 
 def remove(folder: Path) -> list[Path]:
-    """Remove the files and the folders that become empty, and return the removed paths. Raises OSError."""
+    """Remove the desktop files, and the folders that become empty. Returns the removed paths. Raises OSError."""
     existing = [path for path in desktop_files([""], folder) if os.path.lexists(path)]
     for path in existing:
         path.unlink()
@@ -133,7 +137,7 @@ def remove(folder: Path) -> list[Path]:
 
 
 def _remove_empty(inner: Path, outer: Path) -> None:
-    """Remove `inner` and its parents below `outer`, as long as they are empty."""
+    """Remove `inner` and those of its parents that are below `outer`, as long as they are empty."""
     with suppress(OSError):
         while inner != outer:
             inner.rmdir()
@@ -141,7 +145,10 @@ def _remove_empty(inner: Path, outer: Path) -> None:
 
 
 def _refresh(folder: Path) -> None:
-    """Make the desktop reload the files if its tools are installed. Otherwise, it reloads them at the next login."""
+    """Make the desktop reload its files if the necessary tools are installed.
+
+    Otherwise, it reloads them at the next login.
+    """
     for tool, subfolder in (("update-mime-database", "mime"), ("update-desktop-database", "applications")):
         program = shutil.which(tool)
         if program is not None and (folder / subfolder).is_dir():

@@ -1,4 +1,4 @@
-"""``footplate doctor``: describe this machine's hardware and software, and reasons why something doesn't work."""
+"""``footplate doctor``: describe this machine's hardware and software, and why something doesn't work."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Print all findings, or write a report of them. Returns 0 if training works, on a GPU if there is one."""
+    """Print all findings, or write a problem report that contains them.
+
+    Returns 0 if training works, and if it works on a GPU on a machine that has one.
+    """
     return diagnose() if options.report is None else _report(options.report)
 
 
@@ -88,7 +91,7 @@ def as_text() -> str:
 
 
 def diagnose() -> int:
-    """Print all findings. Returns 0 if training works, on a GPU if there is one."""
+    """Print all findings. Returns 0 if training works, and if it works on a GPU on a machine that has one."""
     grades: set[Grade] = set()
     for finding in _findings():
         say(f"{_MARKS[finding.grade]}  {finding}")
@@ -131,7 +134,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def plugins() -> Iterator[Finding]:
-    """Yield the contents of the installed plug-ins, after scanning them again, and problems with unusable ones."""
+    """Scan the installed plug-ins, and yield findings about their contents and about unusable ones."""
     file = supplement_file()
     if file is None:
         return
@@ -165,7 +168,7 @@ def _probe() -> dict[str, Any]:
 
 
 def pytorch(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the findings from the PyTorch probe."""
+    """Yield findings about PyTorch, given the facts from its probe."""
     if "error" in facts:
         yield Finding("broken" if "sum" not in facts else "limited", "PyTorch", facts["error"])
     if "sum" in facts:
@@ -219,9 +222,9 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
 
 
 def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
-    """Yield findings about training with torch on NVML's GPUs, with a remedy if it is not possible.
+    """Yield findings about training with PyTorch on the GPUs that NVML lists, with a remedy if it is not possible.
 
-    `facts` are the result of the probe.
+    `facts` are the result of `engine.cli.probe`.
     """
     for finding in training_findings(machine, installed_torch(), os.environ):
         if finding.grade == "fine" and "sum" in facts and not facts["cuda"]:

@@ -16,7 +16,7 @@ from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, NotCompar
 from engine.system.format import NOT_KNOWN, counted
 
 MAX_CLASSES = 10
-"""Maximum number of classes in the printed table."""
+"""Maximum number of classes in the printed table of classes."""
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def _compare(saved: KeptEvaluation, options: argparse.Namespace) -> int:
-    """Evaluate the other run's model on the same samples and print both."""
+    """Evaluate the model of the run `options.against` on the same samples, and print the comparison."""
     options.run, options.checkpoint = options.against, "best"
     options.folder, options.split = saved.evaluation.dataset, saved.evaluation.split
     other = _evaluate(options)
@@ -66,7 +66,7 @@ def _compare(saved: KeptEvaluation, options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> KeptEvaluation:
-    """Return the evaluation for the run in the options. Raises CommandError."""
+    """Evaluate the model of the run in the options. Raises CommandError."""
     values = model_values(options)
     folder = str(Path(options.folder).expanduser().absolute()) if options.folder else ""
     path = run_order(EvaluateOrder(**values, dataset=folder, split=options.split))
@@ -106,7 +106,10 @@ def _lines(saved: KeptEvaluation) -> Iterator[str]:
 
 
 def _class_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a table of the classes, worst first, with the interval for the metric that they are sorted by."""
+    """Yield a table of the classes, worst first.
+
+    The metric by which they are sorted is shown with its interval.
+    """
     if not evaluation.per_class or not evaluation.classes:
         return
     titles = list(evaluation.per_class)
@@ -128,7 +131,7 @@ def _class_lines(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _box_error_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a table of a detector's errors by kind."""
+    """Yield a table of a detector's errors by their kind."""
     if not evaluation.box_errors:
         return
     yield ""
@@ -195,7 +198,7 @@ def _range(value: Interval, *, percent: bool, signed: bool = False) -> str:
 
 
 def _csv_rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
-    """Yield rows for a CSV file: the metrics, followed by those for each class."""
+    """Yield the rows of a CSV file: a header, the metrics, and the metrics of each class."""
     yield "measure", "class", "value", "low", "high"
     for name, each in evaluation.measures.items():
         yield name, "", each.value, each.low, each.high

@@ -72,7 +72,7 @@ class NoTensorBoard(Exception):  # noqa: N818  (named after the cause)
 
 
 def _write_tensorboard(run: RunFolder, folder: Path) -> Path:
-    """Write the run's metrics by step to the new folder FOLDER/RUN and return its path. Raises NoTensorBoard.
+    """Write the run's metrics by step to a new subfolder of `folder`, and return its path. Raises NoTensorBoard.
 
     The tags are train/…, validation/…, and device/… for each device.
     """
@@ -104,7 +104,7 @@ def _writer(target: Path) -> SummaryWriter:
 
 
 def _add(writer: SummaryWriter, event: AnyEvent, step: int) -> None:
-    """Add the values in an event to TensorBoard's event files."""
+    """Add the values in a run's event to TensorBoard's event files."""
     scalars: dict[str, float | None] = {}
     match event:
         case RunStarted():

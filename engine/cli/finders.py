@@ -1,4 +1,4 @@
-"""``footplate find-lr``, ``find-batch`` and ``cut``: suggest values for a job by measurements."""
+"""``footplate find-lr``, ``find-batch`` and ``cut``: suggest settings for a job based on measurements."""
 
 from __future__ import annotations
 
@@ -36,23 +36,24 @@ def add_finders(commands: Any) -> None:
 
 
 def find_rate(options: argparse.Namespace) -> int:
-    """Print the learning rate that a short range test suggests, with the reason and the curve of losses."""
+    """Print the learning rate that a short range test suggests, with an explanation and a curve of the losses."""
     found: RateFound = children.carry_out(FinderOrder("rate", _valid_job(options)), refused=FAILED)
     say(*([msgspec.json.encode(found).decode()] if options.json else _rate_lines(found)))
     return COMPLETED if found.suggestion is not None else FAILED
 
 
 def find_batch(options: argparse.Namespace) -> int:
-    """Print the tried batch sizes, with memory and speed, and the largest one that fits."""
+    """Print the tried batch sizes with their memory and speed, and the largest one that fits."""
     found: BatchFound = children.carry_out(FinderOrder("batch", _valid_job(options)), refused=FAILED)
     say(*([msgspec.json.encode(found).decode()] if options.json else _batch_lines(found)))
     return COMPLETED if found.largest is not None else FAILED
 
 
 def cut(options: argparse.Namespace) -> int:
-    """Print the cuts of the job's model for a pipeline, or for the requested strategy.
+    """Print how a strategy divides the job's model into stages.
 
-    Without a dataset, the classes from the catalogue are assumed.
+    The strategy is the recommended pipeline unless another one is requested. Without a dataset, the number of classes
+    in the catalogue is assumed.
     """
     if options.strategy is None and options.job is None:
         options.strategy = load_catalogue().recommended_strategy("pipeline").id
@@ -63,7 +64,10 @@ def cut(options: argparse.Namespace) -> int:
 
 
 def _valid_job(options: argparse.Namespace, *, needs_dataset: bool = True) -> Job:
-    """Validate the flags and return the job to measure. Raises CommandError."""
+    """Validate the flags, and return the job to measure. Raises CommandError.
+
+    If `needs_dataset` is False, the dataset may be missing.
+    """
     job, problems = train.validate(options)
     if job is not None and not job.data.dataset and not needs_dataset:
         problems = [problem for problem in problems if problem.field != "dataset"]
@@ -103,9 +107,9 @@ def _row(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
 
 
 def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
-    """Draw the smoothed losses over the logarithm of the learning rate, with a line at the `suggestion`.
+    """Draw the smoothed losses over the logarithm of the learning rate as lines of text.
 
-    Losses above the first one are drawn at the upper edge.
+    A vertical line marks the `suggestion`, if there is one. Losses above the first one are drawn at the upper edge.
     """
     lowest = min(point.smoothed for point in points)
     highest = max(points[0].smoothed, lowest + 1e-12)

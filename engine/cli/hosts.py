@@ -1,4 +1,4 @@
-"""``footplate hosts`` edits the list of machines, and ``footplate node`` runs on these machines."""
+"""``footplate hosts``, which edits the list of machines, and ``footplate node``, which runs on these machines."""
 
 from __future__ import annotations
 
@@ -202,7 +202,10 @@ def add_node(parser: argparse.ArgumentParser) -> None:
 
 
 def node(options: argparse.Namespace) -> int:
-    """Perform the requested action for another machine, or serve a run over standard input and output."""
+    """Carry out one of the actions that another machine's Footplate requests.
+
+    Without such a flag, serve a run over standard input and output.
+    """
     from engine.machines import fetch, files, meeting, probe, relay, slurm
     from engine.machines.node import serve
 

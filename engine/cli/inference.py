@@ -17,7 +17,7 @@ from engine.runs.folder import RunFolder
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Add RUN and the flag for its checkpoint."""
+    """Add the argument RUN and the flag for its checkpoint."""
     parser.add_argument("run", help="a run's id, its beginning or its last part, its name, its folder, or “last”")
     parser.add_argument(
         "--checkpoint", default="best", metavar="NAME", help="best (default), last, or the number of an epoch"
@@ -25,7 +25,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add RUN, and the flags for its checkpoint, devices and batch size."""
+    """Add the argument RUN, and the flags for its checkpoint, devices and batch size."""
     add_run(parser)
     parser.add_argument("--devices", metavar="LIST", help="as for train; by default the run's")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images per device and step")
@@ -33,7 +33,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def model_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of an `Order` that the flags from `add_model` set. Raises CommandError."""
+    """Return the fields of an `Order` that the flags of `add_model` determine. Raises CommandError."""
     folder = Path(options.run).expanduser()
     run = RunFolder(folder.absolute()) if (folder / "job.toml").is_file() else require_run(options.run)
     job = run.job()
@@ -59,5 +59,5 @@ def model_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_order(order: Order) -> Path:
-    """Execute an order while showing its progress, and return the result file. Raises CommandError."""
+    """Carry out an order while showing its progress, and return the path of its result. Raises CommandError."""
     return Path(children.carry_out(order))

@@ -1,4 +1,4 @@
-"""``footplate inspect``: show the format, evidence, classes, and samples of a dataset folder, and problems with it."""
+"""``footplate inspect``: show the format, classes and samples of a dataset folder, and problems with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.contract.problems import errors
 
 SAMPLES = 3
 VALUES_LISTED = 24
-"""Maximum number of mask values in the printed table."""
+"""Maximum number of mask values that are listed in the printed table."""
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _task_for(folder: str, format: str) -> str:
-    """Return the task that fits the folder's annotations, or classification if the evidence is weak."""
+    """Return the id of the task that fits the folder's annotations, or of classification if the evidence is weak."""
     from engine.data.formats.registry import detect_kind  # slow to import
 
     kind = detect_kind(folder, format)
@@ -121,7 +121,7 @@ def _mask_value(value: MaskValue) -> str:
 
 
 def sample_lines(samples: tuple[Sample, ...]) -> Iterator[str]:
-    """Yield a line for each sample with its annotations."""
+    """Yield a line of text for each sample, with its annotations."""
     for sample in samples:
         yield f"{sample.split} {sample.file}: {_annotations(sample)}"
 

@@ -1,4 +1,4 @@
-"""Parse the command line, and call the chosen command."""
+"""Parse the command line, and run the requested command."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser for all commands. It stores the function to call as `command`."""
+    """Create the parser for all commands. Its result has the function of the requested command in `command`."""
     root = argparse.ArgumentParser(
         prog="footplate",
         description="Train vision models on this machine's devices, and watch them.",

@@ -1,4 +1,4 @@
-"""``footplate predict``: predict with a run's model for files, folders and cameras."""
+"""``footplate predict``: make predictions with a run's model for files, folders and cameras."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
 MAX_ROWS, MAX_SKIPPED = 10, 5
-"""Maximum numbers of results and of skipped files that are printed."""
+"""Maximum number of results and maximum number of skipped files that are printed."""
 
 
 def add_predict(commands: Any) -> None:

@@ -1,4 +1,7 @@
-"""Print PyTorch's abilities as a line of JSON, for ``doctor``. It runs in a separate process because it may crash."""
+"""Print PyTorch's abilities as a line of JSON, for ``footplate doctor``.
+
+This is done in a separate process because loading PyTorch may crash.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from engine.system.stdio import exit_now
 
 
 def _cuda_error(torch: ModuleType) -> str:
-    """Return PyTorch's error if CUDA can't start, otherwise ""."""
+    """Start CUDA, and return PyTorch's error message if that fails, otherwise ""."""
     try:
         torch.cuda.init()
     except RuntimeError as error:
@@ -19,7 +22,10 @@ def _cuda_error(torch: ModuleType) -> str:
 
 
 def probe() -> dict[str, Any]:
-    """Return facts about loading torch and torchvision, and about CUDA. "error" is the failure."""
+    """Return facts about loading torch and torchvision, and about CUDA.
+
+    The key "error" holds the error message if something failed.
+    """
     facts: dict[str, Any] = {}
     try:
         import torch

@@ -1,4 +1,4 @@
-"""Display a run's events in the terminal: a line for each, and a status line with the progress."""
+"""Display a run's events in the terminal: a line for each event, and a status line with the progress."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from engine.system.format import counted, duration, in_short, size
 
 _BAR_WIDTH = 24
 STEADY = 5
-"""Number of times that advice must be repeated before it is printed in the middle of an epoch."""
+"""Number of times that the same advice must be received in a row to be printed in the middle of an epoch."""
 
 
 class Progress:
-    """Display that writes a run's events to `out` as lines, and its progress to `err`."""
+    """Display that writes lines about a run's events to `out`, and a status line with its progress to `err`."""
 
     def __init__(self, run: RunFolder, out: TextIO, err: TextIO) -> None:
         self._run = run
@@ -72,7 +72,7 @@ class Progress:
             self._print_advice()
 
     def _print_advice(self) -> None:
-        """Print the advice on the bottleneck, unless it is the same as the last one printed."""
+        """Print the latest advice on the bottleneck, unless it was the last one printed."""
         advice = self._advice
         if advice is not None and _change(advice) != self._printed:
             self._printed = _change(advice)
@@ -166,7 +166,10 @@ class Progress:
 
 
 def _fetch_text(events: Sequence[Fetching]) -> str:
-    """Format the progress of a download, such as "████░░░░  42%  41.1 MiB of 97.8 MiB  3 s left"."""
+    """Format the progress of a download, e.g. "████░░░░  42%  41.1 MiB of 97.8 MiB  3 s left".
+
+    `events` are its first and latest event.
+    """
     latest = events[-1]
     if not latest.total_bytes:
         return f"{size(latest.done_bytes)} of the weights"
@@ -183,7 +186,7 @@ def _draw_bar(fraction: float) -> str:
 
 
 def _queue_text(event: Waiting) -> str:
-    """Format the queue position, such as "Queued at position 2, behind 20260101-120000-resnet18-1a2b"."""
+    """Format the queue position, e.g. "Queued at position 2, behind 20260101-120000-resnet18-1a2b"."""
     held = ("held until it is released",) if event.held else ()
     behind = (f"behind {in_short(event.behind)}",) if event.behind else ()
     return (
@@ -193,7 +196,7 @@ def _queue_text(event: Waiting) -> str:
 
 
 def _restart_lines(event: Restarting) -> tuple[str, str]:
-    """Return the cause, and text such as "Restarting from the last checkpoint (1 of 3 in a row)"."""
+    """Return the cause of a restart, and a text such as "Restarting from the last checkpoint (1 of 3 in a row)"."""
     devices = [counted(len(event.devices), "device")] if event.devices else []
     changes = devices + [f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS]
     with_changes = f" with {', '.join(changes)}" if changes else ""
@@ -202,7 +205,10 @@ def _restart_lines(event: Restarting) -> tuple[str, str]:
 
 
 def _finding_lines(event: Verdict, run_id: str) -> tuple[str, ...]:
-    """Return the finding, and a command or flags that apply its advice, if all of its fields are known here."""
+    """Return lines for a finding: its text, and a command or flags that apply its advice.
+
+    The second line is left out if the advice changes fields that this version does not know.
+    """
     if not event.changes or not event.changes.keys() <= FIELDS.keys():
         return (event.sentence,)
     if event.code == "falling":

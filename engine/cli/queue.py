@@ -32,7 +32,11 @@ _ACTIONS = {
 
 
 class _Row(msgspec.Struct):
-    """Queued run. `since` is in seconds since the epoch, and `others` is the same as in `Waiting`."""
+    """Queued run, as printed with `--json`.
+
+    `since` is the time in seconds since the epoch at which it was queued. `others` has the same meaning as in
+    `Waiting`.
+    """
 
     position: int
     run_id: str
@@ -56,7 +60,7 @@ def add_queue(parser: argparse.ArgumentParser) -> None:
 
 
 def queue(options: argparse.Namespace) -> int:
-    """Perform the action on one run, or list all queued runs."""
+    """Carry out the requested action on one run, or list all queued runs."""
     try:
         return _act(options.action, options.run) if options.action else _list(json=options.json)
     except CannotQueue as error:
@@ -122,7 +126,7 @@ def _act(action: str, name: str) -> int:
 
 
 def _change(action: str, run_id: str) -> bool:
-    """Change the queue. Returns False if the run is not in it."""
+    """Carry out an action on a run in the queue. Returns False if the run is not in the queue."""
     match action:
         case "up":
             return run_queue.move(run_id, -1)
@@ -137,7 +141,7 @@ def _change(action: str, run_id: str) -> bool:
 
 
 def _remove(run: RunFolder) -> int:
-    """Stop a queued run and wait until it has ended."""
+    """Stop a queued run and wait until it has ended. Returns an exit code."""
     if all(ticket.run_id != run.run_id for ticket in run_queue.waiting()):
         return _report_not_queued(run)
     with suppress(OSError), RunConnection(run, COMMANDS_ONLY) as connection:  # it may end at any moment
@@ -150,7 +154,10 @@ def _remove(run: RunFolder) -> int:
 
 
 def _find(name: str) -> RunFolder:
-    """Return a queued run by its id, wherever its folder is, or any other run. Raises CommandError."""
+    """Find a queued run by its id, or any other run by its name. Raises CommandError.
+
+    The folder of a queued run may be outside the runs folder.
+    """
     folder = next((ticket.folder for ticket in run_queue.waiting() if ticket.run_id == name), None)
     return RunFolder(folder) if folder is not None else watching.require_run(name)
 

@@ -22,13 +22,13 @@ _EXIT_TIMEOUT_S = 5.0
 
 
 def split(name: str) -> tuple[Host | None, str]:
-    """Split "HOST:RUN" into machine and run. The machine is None if no host has that name."""
+    """Split "HOST:RUN" into the host and the name of the run. The host is None if none of the hosts has that name."""
     machine, _, run = name.rpartition(":")
     return (host(machine) if machine else None), run
 
 
 def follow(machine: Host, run: str) -> RunFolder:
-    """Mirror a run on another machine until this process exits, and return the local folder. Raises CommandError."""
+    """Mirror a run on another machine until this process exits, and return the local copy. Raises CommandError."""
     child = subprocess.Popen(
         [sys.executable, "-m", "engine.machines.follower", machine.name, run],
         stdin=subprocess.PIPE,
@@ -61,7 +61,7 @@ def add_fetch(parser: argparse.ArgumentParser) -> None:
 
 
 def fetch_file(options: argparse.Namespace) -> int:
-    """Fetch a file of a run, or the remaining bytes of an incomplete copy."""
+    """Fetch a file of a run on another machine. If a local copy is incomplete, fetch only its missing bytes."""
     machine, name = split(options.run)
     if machine is None:
         return fail(f"“{options.run}” does not begin with one of your hosts and a colon.")

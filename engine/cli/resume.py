@@ -23,7 +23,7 @@ from engine.runs.resume import checkpoint_of, job_to_resume, last_execution, sav
 
 
 def resume(options: argparse.Namespace) -> int:
-    """Resume a run in its own folder and return the exit code of the new execution."""
+    """Resume a run in its own folder, follow it, and return its exit code."""
     run = watching.require_run(options.run)
     job = require_valid(*_validate(run, options))
     last = run.last_event()
@@ -41,7 +41,7 @@ def resume(options: argparse.Namespace) -> int:
 
 
 def _validate(run: RunFolder, options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
-    """Return the job with which `run` resumes, and all errors and warnings."""
+    """Return the job with which `run` would resume, and all errors and warnings. The job is None if it is invalid."""
     changes, found = arguments.gather(options)
     previous = run.job()
     if previous is not None and isinstance(changes.get("options"), dict):

@@ -52,7 +52,7 @@ def add_review(parser: argparse.ArgumentParser) -> None:
 
 
 def review(options: argparse.Namespace) -> int:
-    """Perform the requested review, print the result, and write the table."""
+    """Carry out the requested review, print the result, and write the table of samples."""
     values = inference.model_values(options)
     found = _review(options, values)
     if options.json:
@@ -154,9 +154,10 @@ def _duplicate_lines(found: Review) -> Iterator[str]:
 
 
 def _marks(found: Review) -> Iterator[Mark]:
-    """Yield the samples with label issues and duplicates, or the worst samples if there are none.
+    """Yield the samples to mark: those with label issues, and duplicates.
 
-    A high loss alone does not prove a defect.
+    If there are none, yield the worst samples. Otherwise these are left out, since a high loss alone does not prove a
+    defect.
     """
     marked: set[str] = set()
     for issue in found.label_issues:
@@ -189,7 +190,12 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
     """Train one run for each fold and evaluate it on its held-out images. Returns the folders of the evaluations.
 
     Runs from an earlier, interrupted call are reused. Together, the evaluations contain every training image once.
-    `values` are the fields of an `Order`. Raises CommandError.
+    Raises CommandError.
+
+    Args:
+        run: Run whose job is cross-validated.
+        folds: Number of folds.
+        values: Fields of the `Order` for each evaluation.
     """
     job = run.job()
     assert job is not None  # checked by model_values
@@ -216,7 +222,8 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
 def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
     """Train a fold and evaluate its last weights. Returns the folder of the evaluation. Raises CommandError.
 
-    The best weights are not used, since they were selected with the held-out images.
+    The best weights are not used, since the held-out images were used to select them. `values` are fields of an
+    `Order`.
     """
     run = next((each for each in list_runs() if each.job() == fold and each.state() == "completed"), None)
     if run is None:

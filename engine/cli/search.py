@@ -1,4 +1,4 @@
-"""``footplate search``: try a job with different settings, as requested by a SPACE.toml and flags."""
+"""``footplate search``: train a job with different settings, as described by a SPACE.toml and flags."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 
 def search(options: argparse.Namespace) -> int:
-    """Start, show or change a search, and return its exit code."""
+    """Start, show or change a search. Returns an exit code."""
     if options.list:
         return _list(json=options.json)
     is_known = options.space and not options.space.endswith(".toml") and not options.vary
@@ -88,7 +88,7 @@ def search(options: argparse.Namespace) -> int:
 
 
 def _act(options: argparse.Namespace) -> int:
-    """Show, stop or continue an existing search, or train its best settings."""
+    """Carry out the requested action on an existing search: show, stop or continue it, or train its best settings."""
     folder = SearchFolder(searches_folder() / Path(options.space).name)
     requested = folder.search()
     if requested is None:
@@ -131,7 +131,7 @@ def _after_start(folder: SearchFolder, requested: Search, options: argparse.Name
 def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
     """Print each finished trial until the search ends.
 
-    The first Ctrl+C stops the search, the second one detaches from it.
+    The first Ctrl+C stops the search, and the second one detaches from it.
     """
     interrupts: list[int] = []
 
@@ -233,9 +233,9 @@ _FLAGS = {
     "devices_per_trial": ("--devices-per-trial", int, "N", "number of devices per trial (default: 1)"),
     "best_epochs": ("--best-epochs", int, "N", "number of epochs of --train-best (default: as in a trial)"),
 }
-"""Flag, type, metavar and help text for each value of a search."""
+"""Flag, type, metavar and help text for each setting of a search."""
 _RENAMED = {"search_seed": "seed", "keep_all": "keep_checkpoints"}
-"""Values that are named differently in a `Search`, because the job has fields with those names."""
+"""Names in `Search` of settings whose flags have another name, since the job has fields with the same names."""
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -262,7 +262,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 
 def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
-    """Return the requested search, and all problems with it."""
+    """Build the search that the SPACE.toml and the flags describe. Returns it, or None, and all problems with it."""
     values, found = _file(options) if options.space else ({}, [])
     if found:
         return None, found
@@ -294,7 +294,10 @@ def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Probl
 
 
 def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values in the SPACE.toml, and store its job in `options`, so that flags can override it."""
+    """Read the SPACE.toml, and return its values and the problems with it.
+
+    Its job is stored in `options`, so that flags can override it.
+    """
     path = Path(options.space).expanduser()
     values, problem = read_toml(path, "search")
     if problem is not None:
@@ -315,7 +318,7 @@ def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list[Problem]) -> None:
-    """Override the values from the file with those from the flags."""
+    """Override values of the SPACE.toml with those of the flags. Problems are appended to `found`."""
     for name in (*_FLAGS, "keep_all"):
         given = getattr(options, name)
         if given is not None:
@@ -334,7 +337,10 @@ def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list
 
 
 def _dimension(name: str, text: str) -> Any:
-    """Parse a dimension in the notation of a flag. Invalid text is returned unchanged, for the validation."""
+    """Parse the values of a field to search, in the notation of `--vary`, e.g. "1e-4..1e-1,log" or "sgd,adamw".
+
+    Invalid text is returned unchanged, and the validation reports it.
+    """
     field = FIELDS.get(name)
     first, *rest = text.split(",")
     low, dots, high = first.partition("..")
@@ -364,7 +370,7 @@ def _number(text: str) -> Any:
 
 
 def _devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
-    """Return the devices for all trials together, from the flag, the SPACE.toml, or the job."""
+    """Return the devices that all trials share, from the flag, the SPACE.toml, or else the job."""
     if options.devices is not None:
         return [device.strip() for device in options.devices.split(",") if device.strip()]
     job = getattr(options, "values", {})

@@ -13,7 +13,7 @@ from engine.system.format import NOT_KNOWN, counted, duration
 
 
 def search_table(searches: Sequence[tuple[Search, SearchState, Status]]) -> list[str]:
-    """Return a table of all searches."""
+    """Format a table of all searches as lines of text."""
     head = ("SEARCH", "STATE", "TRIALS", "PRUNED", "FAILED", "BEST", "TIME", "LEFT")
     return table(head, [_listed_row(*each) for each in searches])
 
@@ -25,7 +25,7 @@ def _listed_row(search: Search, state: SearchState, status: Status) -> tuple[str
 
 
 def progress_line(search: Search, state: SearchState) -> str:
-    """Return a line about a running search."""
+    """Format the progress of a running search as a line."""
     active = [f"trial {row.title}: epoch {row.epoch}/{row.epochs}" for row in state.trials if row.state == "running"]
     left = f", {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
     done = confirming_words(state) or f"{_done(state)} trials"
@@ -33,19 +33,19 @@ def progress_line(search: Search, state: SearchState) -> str:
 
 
 def trial_line(search: Search, row: TrialRow) -> str:
-    """Return a line about a finished trial."""
+    """Format a finished trial as a line."""
     values = ", ".join(f"{goal.title} {_value(goal, value)}" for goal, value in _pairs(search, row))
     why = f": {row.cause}" if row.state == "failed" and row.cause else ""
     return f"Trial {row.title} {row.state} after {counted(row.epoch, 'epoch')}: {values}; {settings(row)}{why}"
 
 
 def settings(row: TrialRow) -> str:
-    """Format the settings of a trial as text such as "learning_rate=0.003, optimizer=adamw"."""
+    """Format the settings of a trial as text, e.g. "learning_rate=0.003, optimizer=adamw"."""
     return ", ".join(f"{name}={_setting(value)}" for name, value in row.params.items())
 
 
 def lines(search: Search, state: SearchState, status: Status) -> list[str]:
-    """Format a search as lines of text: state, trials, best settings and importance."""
+    """Format a search as lines of text: its state, trials, best settings, and the importance of its fields."""
     goals = [goal.title for goal in search.goals]
     confirmed = ("CONFIRMED",) if _has_confirmed(state) else ()
     head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goals), *confirmed, *search.space)

@@ -1,4 +1,4 @@
-"""``footplate submit`` and ``torchrun``: train a job with other launchers."""
+"""``footplate submit`` and ``torchrun``: train a job with SLURM or torchrun as the launcher."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def add_torchrun(commands: Any) -> None:
 
 
 def torchrun(options: argparse.Namespace) -> int:
-    """Print a torchrun command for each machine. The user starts it there."""
+    """Print, for each machine, the torchrun command that the user must run there to train the job."""
     job, found = validate(options)
     lines: dict[str, str] = {}
     if job is not None and not errors(found):
@@ -71,7 +71,7 @@ def torchrun(options: argparse.Namespace) -> int:
 
 
 def submit(options: argparse.Namespace) -> int:
-    """Submit a new run to SLURM and print its run id and its SLURM job id."""
+    """Submit a new run to SLURM, and print its run id and its SLURM job id."""
     slurm = SlurmOptions(
         partition=options.partition,
         account=options.account,
@@ -107,7 +107,7 @@ def submit(options: argparse.Namespace) -> int:
 
 
 def _script(file: str | None, found: list[Problem]) -> str:
-    """Return the text of a script file, or "" if there is none, and append problems with it to `found`."""
+    """Read a script file and return its text, or "" if `file` is None. Problems with it are appended to `found`."""
     if file is None:
         return ""
     try:

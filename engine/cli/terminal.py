@@ -31,7 +31,7 @@ COMPLETED = 0
 BAD_REQUEST = 2
 FAILED = 3
 UNSAVED = 4
-"""Exit code if the training ended but its last state could not be written to disk."""
+"""Exit code of a run whose training ended, but whose last state could not be written to disk."""
 INTERRUPTED = 130
 
 
@@ -39,7 +39,7 @@ _MAX_TABLE_WIDTH = 10_000
 
 
 class CommandError(Exception):
-    """Raised to end a command with an exit code. The reason has already been printed."""
+    """Raised to end a command with an exit code, after the reason has been printed."""
 
     def __init__(self, code: int = BAD_REQUEST) -> None:
         super().__init__(code)
@@ -54,13 +54,13 @@ def say(*lines: str, to: TextIO | None = None) -> None:
 
 
 def fail(message: str, code: int = BAD_REQUEST) -> int:
-    """Print an error message to standard error and return the exit code."""
+    """Print an error message to standard error, and return `code`."""
     say(f"footplate: {message}", to=sys.stderr)
     return code
 
 
 def report(problems: Iterable[Problem], code: int = BAD_REQUEST) -> int:
-    """Print problems with their flags and remedies to standard error, and return the exit code."""
+    """Print problems with their flags and remedies to standard error, and return `code`."""
     for problem in problems:
         severity = "warning: " if problem.severity == "warning" else ""
         flag = f"{flag_of(problem)}: " if problem.field else ""
@@ -75,7 +75,7 @@ def report(problems: Iterable[Problem], code: int = BAD_REQUEST) -> int:
 
 
 def flag_of(problem: Problem) -> str:
-    """Return the flag or argument for the field that a problem is about."""
+    """Return the flag or argument that sets the field of a problem."""
     if problem.field == "dataset":
         return "DATASET"
     if problem.field.startswith("options."):
@@ -85,7 +85,7 @@ def flag_of(problem: Problem) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table with left-aligned columns, two spaces apart."""
+    """Format a table as lines of text with left-aligned columns, two spaces apart."""
     grid = Table(*head, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for row in rows:
         grid.add_row(*(Text(escaped(cell), no_wrap=True) for cell in row))
@@ -95,7 +95,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def require_valid(job: Job | None, problems: Iterable[Problem]) -> Job:
-    """Report the problems with a job and return it. Raises CommandError if there are errors."""
+    """Print the problems with a job, and return the job. Raises CommandError if there are errors."""
     problems = list(problems)
     report(problems)
     if job is None or errors(problems):
@@ -105,7 +105,7 @@ def require_valid(job: Job | None, problems: Iterable[Problem]) -> Job:
 
 @contextmanager
 def report_unwritable() -> Iterator[None]:
-    """Context manager that turns a failed write to a run's folder into a message and a CommandError."""
+    """Context manager that turns a failed write to a run's folder into a printed message and a CommandError."""
     try:
         yield
     except OSError as error:
@@ -115,7 +115,7 @@ def report_unwritable() -> Iterator[None]:
 
 
 def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
-    """Write a table for other programs. Raises CommandError."""
+    """Write a CSV file for other programs. Raises CommandError."""
     text = io.StringIO()
     writer = CsvWriter(text, line_end="\n")
     for row in rows:
@@ -154,9 +154,9 @@ class StatusLine:
 
 @contextmanager
 def show_progress(*, quiet: bool = False) -> Iterator[Callable[[Progress | InspectionProgress], None]]:
-    """Yield a function that displays progress messages from a child on standard error.
+    """Context manager that yields a function to display progress messages of a child process on standard error.
 
-    Warnings are printed as lines.
+    Warnings in the messages are printed as lines, even if `quiet` is True.
     """
     line = StatusLine(sys.stderr)
 

@@ -1,4 +1,4 @@
-"""``footplate train``: validate the request, start the run, and follow it."""
+"""``footplate train``: validate the requested job, start the run, and follow it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from engine.runs.launch import start_supervisor
 
 
 def train(options: argparse.Namespace) -> int:
-    """Train, and return the exit code of the run."""
+    """Train a job, and return the exit code of the run."""
     job = require_valid(*validate(options))
     with report_unwritable():
         run = create_run(job)
@@ -41,7 +41,7 @@ def train(options: argparse.Namespace) -> int:
 
 
 def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
-    """Validate the flags and the job file. Returns the job, and all errors and warnings."""
+    """Validate the flags and the job file. Returns the job, or None if it is invalid, and all errors and warnings."""
     values, found = arguments.gather(options)
     given = set(values)
     detected = _detect_task(values)
@@ -78,7 +78,10 @@ def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:
 
 
 def _announce(job: Job, dataset: DatasetReport | None, model: str, recipe: str) -> None:
-    """Print the report on the dataset, and the automatic choices of model and recipe."""
+    """Print the report on the dataset, and how the model and the recipe were chosen.
+
+    `model` and `recipe` are the reasons for automatic choices, or "" if the user chose.
+    """
     if dataset is not None:
         say(*dataset_lines(dataset), to=sys.stderr)
     if model:
@@ -90,7 +93,7 @@ def _announce(job: Job, dataset: DatasetReport | None, model: str, recipe: str) 
 
 
 def read_machine(found: list[Problem]) -> Snapshot | None:
-    """Return this machine's devices. On failure, append a problem to `found` and return None."""
+    """Return this machine's devices. If that fails, append a problem to `found` and return None."""
     try:
         return children.snapshot()
     except children.ChildFailed as error:
@@ -99,14 +102,18 @@ def read_machine(found: list[Problem]) -> Snapshot | None:
 
 
 def _valid_part(values: dict[str, Any], invalid: set[str]) -> Job | None:
-    """Return the job, omitting the `invalid` fields if necessary, so that all other problems are also found."""
+    """Create a job from `values`. If that fails, leave out the `invalid` fields.
+
+    In this way, problems that depend on a job are reported together with those of the invalid fields. Returns None if
+    there is no valid job.
+    """
     return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in invalid})[0]
 
 
 def _contact_weight_servers(values: dict[str, Any]) -> None:
-    """Start to check in the background if the servers with pretrained weights are reachable.
+    """Start to check in the background whether the servers with pretrained weights are reachable.
 
-    The check runs during the inspection.
+    The check runs while the dataset is inspected.
     """
     draft = dict(values)
     _choose_model(draft, ImpatientDisk())
@@ -114,7 +121,10 @@ def _contact_weight_servers(values: dict[str, Any]) -> None:
 
 
 def _choose_model(values: dict[str, Any], disk: Disk) -> str:
-    """Add the best default model for the task to `values`, unless a model or encoder is given. Returns the reason."""
+    """Add the best default model for the task to `values`, unless a model or encoder is given.
+
+    Returns the reason for the choice, or "" if none was made.
+    """
     catalogue = load_catalogue()
     task = catalogue.task(str(values.get("task", FIELDS["task"].default)))
     if task is None or "model" in values or not task.defaults:
@@ -134,9 +144,9 @@ def _choose_model(values: dict[str, Any], disk: Disk) -> str:
 def _apply_recipe(
     values: dict[str, Any], report: DatasetReport | None, disk: Disk
 ) -> tuple[Recipe | None, list[Problem]]:
-    """Set fields without a value from the recipe in `values`, or from one that fits.
+    """Set the fields that have no value according to the recipe named in `values`, or else one that fits the job.
 
-    Returns the recipe, or problems.
+    Returns the recipe, or None and the problems.
     """
     catalogue = load_catalogue()
     facts = collect_facts(values, catalogue, report, values, disk)
@@ -154,7 +164,10 @@ def _apply_recipe(
 
 
 def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
-    """Add the task for the folder's format to `values`, unless a task or a valid model is given. Returns the task."""
+    """Add the task that fits the annotations in the folder to `values`, unless a task or a known model is given.
+
+    Returns the task if it was added.
+    """
     from engine.data.formats.registry import detect_kind  # slow to import
 
     model = str(values.get("model", ""))
@@ -169,7 +182,10 @@ def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
 
 
 def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
-    """Inspect the dataset, if there is a folder."""
+    """Inspect the dataset of a job. Returns None if there is no such folder, or if that fails.
+
+    A failure is appended to `found`.
+    """
     if errors(dataset_problems(job)):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Follow a run: ``footplate attach``, ``stop``, ``pause`` and ``save``, and ``train`` while it waits for its run."""
+"""Follow a run: ``footplate attach``, ``stop``, ``pause`` and ``save``, and ``train`` after it has started a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from engine.system.plain_text import encodable
 _TICK_S = 0.5
 _START_TIMEOUT_S = 30.0
 _REFUSED_S = 1.0
-"""Seconds to wait after a refused connection before connecting again."""
+"""Seconds between attempts to connect to a supervisor that has refused a connection."""
 _EXIT_CODES = {
     "completed": COMPLETED,
     "failed": FAILED,
@@ -49,11 +49,21 @@ class Detached(Exception):  # noqa: N818  (no error)
 
 
 class Watcher:
-    """Reader for a run's events up to the end of one execution.
+    """Reader for a run's events until the end of one execution. It reconnects if necessary.
 
-    It reconnects if necessary and reports each event once. `execution` is the current or last one by default. `from_n`
-    is the number of the first event to report. `finished` is the last event in the execution, and `freed` the event
-    about its devices.
+    Each event is passed to `on_line` once.
+
+    Attributes:
+        connection: Connection to the supervisor, or None.
+        refusal: Last reason for which the supervisor could not be followed, or "".
+        finished: Last event of the execution, or None before it is read.
+        freed: Event which says that the devices are free, or None before it is read.
+
+    Args:
+        run: Run to follow.
+        on_line: Receives each event as a line of JSON.
+        execution: Number of the execution, by default the current or last one.
+        from_n: Number of the first event to report.
     """
 
     def __init__(
@@ -74,7 +84,7 @@ class Watcher:
         self.freed: DevicesFree | None = None
 
     def interrupt(self) -> int:
-        """Record an interrupt and return the number of interrupts. Signal handlers may call this."""
+        """Record an interrupt by the user, and return the number of interrupts. Signal handlers may call this."""
         self._interrupts += 1
         self._waker.send(b"!")
         return self._interrupts
@@ -104,7 +114,7 @@ class Watcher:
             self._wait()
 
     def request_stop(self) -> None:
-        """Send a stop command, unless the supervisor has just exited."""
+        """Send a stop command to the supervisor. Nothing happens if it has just exited."""
         with suppress(OSError):
             send(self._run, Stop())
 
@@ -114,11 +124,11 @@ class Watcher:
         self._waker.close()
 
     def _is_active(self) -> bool:
-        """Return True if the run's folder shows that more events will follow."""
+        """Return True if the state in the run folder means that more events will follow."""
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
 
     def _follow_slurm(self) -> bool:
-        """Read the log of a run that is supervised on a SLURM node, or return False for any other run."""
+        """Read new events from the log if the run is supervised on a SLURM node. Returns False if it is not."""
         if supervised_elsewhere(self._run) is None:
             return False
         now = time.monotonic()
@@ -146,7 +156,7 @@ class Watcher:
         return True
 
     def _on_silence(self) -> None:
-        """Report that the supervisor doesn't answer, and read the log until it does."""
+        """Report, once, that the supervisor doesn't answer, and read its log instead."""
         if not self.refusal:
             self.refusal = silent(self._run)
             fail(f"{self.refusal} Reading its log instead.")
@@ -160,7 +170,7 @@ class Watcher:
             self.connection = None
 
     def _wait(self) -> None:
-        """Wait for messages from the supervisor or an interrupt, and report new events."""
+        """Wait for a message from the supervisor, an interrupt, or a short timeout, and report new events."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake, selectors.EVENT_READ)
             if self.connection is not None:
@@ -185,7 +195,7 @@ class Watcher:
                 self._on_silence()
 
     def _follow_log(self, reason: str) -> None:
-        """Read the log until the server accepts this client again."""
+        """Report, once, that the supervisor has closed the connection for `reason`, and read its log instead."""
         if not self.refusal:
             self.refusal = reason
             fail(f"the run has disconnected this command: {reason}. Reading its log instead.")
@@ -193,7 +203,7 @@ class Watcher:
         self._read_log()
 
     def _read_log(self) -> None:
-        """Report the events in the log that have not been reported yet."""
+        """Report the events in the log that were not reported before."""
         self._from_n = self._next_n
         with suppress(OSError), open_file(self._run.events_file) as stream:  # the run may not have started
             for line in complete_lines(stream):
@@ -217,10 +227,11 @@ class Watcher:
 def follow(
     run: RunFolder, *, json: bool, stop_on_interrupt: bool, execution: int | None = None, from_n: int = 1
 ) -> int:
-    """Show `run` until it ends, and return its exit code. See `Watcher` for the events that are shown.
+    """Print the events of `run` until its execution ends, and return its exit code. See `Watcher` for the arguments.
 
-    If `stop_on_interrupt` is True, the first Ctrl+C stops the run after the current step, the second one stops it
-    immediately, and the third one detaches from it. Otherwise, Ctrl+C detaches.
+    If `json` is True, events are printed as lines of JSON. If `stop_on_interrupt` is True, the first Ctrl+C stops the
+    run after the current step, the second one stops it immediately, and the third one detaches from it. Otherwise,
+    Ctrl+C detaches.
     """
     progress = Progress(run, sys.stdout, sys.stderr)
     on_line = (lambda line: say(line.decode())) if json else (lambda line: progress.show(EVENT.decode(line)))
@@ -251,7 +262,7 @@ def follow(
 
 
 def attach(options: argparse.Namespace) -> int:
-    """Follow an active run, or replay the events of a past one."""
+    """Print the events of a run from the beginning, and follow it if it is active."""
     run = require_any_run(options.run)
     return follow(run, json=options.json, stop_on_interrupt=False)
 
@@ -267,7 +278,7 @@ def pause(options: argparse.Namespace) -> int:
 
 
 def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
-    """Send a command that ends a run, and wait until its devices are free."""
+    """Send a command that ends a run, and wait until its devices are free. Returns an exit code."""
     run = require_any_run(options.run)
     saved: list[CheckpointSaved] = []
 
@@ -303,13 +314,13 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
 
 
 def detach(_count: int) -> None:
-    """Raise Detached at the first interrupt."""
+    """Raise Detached. This is a callback for interrupts."""
     raise Detached
 
 
 @contextmanager
 def on_interrupt(watcher: Watcher) -> Iterator[None]:
-    """Pass Ctrl+C to `watcher` inside the block."""
+    """Context manager that passes Ctrl+C to `watcher`."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         watcher.interrupt()
@@ -322,7 +333,10 @@ def on_interrupt(watcher: Watcher) -> Iterator[None]:
 
 
 def require_any_run(name: str) -> RunFolder:
-    """Return a run on this machine, or follow a run named "HOST:RUN". Raises CommandError."""
+    """Return a run on this machine, or a local copy of the run "HOST:RUN", which is then kept up to date.
+
+    Raises CommandError.
+    """
     machine, run = remote.split(name)
     return require_run(name) if machine is None or find_run(name) is not None else remote.follow(machine, run)
 
@@ -344,7 +358,7 @@ def add_save(parser: argparse.ArgumentParser) -> None:
 
 
 def save(options: argparse.Namespace) -> int:
-    """Ask a run that can't save its last state to save it in another folder, and report the result."""
+    """Make a run that can't save its last state save it in another folder, and print the result."""
     run = require_run(options.run)
     try:
         code, text = _save(run, encodable(os.path.abspath(os.path.expanduser(options.to))))
@@ -361,7 +375,7 @@ def save(options: argparse.Namespace) -> int:
 
 
 def _save(run: RunFolder, folder: str) -> tuple[int, str]:
-    """Ask a run to save its state in `folder`. Returns the exit code and the message about the result."""
+    """Send a run the request to save its state in `folder`. Returns an exit code and a message about the result."""
     welcome = connection.send(run, SaveElsewhere(folder=folder))
     if welcome is None:
         raise NotAnswering(silent(run))
@@ -393,4 +407,4 @@ def _save(run: RunFolder, folder: str) -> tuple[int, str]:
 
 
 class _Refused(Exception):  # noqa: N818 - the folder's fault
-    """Raised when the supervisor of a run refused a folder. The message is its answer."""
+    """Raised when the supervisor of a run refuses the folder. The message is the supervisor's answer."""

@@ -1,4 +1,4 @@
-"""Access to a run and its model from Python."""
+"""Access to a run and its model from Python code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.runs.index import find_run
 
 
 class Run:
-    """Footplate run, given as "last", an id or its beginning, a name or a folder.
+    """Run of Footplate, opened by "last", its id or the beginning of its id, its name, or its folder.
 
     `job` is its job, and `classes` are the names of its classes. Raises CannotLoad if there is no such run, or if its
     training has not started.
@@ -41,13 +41,13 @@ class Run:
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """Available checkpoints: "best", "last" and those of particular epochs."""
+        """Names of the available checkpoints: "best", "last" and those of particular epochs."""
         return tuple(path.stem for path in sorted(self._run.checkpoints.glob("*.pt")))
 
     def load(self, checkpoint: str = "best", device: str | None = None) -> TrainedModel:
-        """Load the model with the weights of a checkpoint ("best", "last" or an epoch) in evaluation mode.
+        """Load the model with the weights of a checkpoint in evaluation mode. Raises CannotLoad.
 
-        `device` is a name for torch.device. By default, it is the first GPU, or the CPU if there is none. Raises
-        CannotLoad.
+        `checkpoint` is "best", "last" or the number of an epoch. `device` is a name for torch.device. If it is None,
+        the first GPU is used, or the CPU if there is none.
         """
         return load(self._run, checkpoint, device or ("cuda:0" if torch.cuda.is_available() else "cpu"))

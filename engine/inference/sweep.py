@@ -1,4 +1,4 @@
-"""Run a model on the samples of a split in batches, divided among several devices."""
+"""Run a model on the samples of a split in batches, which may be divided among several devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from engine.strategies.base import memory_format
 
 
 class BatchOutput(NamedTuple):
-    """Batch with the indices of its `samples` in their split, int64 [n], and with tensors on the model's device."""
+    """Batch with the outputs of the model, on the model's device.
+
+    `samples` are the indices of the samples in their split, int64 [n].
+    """
 
     samples: Labels
     inputs: Tensor
@@ -29,7 +32,7 @@ class BatchOutput(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """Position of a device among those that share the samples: device `rank` of `world`."""
+    """Position of one device among several that share the samples: number `rank` of `world` devices."""
 
     rank: int = 0
     world: int = 1
@@ -46,10 +49,10 @@ def sweep(
     partition: Partition = ALL_SAMPLES,
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
 ) -> Iterator[BatchOutput]:
-    """Yield the outputs for this device's samples in each batch.
+    """Run the model on the samples, and yield the outputs for this device's part of each batch.
 
-    `batch_size` is per device. Samples are preprocessed as in validation, and prefetched. Unreadable samples are
-    skipped after calling `on_unreadable(path, reason)`.
+    Samples are preprocessed as in validation, and prefetched. Unreadable samples are skipped after calling
+    `on_unreadable(path, reason)`. `batch_size` is the number of samples per device.
     """
     for batch in batches(model, samples, batch_size=batch_size, partition=partition, on_unreadable=on_unreadable):
         assert batch.samples is not None
@@ -67,9 +70,10 @@ def batches(
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
     only: Labels | None = None,
 ) -> Iterator[Batch]:
-    """Yield batches like `sweep`, but without running the model, starting with batch `start`.
+    """Yield the same batches as `sweep`, but without running the model.
 
-    If `only` is given, it contains the indices of the samples to use, in order.
+    `start` is the number of the first batch. `only` contains the indices of the samples to use, in order, or is None
+    for all samples.
     """
     length = len(samples) if only is None else len(only)
     sampler = _InOrder(
@@ -101,7 +105,7 @@ def _loader(
     sampler: GlobalBatchSampler,
     on_unreadable: Callable[[str, str], None],
 ) -> Loader[Any]:
-    """Return a loader for images or other samples that preprocesses them as in validation."""
+    """Return a loader that preprocesses images or other samples as in validation."""
     job = model.job
     if isinstance(samples, SampleSet):
         return SampleLoader(

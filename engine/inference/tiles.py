@@ -1,4 +1,7 @@
-"""Run models on large images in overlapping tiles. Maps are blended, and duplicate objects are merged."""
+"""Run models on large images in overlapping tiles.
+
+Maps of neighboring tiles are blended, and objects that appear in several tiles are merged.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ from engine.tasks.base import Objective
 from engine.tasks.predictions import LineScores, Objects, ObjectScores, PixelScores, Scores
 
 SAME_IOU = 0.5
-"""Boxes with a greater IoU count as the same object ("box_nms_thresh" in torchvision's detectors)."""
+"""IoU above which boxes count as the same object ("box_nms_thresh" in torchvision's detectors)."""
 MIN_INSIDE = 0.5
-"""Minimum fraction of a clipped box inside a complete object's box for it to count as part of that object."""
+"""Minimum fraction of a clipped box that must be inside the box of a complete object for both to be the same object."""
 MIN_WEIGHT = 1e-3
-"""Weight of a tile's outermost pixels relative to its center, before normalization."""
+"""Minimum weight of the outermost pixels of a tile, relative to the weight of its center."""
 EDGE_PX = 1.5
-"""Maximum distance in pixels between a clipped box and the edge of its tile."""
+"""Maximum distance in pixels between a box and the edge of its tile for which the box counts as clipped."""
 
 
 class ImageModel(Protocol):
@@ -40,10 +43,10 @@ class ImageModel(Protocol):
         """Return the position of an image of the given size in the model's square input."""
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
-        """Return model inputs for images uint8 [h, w, channels]."""
+        """Convert images, uint8 [h, w, channels], to model inputs."""
 
     def outputs(self, inputs: Tensor) -> Tensor:
-        """Return the model's outputs on its device."""
+        """Run the model on inputs, and return the outputs on the model's device."""
 
 
 class Picture(Protocol):
@@ -51,14 +54,14 @@ class Picture(Protocol):
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Height and width."""
+        """Height and width of the image in pixels."""
 
     def rows(self, first: int, last: int) -> Bytes:
-        """Return the rows from `first` to `last`, uint8 [rows, width, channels]."""
+        """Return the rows from `first` up to, but not including, `last`, uint8 [rows, width, channels]."""
 
 
 class InMemory:
-    """Image in memory, uint8 [h, w, c]."""
+    """`Picture` in memory, uint8 [h, w, c]."""
 
     def __init__(self, pixels: Bytes) -> None:
         self._pixels = pixels
@@ -73,7 +76,15 @@ class InMemory:
 
 
 class _Tile(NamedTuple):
-    """Tile with the position of its upper left corner in the image, its height and width, and its scores."""
+    """Tile of an image, with the model's scores for it.
+
+    Attributes:
+        top: Row of its upper left corner in the image.
+        left: Column of its upper left corner in the image.
+        sides: Height and width in pixels.
+        view: Position of the tile in the model's square input.
+        scores: Scores in the coordinates of the model's input.
+    """
 
     top: int
     left: int
@@ -83,7 +94,10 @@ class _Tile(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Division into overlapping squares of `side` pixels, processed in batches. `overlap` is a fraction of the side."""
+    """Division of an image into overlapping squares of `side` pixels, which are processed in batches.
+
+    `overlap` is the minimum overlap of neighboring tiles as a fraction of the side.
+    """
 
     side: int
     overlap: float = 0.2
@@ -91,7 +105,7 @@ class Tiling(NamedTuple):
 
 
 def corners(length: int, side: int, overlap: float) -> list[int]:
-    """Return evenly spaced positions of tiles along an axis of `length` pixels."""
+    """Return evenly spaced start positions of tiles along an axis of `length` pixels."""
     if length <= side:
         return [0]
     step = max(1, int(side * (1 - overlap)))
@@ -100,9 +114,10 @@ def corners(length: int, side: int, overlap: float) -> list[int]:
 
 
 def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Tensor]:
-    """Yield the probabilities from a pixel model, float32 [k, rows, width], from top to bottom.
+    """Run a model for pixels or lines on a large image, and yield the probabilities in bands from top to bottom.
 
-    They are means over all tiles that contain a pixel, with weights that decrease smoothly from the center of a tile.
+    Bands are float32 [k, rows, width]. Values are means over all tiles that contain a pixel, with weights that decrease
+    smoothly from the center of a tile.
     """
     height, width = picture.sides
     tops = corners(height, tiling.side, tiling.overlap)
@@ -125,10 +140,10 @@ def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[
 
 
 def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold: float) -> Objects:
-    """Return the objects in all tiles without duplicates.
+    """Run a detector on a large image, and return the objects from all tiles without duplicates.
 
-    Of overlapping boxes with the same class, the one with the highest score is kept (NMS). Clipped boxes are dropped if
-    the complete object was found.
+    Of overlapping boxes with the same class, the one with the highest score is kept (non-maximum suppression). Boxes
+    that a tile's edge clips are dropped if the complete object was found.
     """
     height, width = picture.sides
     found: list[tuple[_Tile, Objects]] = []
@@ -161,7 +176,10 @@ def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold
 
 
 def _rows_of_tiles(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[Iterator[_Tile]]:
-    """Yield the tiles of each row of tiles, while the next row is read."""
+    """Yield an iterator over the tiles of each row of tiles.
+
+    While the tiles of a row are processed, the pixels of the next row are read.
+    """
     height, width = picture.sides
     tops = corners(height, tiling.side, tiling.overlap)
     lefts = corners(width, tiling.side, tiling.overlap)
@@ -186,13 +204,16 @@ def _rows_of_tiles(model: ImageModel, picture: Picture, tiling: Tiling) -> Itera
 
 
 def _window(length: int) -> Tensor:
-    """Return the weights along the side of a tile: a squared sine with a lower bound."""
+    """Return blending weights along the side of a tile, [length]: a squared sine with a lower bound."""
     positions = (torch.arange(length) + 0.5) / length
     return torch.sin(torch.pi * positions).square().clamp(min=MIN_WEIGHT)
 
 
 def _is_clipped(tile: _Tile, found: Objects, height: int, width: int) -> np.ndarray:
-    """Return a mask of the boxes that are clipped by a tile edge inside the image, bool [n]."""
+    """Return a mask of the boxes that are clipped by an edge of their tile, bool [n].
+
+    Edges at the border of the image, which has the given height and width, don't count.
+    """
     tall, wide = tile.sides
     low = np.where([tile.left > 0, tile.top > 0], EDGE_PX, -1.0)
     inner = np.array([tile.left + wide < width, tile.top + tall < height])
@@ -201,7 +222,10 @@ def _is_clipped(tile: _Tile, found: Objects, height: int, width: int) -> np.ndar
 
 
 def _unique(boxes: Tensor, scores: Tensor, numbers: Tensor, cut: Tensor) -> np.ndarray:
-    """Return the indices of the objects to keep, highest scores first."""
+    """Return the indices of objects without duplicates, highest scores first.
+
+    `cut` is a mask of the boxes that are clipped by an edge of their tile.
+    """
     retained = batched_nms(boxes, scores, numbers, SAME_IOU)
     is_retained = torch.ones(len(retained), dtype=torch.bool)
     areas = box_area(boxes[retained])

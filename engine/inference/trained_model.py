@@ -50,7 +50,10 @@ class CannotLoad(OrderError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Learned:
-    """Facts about the training in a run. The fields are the same as in `TrainedModel`."""
+    """Facts about the model of a run that are known without its weights.
+
+    The fields have the same meaning as in `TrainedModel`.
+    """
 
     job: Job
     task: Task
@@ -60,7 +63,7 @@ class Learned:
     preprocessing: Preprocessing
 
     def objective(self) -> Objective:
-        """Return the objective of the training without class weights. Raises CannotLoad."""
+        """Create the objective of the training, without class weights. Raises CannotLoad."""
         counts = [0.0] * len(self.classes)
         about = DatasetInfo(self.classes, self.channels, lambda: counts)
         with reasons():
@@ -69,10 +72,21 @@ class Learned:
 
 @dataclass(eq=False)
 class TrainedModel:
-    """Model of a run in evaluation mode on `device`, with the weights of a checkpoint.
+    """Model of a run in evaluation mode, with the weights of a checkpoint.
 
-    `classes` and `channels` are those of the training data. `size` is the side length of the square inputs, or 0 if
-    samples are not images. `sha256` identifies the checkpoint.
+    Attributes:
+        run: Folder of the run.
+        job: Job of the run.
+        task: Task of the job.
+        module: Model on `device`.
+        objective: Objective of the training, without class weights.
+        classes: Names of the classes in the training data.
+        channels: Number of channels in the training data.
+        size: Side length of the model's square input in pixels, or 0 if samples are not images.
+        preprocessing: Preprocessing of samples in the training.
+        checkpoint: File name of the checkpoint.
+        sha256: Hash of the checkpoint.
+        device: Device of the model.
     """
 
     run: RunFolder
@@ -95,7 +109,7 @@ class TrainedModel:
 
     @property
     def resized(self) -> int:
-        """Side length of the squares that images are resized to, before a center of `size` pixels is cropped."""
+        """Side length of the squares to which images are resized, before their center of `size` pixels is cropped."""
         return validation_side(self.job, self.task.entry, self.size)
 
     def predict(
@@ -107,7 +121,10 @@ class TrainedModel:
         overlap: float = 0.2,
         batch_size: int | None = None,
     ) -> list[Prediction]:
-        """Run the model on images and return the predictions. See `predictions` for the arguments."""
+        """Run the model on images, and return their predictions in order.
+
+        See `predictions` for the arguments.
+        """
         return list(self.predictions(images, threshold=threshold, tile=tile, overlap=overlap, batch_size=batch_size))
 
     def predictions(
@@ -119,14 +136,15 @@ class TrainedModel:
         overlap: float = 0.2,
         batch_size: int | None = None,
     ) -> Iterator[Prediction]:
-        """Yield predictions for images in order, in pixels of the original image.
+        """Yield predictions for images in order, in pixels of the original images.
 
         Args:
             images: Arrays uint8 [h, w, channels] or paths of files.
-            threshold: Smallest score of detections, and smallest probability of labels and lines.
-            tile: Side of tiles in pixels. Images with a longer side are processed in tiles. None for no tiles.
+            threshold: Minimum score of detections, and minimum probability of labels and lines.
+            tile: Side length of tiles in pixels, or None for no tiles. Images with a longer side are processed in
+                tiles.
             overlap: Fraction of the side by which tiles overlap.
-            batch_size: Number of images per batch, or None for the training's batch size.
+            batch_size: Number of images per batch, or None for the batch size of the training.
 
         Raises:
             ValueError: The model can't process such images.
@@ -160,9 +178,16 @@ class TrainedModel:
         return of_bands(parts, lines=predicts == "lines", classes=self.classes, threshold=threshold)
 
     def prediction(self, output: Tensor, given: Tensor, sides: tuple[int, int], threshold: float = 0.5) -> Prediction:
-        """Convert the output for one sample, on the CPU, to a prediction for its image with the given height and width.
+        """Convert the model's output for one sample to a prediction for its image.
 
-        `given` is the model's input. Raises TypeError if it is not an image.
+        Args:
+            output: Output for the sample, on the CPU.
+            given: Input for the sample.
+            sides: Height and width of the image in pixels.
+            threshold: Minimum score of detections, and minimum probability of labels and lines.
+
+        Raises:
+            TypeError: The sample is not an image.
         """
         scores = self.objective.scores(output, self.size)
         if isinstance(scores, RawScores):
@@ -173,7 +198,8 @@ class TrainedModel:
     def for_display(self, given: Tensor) -> npt.NDArray[Any]:
         """Convert a model input to an image for display, uint8 [h, w, 3].
 
-        Of more than three channels, the first three are used. Inputs that are not images are returned unchanged.
+        If it has more than three channels, the first three are used. An input that is not an image is returned
+        unchanged.
         """
         if not self.preprocessing.framing:
             return given.cpu().numpy()
@@ -203,7 +229,7 @@ class TrainedModel:
 
     @property
     def bands(self) -> Bands | None:
-        """Conversion from TIFF bands to channels, if the training used bands."""
+        """Conversion from TIFF bands to channels, or None if the training did not select bands."""
         return bands_of(self.preprocessing)
 
     def view(self, height: int, width: int) -> View:
@@ -211,19 +237,19 @@ class TrainedModel:
         return View.of(height, width, self.size, self.resized, self.preprocessing.framing)
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
-        """Convert images, uint8 [h, w, channels] or [h, w], to inputs, float32 [n, channels, size, size] on the device.
+        """Convert images to model inputs, float32 [n, channels, size, size] on the device.
 
-        Raises ValueError for images with other channels or types.
+        `images` are uint8 [h, w, channels] or [h, w]. Raises ValueError for another type or number of channels.
         """
         return self.normalised(torch.from_numpy(np.stack([self.framed(image) for image in images])))
 
     def normalised(self, pixels: Tensor) -> Tensor:
-        """Normalize uint8 [n, channels, size, size] and return inputs on the model's device."""
+        """Normalize pixels, uint8 [n, channels, size, size], and return model inputs on the model's device."""
         return self._normalise(pixels.to(self.device), self._format)
 
     @torch.inference_mode()
     def outputs(self, inputs: Tensor) -> Tensor:
-        """Return the outputs for a batch of inputs, float32 on the device, computed with the precision of the training.
+        """Run the model on a batch of inputs with the precision of the training. Returns float32 outputs on the device.
 
         The batch is split if memory runs out. Raises DoesNotFit if a single sample does not fit.
         """
@@ -239,9 +265,9 @@ class TrainedModel:
         return outputs.float()
 
     def framed(self, image: Bytes) -> Bytes:
-        """Resize and crop an image, uint8 [h, w, channels] or [h, w], to uint8 [channels, size, size].
+        """Resize and crop an image to the model's input size, uint8 [channels, size, size].
 
-        Raises ValueError for images with other channels or types.
+        `image` is uint8 [h, w, channels] or [h, w]. Raises ValueError for another type or number of channels.
         """
         image = image[:, :, None] if image.ndim == 2 else image
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != self.channels:
@@ -253,10 +279,10 @@ class TrainedModel:
 
 
 def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> TrainedModel:
-    """Load the model of `run` with the weights of `checkpoint` to `device` ("cpu" or a name for torch.device).
+    """Load the model of `run` with the weights of a checkpoint. Raises CannotLoad.
 
-    `checkpoint` is "best", "last", the number of a saved epoch or a file name. Nothing is unpickled, and a user's model
-    file runs only if its content was approved. Raises CannotLoad.
+    `checkpoint` is "best", "last", the number of a saved epoch or a file name. `device` is "cpu" or another name for
+    torch.device. Nothing is unpickled, and a user's model file runs only if its content was approved.
     """
     path = checkpoint_path(run, checkpoint)
     known = read_training(run)
@@ -284,7 +310,7 @@ def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> Trained
 
 
 def read_training(run: RunFolder) -> Learned:
-    """Return the facts about the training of `run`, without weights. Raises CannotLoad."""
+    """Read the facts about the training of `run`, without weights. Raises CannotLoad."""
     job, planned = _read_plan(run)
     task = TASKS.get(job.task)
     if task is None:
@@ -296,7 +322,7 @@ def read_training(run: RunFolder) -> Learned:
 
 @contextmanager
 def reasons() -> Iterator[None]:
-    """Convert errors from tasks and datasets inside the block to CannotLoad."""
+    """Convert errors of tasks and datasets inside the context to CannotLoad."""
     try:
         yield
     except TaskError as error:
@@ -306,7 +332,7 @@ def reasons() -> Iterator[None]:
 
 
 def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
-    """Return the file of a checkpoint, given its name as for `load`. Raises CannotLoad."""
+    """Return the path of a checkpoint, which is named as in `load`. Raises CannotLoad if it does not exist."""
     files = {path.name: path for path in sorted(run.checkpoints.glob("*.pt"))}
     named = {name.removesuffix(".pt"): path for name, path in files.items()}
     of_epoch = {match["epoch"]: path for name, path in files.items() if (match := OLDER_CHECKPOINT.fullmatch(name))}
@@ -329,7 +355,7 @@ def _read_plan(run: RunFolder) -> tuple[Job, Planned]:
 
 
 def _by_dataset(job: Job, task: Task) -> Preprocessing:
-    """Return the preprocessing that the dataset of a job requires."""
+    """Determine the preprocessing by opening the dataset of a job."""
     return preprocessing(job, task, task.splits(job))
 
 

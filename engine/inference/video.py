@@ -17,12 +17,12 @@ from engine.system.plugins import install_command
 
 ENDINGS = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".ts"})
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,asf,ogg,flv,m4v"
-"""FFmpeg formats that may be read, whatever the file name.
+"""FFmpeg formats that may be read, regardless of the file name.
 
 Playlists are excluded, since they open other files and URLs.
 """
 DEFAULT_RATE = 25.0
-"""Frames per second of a video if its source does not state them."""
+"""Frames per second that are assumed if the source of a video does not state them."""
 
 
 class NoVideo(Exception):  # noqa: N818 - it describes the source
@@ -30,28 +30,28 @@ class NoVideo(Exception):  # noqa: N818 - it describes the source
 
 
 def is_video(path: str) -> bool:
-    """Return True for the name of a video file or a camera."""
+    """Return True if `path` has the extension of a video file or is the name of a camera."""
     return path.startswith(CAMERA) or os.path.splitext(path)[1].lower() in ENDINGS
 
 
 def frames(source: str | Path, channels: int = 3) -> Iterator[Bytes]:
-    """Yield the frames of a video file or a camera ("camera:0"), uint8 [h, w, channels] with 3 channels (RGB) or 1.
+    """Yield the frames of a video file or a camera ("camera:0"), uint8 [h, w, channels].
 
-    Raises NoVideo.
+    `channels` is 3 for RGB or 1 for gray. Raises NoVideo.
     """
     for image, _ in _read(str(source)):
         yield image if channels == 3 else image.mean(2, keepdims=True).round().astype(np.uint8)
 
 
 def rate_of(source: str) -> float:
-    """Return the frames per second of a source. Raises NoVideo."""
+    """Return the frames per second of a video file or camera. Raises NoVideo."""
     for _, rate in _read(source):
         return rate
     return DEFAULT_RATE
 
 
 def _read(source: str) -> Iterator[tuple[Bytes, float]]:
-    """Yield the frames in RGB, each with the number of frames per second."""
+    """Yield each frame of a source in RGB, together with the frames per second of the source."""
     cv2 = _opencv()
     camera = source.startswith(CAMERA)
     if camera and not source.removeprefix(CAMERA).isdecimal():
@@ -79,7 +79,10 @@ def _read(source: str) -> Iterator[tuple[Bytes, float]]:
 
 
 def _open_file(cv2: ModuleType, path: str) -> Any:
-    """Open a video file with FFmpeg if OpenCV includes it. Other backends interpret names as patterns or commands."""
+    """Open a video file, with FFmpeg if OpenCV includes it.
+
+    Other backends of OpenCV would interpret some file names as patterns or commands.
+    """
     has_ffmpeg = cv2.videoio_registry.hasBackend(cv2.CAP_FFMPEG)
     return cv2.VideoCapture(path, cv2.CAP_FFMPEG if has_ffmpeg else cv2.CAP_ANY)
 
@@ -97,9 +100,9 @@ def _check(path: str) -> None:
 
 
 class VideoWriter:
-    """Writer for a video. Images are uint8 [h, w, 3] and have the same size.
+    """Context manager that writes a video. All frames must have the same size.
 
-    The file at `path` appears when the video is complete.
+    `rate` is in frames per second. The file at `path` appears when the video is complete.
     """
 
     def __init__(self, path: Path, rate: float) -> None:
@@ -112,7 +115,7 @@ class VideoWriter:
         return self
 
     def add(self, image: Bytes) -> None:
-        """Add a frame. Raises NoVideo."""
+        """Add a frame, uint8 [h, w, 3]. Raises NoVideo."""
         cv2 = _opencv()
         if self._writer is None:
             height, width = image.shape[:2]

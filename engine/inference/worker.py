@@ -1,4 +1,4 @@
-"""Worker that reads an order, loads the trained model on its device, and processes samples."""
+"""Worker that reads an order, loads the trained model on its device, and runs the requested work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,13 @@ AnyOrder = TypeVar("AnyOrder", bound=Order)
 
 
 class Share:
-    """Samples that one worker processes, with its progress. `rank` distinguishes its files."""
+    """Part of the samples that one worker processes, and reporter of its progress.
+
+    Attributes:
+        partition: Position of the worker among all workers.
+        rank: Number of the worker, which also distinguishes its files.
+        folder: Folder with the order.
+    """
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter) -> None:
         self.partition = Partition(spec.rank, spec.world_size)
@@ -41,7 +47,7 @@ class Share:
         self._reported_at = 0.0
 
     def advance(self, count: int) -> None:
-        """Report `count` more completed samples."""
+        """Count `count` more completed samples, and report the total from time to time."""
         now = time.monotonic()
         self._done += count
         self._reporter.set_activity("evaluate")
@@ -58,7 +64,7 @@ class Share:
         self._report()
 
     def _report(self) -> None:
-        """Send the progress as step metrics. Their `epoch` is the number of this worker, counted from 1."""
+        """Send the number of completed samples as `StepMetrics`, whose `epoch` is the rank plus 1."""
         self._reporter.send(
             StepMetrics(
                 epoch=self.rank + 1,
@@ -82,9 +88,9 @@ def serve(
     kind: type[AnyOrder],
     work: Callable[[AnyOrder, TrainedModel, Share], None],
 ) -> int:
-    """Call `work` for the order in the worker's folder and return the exit code.
+    """Load the model for the order in the worker's folder, call `work`, and return the exit code.
 
-    See `engine.training.worker.reported`.
+    `kind` is the type of the order. See `engine.training.worker.reported` for the handling of errors.
     """
 
     def do(reporter: Reporter) -> WorkerDone:
@@ -104,6 +110,6 @@ def serve(
 
 
 def _device(spec: WorkerSpec) -> str:
-    """Return torch's name for the device of a rank. GPUs are numbered among those visible to the process."""
+    """Return torch's name for the device of the rank. GPUs are numbered among those visible to the process."""
     device = spec.devices[spec.rank]
     return f"cuda:{[each for each in spec.devices if is_gpu(each)].index(device)}" if is_gpu(device) else CPU

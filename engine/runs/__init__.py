@@ -1,1 +1,1 @@
-"""Runs on disk, and functions that find, start, resume and stop them, for window, terminal and supervisor."""
+"""Runs on disk, and functions that find, start, resume and stop them. Window, terminal and supervisor use these."""

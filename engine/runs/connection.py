@@ -1,4 +1,4 @@
-"""Connection of a client to a run's supervisor, which receives events and sends commands."""
+"""Connection of a client to a run's supervisor. The client receives events and sends commands."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from engine.system.decode_errors import NOT_DECODED
 
 CONNECT_S = 2.0
 ANSWER_S = 5.0
-"""Timeout for an answer in seconds. Supervisors normally answer at once, even if their workers hang."""
+"""Timeout in seconds for an answer. Supervisors normally answer immediately, even if their workers hang."""
 _MIN_CONNECT_S = 0.05
-"""Minimum timeout in seconds for establishing a connection."""
+"""Minimum time in seconds to try to establish a connection."""
 _CHUNK = 1 << 18
 _RETRY_S = 0.01
 _GOODBYE = b'{"type":"goodbye"'
@@ -35,7 +35,7 @@ ServerMessage = Welcome | Goodbye | AnyEvent
 
 
 class NotRunning(ConnectionError):  # noqa: N818 - describes the state
-    """Raised when no supervisor of the run is running. The message gives the user the reason."""
+    """Raised when a run has no running supervisor. The message gives the user the reason."""
 
 
 class NotAnswering(ConnectionError):  # noqa: N818
@@ -43,12 +43,12 @@ class NotAnswering(ConnectionError):  # noqa: N818
 
 
 class RunConnection:
-    """Non-blocking connection to the supervisor of `run`, which sends events from number `from_n` on.
+    """Non-blocking connection to the supervisor of `run`.
 
-    `fileno` becomes readable when `receive` has messages. When the other end closes the connection, `closed` becomes
-    True, and `reason` has the reason from its `Goodbye`. Gaps in the numbers are step metrics or device samples that
-    were dropped for a slow client. They are in the log file. Connecting takes at most `timeout_s`. Raises NotRunning
-    and NotAnswering.
+    The supervisor sends the events from number `from_n` on. `fileno` becomes readable when `receive` has messages. When
+    the supervisor closes the connection, `closed` becomes True, and `reason` is the reason that it has sent, or "".
+    Gaps in the numbers are step metrics or device samples that were not sent to a slow client. The log file contains
+    them. Connecting takes at most `timeout_s`. Raises NotRunning and NotAnswering.
     """
 
     def __init__(self, run: RunFolder, from_n: int = 1, *, timeout_s: float = CONNECT_S) -> None:
@@ -77,7 +77,7 @@ class RunConnection:
         return self._socket.fileno()
 
     def receive_lines(self) -> list[bytes]:
-        """Return the lines that have arrived, as they are in the log file."""
+        """Return the lines of JSON that have arrived. Events are the same lines as in the log file."""
         if self.closed:
             return []
         try:
@@ -100,7 +100,7 @@ class RunConnection:
         return lines
 
     def receive(self) -> list[ServerMessage]:
-        """Return the messages that have arrived, skipping those that can't be decoded."""
+        """Return the messages that have arrived. Messages that can't be decoded are skipped."""
         messages: list[ServerMessage] = []
         for line in self.receive_lines():
             try:
@@ -128,9 +128,10 @@ class RunConnection:
 
 
 def send(run: RunFolder, *commands: Command) -> Welcome | None:
-    """Send commands to the supervisor of `run`, and return its answer, or None after `ANSWER_S` without one.
+    """Send commands to the supervisor of `run`.
 
-    The connection does not count as a reader. Raises NotRunning and NotAnswering.
+    Returns its answer, or None if it does not answer within `ANSWER_S`. The connection does not count towards the limit
+    on readers. Raises NotRunning and NotAnswering.
     """
     with RunConnection(run, COMMANDS_ONLY) as connection:
         try:
@@ -150,7 +151,10 @@ def send(run: RunFolder, *commands: Command) -> Welcome | None:
 
 
 def silent(run: RunFolder, how: str = f"has not answered for {ANSWER_S:.0f} s") -> str:
-    """Describe a supervisor that is alive but does not respond. `how` describes this as a clause."""
+    """Return a message about a supervisor that is alive but does not respond.
+
+    `how` completes the sentence "The supervisor …".
+    """
     supervisor = run.supervisor()
     pid = supervisor.pid if supervisor is not None else 0
     return f"The supervisor of {run.run_id} (pid {pid}) {how}. If it was stopped, `kill -CONT {pid}` resumes it."

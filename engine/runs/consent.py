@@ -14,7 +14,7 @@ from engine.system.files import read_file
 
 
 def agree(path: str, sha256: str) -> None:
-    """Record that the user allows the file at `path` to run as long as its SHA-256 is `sha256`. Raises OSError."""
+    """Record that the user allows the file at `path` to run while its content has the hash `sha256`. Raises OSError."""
     note, line = _note(path, sha256)
     paths.make_home()
     paths.private_folder(note.parent)
@@ -22,7 +22,10 @@ def agree(path: str, sha256: str) -> None:
 
 
 def is_agreed(path: str, sha256: str) -> bool:
-    """Return True if the user has allowed the file. Records that another user may have written are ignored."""
+    """Return True if the user has allowed the file with this content to run.
+
+    Records that another user may have written are ignored.
+    """
     note, line = _note(path, sha256)
     try:
         return paths.is_only_writable_by_user(note) and read_file(note) == line
@@ -31,6 +34,6 @@ def is_agreed(path: str, sha256: str) -> bool:
 
 
 def _note(path: str, sha256: str) -> tuple[Path, bytes]:
-    """Return the path and the text of the record, in the format of `sha256sum`."""
+    """Return the path and the content of the record for a file, in the format of `sha256sum`."""
     line = b"%s  %s\n" % (sha256.encode(), os.fsencode(os.path.realpath(os.path.expanduser(path))))
     return paths.home() / "consent" / hashlib.sha256(line).hexdigest(), line

@@ -14,7 +14,7 @@ from engine.contract.job import Job
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 
 MAX_PAST_RUNS = 8
-"""Maximum number of past runs of a model that are read, from the newest on."""
+"""Maximum number of past runs of a model that are used."""
 _FORWARD_FRACTION = 1 / 3
 """Time of a forward pass as a fraction of a training step. The backward pass takes twice as long."""
 
@@ -23,9 +23,10 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements of a past run.
 
     Attributes:
+        run_id: Id of the run.
         job: Job with its devices.
         device_kinds: Name of each device, without its number.
-        image_size: Side of the images in pixels.
+        image_size: Side length of the images in pixels.
         images_per_second: Median over the training, for all devices together.
         validated_per_second: Images per second in validations, or None if there were none.
         memory_bytes: Largest increase of a device's used memory during the run, or None if it was not measured.
@@ -100,7 +101,10 @@ def kind_of(name: str) -> str:
 
 
 def past_runs(job: Job, runs: Iterable[RunSummary], known: dict[str, PastRun | None]) -> list[PastRun]:
-    """Read the newest runs of the job's model. `known` caches the runs by id."""
+    """Read the newest past runs of the job's model, at most `MAX_PAST_RUNS`.
+
+    `runs` are sorted from newest to oldest. `known` caches past runs by id, with None for runs that have not trained.
+    """
     found: list[PastRun] = []
     for summary in runs:
         if summary.model != job.model.name:
@@ -152,7 +156,7 @@ def estimate(
 
 
 def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
-    """Estimate the remaining seconds of a training run from its past speed. Return None if they are unknown.
+    """Estimate the remaining seconds of a training run from its past speed. Return None if they can't be estimated.
 
     Args:
         run: Run that is training.
@@ -173,7 +177,7 @@ def _is_alike(past: PastRun, job: Job, device_kinds: Sequence[str]) -> bool:
 
 
 def _closeness(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
-    """Return which of the factors that affect the speed are equal, the most important factor first."""
+    """Return, for each factor that affects the speed, True if it is equal. The most important factor comes first."""
     theirs = past.job
     return (
         past.image_size == image_size,
@@ -185,10 +189,11 @@ def _closeness(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
 
 
 def _memory(job: Job, image_size: int, alike: Sequence[PastRun]) -> tuple[int | None, bool]:
-    """Return the memory per device, or None, and True if it is an upper bound.
+    """Estimate the memory per device from the runs `alike`.
 
-    Only runs with the same image size, precision, strategy and optimizer are used. Since a part of the memory does not
-    depend on the batch size, memory grows at most in proportion to it.
+    Returns the memory, or None if it is unknown, and True if it is an upper bound. Only runs with the same image size,
+    precision, strategy and optimizer are used. Since a part of the memory does not depend on the batch size, memory
+    grows at most in proportion to it.
     """
     comparable = {
         _batch_per_device(each.job): each.memory_bytes

@@ -40,18 +40,18 @@ class DamagedEvaluation(ValueError):  # noqa: N818 - describes the file
 
 
 class KeptEvaluation(NamedTuple):
-    """Evaluation with its `folder`."""
+    """Saved evaluation with the folder that contains it."""
 
     folder: Path
     evaluation: Evaluation
 
     @property
     def probabilities_file(self) -> Path:
-        """Path of the label probabilities (.npy), which exist only for tasks with labels."""
+        """Path of the file with label probabilities (.npy), which exists only for tasks with classes or labels."""
         return self.folder / PROBABILITIES_FILE
 
     def samples(self) -> Samples:
-        """Read the results per sample. Raises DamagedEvaluation."""
+        """Read the per-sample results. Raises DamagedEvaluation."""
         return _decoded(self.folder / SAMPLES_FILE, Samples)
 
     def curves(self) -> Curves:
@@ -97,15 +97,15 @@ def _damaged(file: Path, error: Exception) -> DamagedEvaluation:
 
 
 _MIN_DRAWS = 25
-"""Minimum number of resamples for a confidence interval."""
+"""Minimum number of resamples with defined values for a confidence interval."""
 
 
 class NotComparable(ValueError):  # noqa: N818 - describes the evaluations
-    """Raised when evaluations can't be compared. The message gives the reason and the remedy."""
+    """Raised when two evaluations can't be compared. The message gives the reason and the remedy."""
 
 
 def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
-    """Compare two evaluations on the same split of the same dataset. Raises NotComparable, DamagedEvaluation."""
+    """Compare two evaluations of the same split of the same dataset. Raises NotComparable and DamagedEvaluation."""
     one, other = first.evaluation, second.evaluation
     for name, what in (("task", "tasks"), ("dataset", "folders"), ("split", "splits")):
         values = getattr(one, name), getattr(other, name)
@@ -137,19 +137,25 @@ def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
 
 
 def mcnemar_test(only_first: int, only_second: int) -> McNemar:
-    """Compute McNemar's exact test from the numbers of samples that only one of the two models got right."""
+    """Compute McNemar's exact test for two models on the same samples.
+
+    The arguments are the numbers of samples for which only the first, or only the second, model is correct.
+    """
     count, fewer = only_first + only_second, min(only_first, only_second)
     logs = (_log_probability(count, number) for number in range(fewer + 1))
     return McNemar(only_first=only_first, only_second=only_second, p=min(1.0, 2 * sum(map(math.exp, logs))))
 
 
 def _log_probability(count: int, number: int) -> float:
-    """Return the logarithm of the probability that `number` of `count` fair coin tosses show heads."""
+    """Return the logarithm of the probability that `number` of `count` tosses of a fair coin show heads."""
     return math.lgamma(count + 1) - math.lgamma(number + 1) - math.lgamma(count - number + 1) - count * math.log(2.0)
 
 
 def _interval(value: float, first: Sequence[float | None], second: Sequence[float | None]) -> Interval:
-    """Return `value` with the 95% interval of the differences between paired resamples (percentile bootstrap)."""
+    """Return `value`, a difference, with its 95 % interval from paired resamples (percentile bootstrap).
+
+    `first` and `second` are the values in the resamples of both evaluations.
+    """
     draws = [
         after - before for before, after in zip(first, second, strict=False) if before is not None and after is not None
     ]
@@ -160,7 +166,7 @@ def _interval(value: float, first: Sequence[float | None], second: Sequence[floa
 
 
 def _keys(samples: Samples) -> list[tuple[str, int]]:
-    """Return a unique key for each sample: its path, and a counter for samples with equal paths."""
+    """Return a unique key for each sample: its path, and a number that distinguishes samples with equal paths."""
     counts: Counter[str] = Counter()
     keys = []
     for path in samples.paths:
@@ -170,7 +176,7 @@ def _keys(samples: Samples) -> list[tuple[str, int]]:
 
 
 def _only(samples: Samples, others: Samples) -> tuple[str, ...]:
-    """Return the paths of samples that are completely correct in `samples`, but not in `others`."""
+    """Return the paths of samples whose predictions are completely correct in `samples`, but not in `others`."""
     right, of_others = _right(samples), _right(others)
     return tuple(key[0] for key, is_right in right.items() if is_right and of_others.get(key) is False)
 

@@ -1,8 +1,8 @@
-"""Export of a run or of a problem report, without private data.
+"""Export runs and problem reports without private data.
 
-An export contains job, log, notes, evaluations, and the output of processes. Paths in the user's home start with ~. It
-leaves out images, converted models, reviews (they contain names of dataset files), supervisor.json (it may contain a
-key to the supervisor) and, unless requested, checkpoints.
+The export of a run contains its job, log, notes and evaluations, and the output of its processes. Paths in the user's
+home start with ~. Images, converted models, reviews (they contain names of dataset files), supervisor.json (it may
+contain a key to the supervisor) and, unless requested, checkpoints are left out.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _BLOCK_BYTES = 1 << 20
 
 
 class ExportRefused(Exception):  # noqa: N818 - describes the outcome
-    """Raised when an export was not written. The message gives the reason and the remedy."""
+    """Raised when an export can't be written. The message gives the reason and the remedy."""
 
 
 def check_target(target: Path, *, replace: bool = False) -> None:
-    """Check in advance if `target` can be written. Raises ExportRefused.
+    """Raise ExportRefused if `target` can't be written, before the work is done.
 
     An existing file is refused unless `replace` is True.
     """
@@ -49,9 +49,9 @@ def check_target(target: Path, *, replace: bool = False) -> None:
 
 
 def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, checkpoints: bool = False) -> list[str]:
-    """Export the run to a new folder `target`, with additional `texts` by file name. Return the names of all files.
+    """Export a run to a new folder `target`. Returns the names of all files.
 
-    The folder is created completely or not at all. Raises ExportRefused.
+    `texts` are additional files by name. The folder is created completely or not at all. Raises ExportRefused.
     """
     check_target(target)
     temporary = _temporary(target)
@@ -76,9 +76,9 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
 def export_zip(
     run: RunFolder, target: Path, texts: Mapping[str, str], *, checkpoints: bool = False, replace: bool = False
 ) -> list[str]:
-    """Export the run to a zip file that contains a folder with the run's name; see `export_folder`.
+    """Export a run to a zip file that contains a folder with the run's name. See `export_folder` for the arguments.
 
-    An existing file is replaced only with `replace`.
+    An existing file is replaced only if `replace` is True.
     """
     check_target(target, replace=replace)
     temporary = _temporary(target)
@@ -104,7 +104,7 @@ def export_zip(
 
 
 def without_home(text: bytes) -> bytes:
-    """Replace the user's home folder by ~ in paths."""
+    """Replace the path of the user's home folder by ~ in a text."""
     homes = {str(Path.home()), os.path.realpath(Path.home())} - {os.sep}
     if not homes:
         return text
@@ -152,7 +152,10 @@ _REPORTED = (Warned, Failed, RunFinished)
 
 
 def problem_report(doctor: str) -> dict[str, str]:
-    """Collect the texts of a problem report by file name. `doctor` is the output of `footplate doctor`."""
+    """Collect the files of a problem report, as texts by file name.
+
+    `doctor` is the output of `footplate doctor`. Private names are replaced.
+    """
     runs = {f"run-{number}": RunFolder(paths.runs_folder() / name) for number, name in enumerate(_newest(), 1)}
     redactor = Redactor(_secrets(runs))
     texts = {"doctor.txt": doctor}
@@ -184,7 +187,10 @@ def _newest() -> list[str]:
 
 
 def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
-    """Yield private names (of runs, datasets, models and classes) with their replacements."""
+    """Yield pairs of a private name and its replacement, for runs, tags, datasets, model files and classes.
+
+    `runs` are the runs in the report by their aliases.
+    """
     aliases = {run.run_id: alias for alias, run in runs.items()}
     with suppress(OSError):
         for run_id in run_names():
@@ -206,7 +212,7 @@ def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
 
 
 def _reported(run: RunFolder) -> str:
-    """Return the environment of a run, and the warnings and errors at the end of its log, as JSON lines."""
+    """Return the environment of a run, and the warnings and errors at the end of its log, as lines of JSON."""
     lines = []
     for line in _end(run.events_file).splitlines():
         with suppress(*NOT_DECODED):
@@ -219,7 +225,7 @@ def _reported(run: RunFolder) -> str:
 
 
 def _end(file: Path) -> str:
-    """Return the last complete lines of a log, or "" if it is missing or a symbolic link."""
+    """Return the last complete lines of a log, or "" if the file is missing or a symbolic link."""
     try:
         if file.is_symlink():
             return ""

@@ -53,28 +53,34 @@ from engine.system.plain_text import shortened
 State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
 
 ENDED: tuple[State, ...] = ("completed", "paused", "stopped", "failed", "unsaved", "interrupted")
-"""States of a run without a supervisor. In all of them except "completed", it can be resumed."""
+"""States of a run without a supervisor. A run can be resumed from all of them except "completed"."""
 
 OLDER_CHECKPOINT = re.compile(r"epoch-(?P<epoch>\d+)-step-(?P<step>\d+)\.pt")
 """Pattern of the names of checkpoints older than last.pt."""
 
 START_GRACE_S = 30.0
-"""Seconds during which a new run without a supervisor counts as starting, not as interrupted."""
+"""Seconds after its creation during which a run without a supervisor counts as starting instead of interrupted."""
 
 
 class UnreadableJob(ValueError):  # noqa: N818 - describes the job
-    """Raised when the job of a run can't be read. The message gives the reason."""
+    """Raised when the job of a run can't be read. The message says why."""
 
 
 _END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
-"""Number of bytes at the end of a log that contain its last event, and the progress of an unfinished run."""
+"""Number of bytes that are read from the end of a log.
+
+The first number suffices for the last event, and the second for the progress of an unfinished run.
+"""
 
 
 class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Process of a run's supervisor.
+    """Process of a run's supervisor, as stored in supervisor.json.
 
-    `start_time` is the result of `process_start`, which distinguishes the process from a later one with the same pid.
-    `endpoint` is "unix:PATH", or "tcp:PORT:TOKEN" for loopback. `execution` is the number in `RunStarted`.
+    Attributes:
+        pid: Process id.
+        start_time: Result of `process_start`, which distinguishes the process from a later one with the same pid.
+        endpoint: Address for clients: "unix:PATH", or "tcp:PORT:TOKEN" on the loopback address.
+        execution: Number of the execution, as in `RunStarted`.
     """
 
     pid: Annotated[int, msgspec.Meta(gt=0)]
@@ -89,8 +95,9 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Summary of a run for the run list.
 
-    `phase`, `epoch` and `step` are the progress of an unfinished run, if the end of its log contains it. `set_aside` is
-    True if the user has dismissed the interruption of the run. `slurm` describes the state of its SLURM job, or is "".
+    `started` is in seconds since the epoch. `phase`, `epoch` and `step` are the progress of an unfinished run, if the
+    end of its log contains it. `set_aside` is True if the user has dismissed the notice that the run was interrupted.
+    `slurm` describes the state of its SLURM job, or is "" if there is none.
     """
 
     run_id: str
@@ -118,11 +125,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def process_start(pid: int) -> float:
-    """Return a process's start time, which distinguishes it from other processes with the same pid.
+    """Return the start time of a process, which distinguishes it from other processes with the same pid.
 
-    The result is the seconds since boot plus a much larger number for the boot. On Linux, the start time in wall-clock
-    time would change whenever the clock is set (proc(5): `starttime`, and `btime` of /proc/stat). Raises psutil.Error
-    if there is no such process.
+    The result is in seconds since boot, plus a large number that identifies the boot. On Linux, the start time in
+    wall-clock time would change whenever the clock is set (proc(5): `starttime`, and `btime` of /proc/stat). Raises
+    psutil.Error if there is no such process.
     """
     import psutil  # slow to import
 
@@ -142,7 +149,10 @@ _LONGER_THAN_A_BOOT_S = float(1 << 31)
 
 @cache
 def _boot() -> int:
-    """Return a number for the current boot. It is below 4,096, so that start times keep hundredths of seconds."""
+    """Return a number that identifies the current boot.
+
+    It is below 4,096, so that start times keep hundredths of seconds.
+    """
     try:
         return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:3], 16)
     except (OSError, ValueError):
@@ -150,7 +160,7 @@ def _boot() -> int:
 
 
 def started_before_this_boot(start_time: float) -> bool:
-    """Return True if a process with this start time (`process_start`) ran before the last boot, or False if unknown."""
+    """Return True if a process with this `process_start` ran before the machine last booted. False if unknown."""
     return sys.platform == "linux" and int(start_time // _LONGER_THAN_A_BOOT_S) != _boot()
 
 
@@ -165,7 +175,7 @@ def process_alive(pid: int, start_time: float) -> bool:
 
 
 class RunFolder:
-    """Folder of a run. Nothing is cached, so that every access reads the disk."""
+    """Access to the folder of a run. Nothing is cached, so every access reads the disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -204,7 +214,7 @@ class RunFolder:
         return job
 
     def supervisor(self) -> SupervisorFile | None:
-        """Read the supervisor file. Return None if it is missing or invalid."""
+        """Read supervisor.json. Returns None if it is missing or invalid."""
         try:
             return msgspec.json.decode(read_file(self.supervisor_file), type=SupervisorFile)
         except (OSError, *NOT_DECODED):
@@ -223,7 +233,7 @@ class RunFolder:
             yield from filter(None, map(_decoded, complete_lines(stream)))
 
     def planned(self) -> Planned | None:
-        """Return the plan of the last execution that has started to train, or None if none has."""
+        """Return the plan of the last execution that has started to train, or None if no execution has."""
         mark, found = b'{"type":"planned"', None
         with suppress(OSError), open_file(self.events_file) as stream:
             for line in complete_lines(stream):
@@ -233,11 +243,11 @@ class RunFolder:
         return found
 
     def last_event(self) -> AnyEvent | None:
-        """Return the last complete event, read from the end of the file."""
+        """Return the last complete event, read from the end of the log, or None if there is none."""
         return next(_backwards(_tail(self.events_file, _END_BYTES)), None)
 
     def state(self) -> State:
-        """Determine the current state from the log and the process table. It is not stored anywhere."""
+        """Determine the current state of the run from its log and the process table. The state is not stored."""
         last = self.last_event()
         supervisor = self.supervisor()
         slurm = read_slurm(self.path)
@@ -265,7 +275,7 @@ class RunFolder:
             return float("inf")
 
     def summary(self) -> RunSummary:
-        """Summarize the run. Raises UnreadableJob, OSError.
+        """Summarize the run. Raises UnreadableJob and OSError.
 
         Since logs may be long, only their first and last events are read. The metrics of an unfinished run are those of
         its last validation.
@@ -309,7 +319,7 @@ class RunFolder:
     def worked_s(self, now: float | None = None) -> float:
         """Return the total duration of all executions in seconds, excluding their time in the queue.
 
-        The current execution lasts until `now`, or until its last event if `now` is None.
+        The current execution lasts until `now` (seconds since the epoch), or until its last event if `now` is None.
         """
         return self._worked_s(self._beginning(), self.last_event(), now)
 
@@ -325,7 +335,10 @@ class RunFolder:
         return latest.worked_s + max(0.0, (last.time if now is None else now) - start)
 
     def _tail_of_execution(self, last: AnyEvent) -> bytes:
-        """Return the end of the log. For a resumed run, it contains the start of the last execution."""
+        """Return the end of the log.
+
+        For a resumed run, it extends back to at least the start of the last execution.
+        """
         supervisor, count = self.supervisor(), _TAIL_BYTES
         is_resumed = (
             max(
@@ -341,7 +354,10 @@ class RunFolder:
         return tail
 
     def _beginning(self) -> tuple[RunStarted, float] | None:
-        """Return the first event and the time when the first execution left the queue, or None without events."""
+        """Return the first event of the run, and the time at which its first execution left the queue.
+
+        Returns None if there are no events.
+        """
         try:
             with open_file(self.events_file) as stream:
                 lines = complete_lines(stream)
@@ -353,7 +369,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class _Progress:
-    """Progress of a run according to the end of its log. Unknown values are empty."""
+    """Progress of a run, taken from the end of its log. Unknown values are None or empty."""
 
     phase: str = ""
     epoch: int | None = None
@@ -397,7 +413,7 @@ _Kind = TypeVar("_Kind", bound=Event)
 
 
 def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
-    """Return the last event of type `kind` in `tail`, the end of a log. Its line starts with the tag of the type."""
+    """Return the last event of type `kind` in the end of a log, or None if there is none."""
     start = tail.rfind(_tag(kind))
     end = tail.find(b"\n", start)
     event = _decoded(tail[start:end]) if 0 <= start < end else None
@@ -405,12 +421,14 @@ def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
 
 
 def _tag(kind: type[Event]) -> bytes:
-    """Return the bytes at the start of each encoded event of type `kind`."""
+    """Return the bytes with which each encoded event of type `kind` starts."""
     return b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
 
 
 def _left_queue(started: RunStarted, lines: Iterable[bytes]) -> float:
-    """Return the time at which an execution left the queue: its start if it did not wait, infinity while it waits.
+    """Return the time at which an execution left the queue, in seconds since the epoch.
+
+    This is its start if it did not wait, and infinity while it waits.
 
     Args:
         started: First event of the execution.
@@ -436,7 +454,7 @@ def _decoded(line: bytes) -> AnyEvent | None:
 
 
 def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> RunFolder:
-    """Create the folder of a new run, readable for this user only, and write its job. Raises OSError.
+    """Create the folder of a new run, readable only by this user, and write its job. Raises OSError.
 
     `beside` is called to write other files before the job, since the folder counts as a run as soon as it has a job.
     """
@@ -463,7 +481,10 @@ def list_runs() -> list[RunFolder]:
 
 
 def older_checkpoints(folder: Path) -> dict[int, Path]:
-    """Return the paths of checkpoints older than last.pt by step, in ascending order; {} if `folder` can't be read."""
+    """Return the paths of the checkpoints older than last.pt, keyed by step, in ascending order.
+
+    The result is empty if `folder` can't be read.
+    """
     try:
         found = [(match, path) for path in folder.iterdir() if (match := OLDER_CHECKPOINT.fullmatch(path.name))]
     except OSError:
@@ -472,7 +493,7 @@ def older_checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def run_names() -> list[str]:
-    """Return all names in the runs folder, newest first, including entries that are not runs."""
+    """Return the names of all entries in the runs folder, newest first, including entries that are not runs."""
     try:
         return sorted(os.listdir(paths.runs_folder()), reverse=True)
     except FileNotFoundError:

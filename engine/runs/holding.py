@@ -1,4 +1,4 @@
-"""Disk space of a run folder, and the space that deleting it would free."""
+"""Measure the disk space of a run folder, and the space that deleting it would free."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Holding:
-    """Sizes of a folder: all files, checkpoints only, and disk space that deleting it would free.
+    """Sizes of a folder.
 
-    Files with another hard link elsewhere free nothing.
+    Attributes:
+        bytes: Size of all files.
+        checkpoint_bytes: Size of the checkpoints.
+        freed_bytes: Disk space that deleting the folder would free. Files with another hard link elsewhere don't count.
     """
 
     bytes: int = 0
@@ -27,7 +30,7 @@ class Holding:
 
 
 def holding(folder: Path) -> Holding:
-    """Measure a run folder. Unreadable files and a missing folder count as 0."""
+    """Measure a run folder. A missing folder and unreadable files count as 0."""
     total = Holding()
     for where, _folders, names in os.walk(folder):
         for name in names:

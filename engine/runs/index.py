@@ -2,8 +2,8 @@
 
 The cache is a file in Footplate's home. Each entry has stamps of its source files: one for the log, which grows, and
 one for the folder. All other files of a summary (supervisor.json, notes.json, job.toml) are replaced atomically, which
-changes the folder's modification time, so that two stat calls per run suffice instead of four. A cache that is damaged,
-or belongs to another version or folder, is ignored.
+changes the folder's modification time. Therefore two stat calls per run suffice instead of four. A cache that is
+damaged, or belongs to another version or folder, is ignored.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ _FORM = 1
 """Format version of the cache. Increase it when the meaning of a summary's field changes."""
 
 _TICK_NS = 2_000_000_000
-"""Coarsest time resolution of a file system (FAT) in nanoseconds.
+"""Coarsest time resolution of a file system (that of FAT) in nanoseconds.
 
 Summaries of runs that have changed within this time are not cached, since a further change might go unnoticed.
 """
 
 _Stamp = tuple[int, int, int]
-"""Modification times of the folder and the log in nanoseconds since the epoch, and size of the log. Missing ones
-are -1.
+"""Modification times of the folder and the log in nanoseconds since the epoch, and size of the log in bytes.
+
+Values for missing ones are -1.
 """
 _RUN_ID = re.compile(r"\w[\w.-]{0,199}")
 
@@ -47,7 +48,7 @@ class _Content(msgspec.Struct, array_like=True):
 
 
 class RunIndex:
-    """Summaries of all runs in Footplate's home."""
+    """Cached summaries of all runs in Footplate's home."""
 
     def __init__(self) -> None:
         self._root = paths.runs_folder()
@@ -62,7 +63,8 @@ class RunIndex:
     ) -> Iterator[RunSummary]:
         """Yield the summaries of all runs, newest first, and update the cache at the end.
 
-        Folders without a job and those without access are skipped. `unreadable` is called for runs with other errors.
+        Folders that have no job or can't be accessed are skipped. `unreadable` is called with the id and the error of a
+        run that has other errors.
         """
         if self._cached is None:
             self._cached = self._load()
@@ -113,9 +115,9 @@ class RunIndex:
 
 
 def find_run(name: str) -> RunFolder | None:
-    """Find a run by its id, its name, or the start or the last part of its id; "last" means the newest run.
+    """Find a run by its id, its name, or the beginning or the last part of its id. Returns None if there is no match.
 
-    The window shows the last part, such as 2de6. Returns None if there is no match.
+    "last" means the newest run. The window shows the last part of the id, such as 2de6.
     """
     runs = list_runs()
     if name == "last":

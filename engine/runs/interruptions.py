@@ -17,15 +17,15 @@ from engine.system.files import read_end
 from engine.system.format import exit_words
 
 REPORTED_SIGNALS = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, getattr(signal, "SIGBUS", 0))
-"""Signals that faulthandler reports."""
+"""Signals for which faulthandler writes a dump."""
 _TAIL_LINES = 5
 _TAIL_BYTES = 1 << 16
 _FATAL, _DUMPS_END = "Fatal Python error: ", "Extension modules: "
-"""Prefixes of the first and the last line that faulthandler writes."""
+"""Beginning of the first line, and of the last line, that faulthandler writes."""
 
 
 def why_interrupted(run: RunFolder) -> str:
-    """Explain why a run ended without a final event, as the end of a sentence."""
+    """Explain why a run ended without a final event, as text for the end of a sentence."""
     slurm = read_slurm(run.path)
     if slurm is not None and slurm.state not in ("", "COMPLETED"):
         output = last_words(run.path / LOG)
@@ -49,7 +49,10 @@ def why_interrupted(run: RunFolder) -> str:
 
 
 def note_end(folder: Path, exit_code: int) -> None:
-    """Record in supervisor.log the signal that killed a supervisor, unless faulthandler has reported it."""
+    """Append the signal that killed a supervisor to supervisor.log.
+
+    Nothing is written if it exited otherwise, or if faulthandler has reported the signal.
+    """
     if exit_code < 0 and -exit_code not in REPORTED_SIGNALS:
         try:
             with (folder / "supervisor.log").open("a", encoding="utf-8") as log:
@@ -68,7 +71,8 @@ def _is_older(file: Path, other: Path) -> bool:
 def last_words(log: Path) -> str:
     """Return the last lines of a process's output, joined into one line.
 
-    If the output ends with a dump of faulthandler, return the lines before it and the fatal error.
+    If the output ends with a dump of faulthandler, return the lines before the dump and its first line, the fatal
+    error.
     """
     try:
         text = read_end(log, _TAIL_BYTES).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Start of supervisors and other processes that outlive their parent."""
+"""Start supervisors and other processes that outlive their parent."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def start_detached(
 ) -> int:
     """Start `python -m module FOLDER` in its own session and return its pid. Raises OSError.
 
-    Its output is appended to the log `log_name` in `folder`. If this process is still alive when it exits, `ended` is
-    called with the exit code.
+    The output is appended to the log `log_name` in `folder`. When the started process exits, `ended` is called with its
+    exit code if this process is still alive.
     """
     windows = sys.platform == "win32"
     flags = 0
@@ -50,17 +50,17 @@ def start_detached(
 
 
 class Preloader:
-    """Child process that has already imported PyTorch and forks supervisors without delay, if the system can fork.
+    """Owner of a child process that has already imported PyTorch and forks supervisors without delay.
 
-    All calls return immediately. `fileno` becomes readable when `poll` must be called. `ready` is True once the child
-    can start runs. Without a ready child, `start_run` starts a supervisor directly. If the child exits without
-    answering requests, the next `poll` or `close` starts these supervisors.
+    The child is used only on systems that can fork. Without a child that is ready, `start_run` starts a supervisor
+    directly. If the child exits without answering requests, the next `poll` or `close` starts these supervisors. All
+    calls return immediately. `ready` is True once the child can start runs.
     """
 
     def __init__(self) -> None:
         self.ready = False
         self.pids: dict[str, int] = {}
-        """Process ids of the started supervisors, by run folder."""
+        """Process ids of the started supervisors, keyed by run folder."""
         self._process: subprocess.Popen[bytes] | None = None
         self._pending: dict[str, RunFolder] = {}
         self._rest = b""
@@ -90,7 +90,7 @@ class Preloader:
         return self._process is not None and self._process.poll() is None
 
     def fileno(self) -> int:
-        """Return the file descriptor that becomes readable when `poll` must be called, or -1 without a child."""
+        """Return the file descriptor that becomes readable when `poll` must be called, or -1 if there is no child."""
         if self._process is None or self._process.stdout is None:
             return -1
         return self._process.stdout.fileno()
@@ -126,7 +126,7 @@ class Preloader:
                 self._note(os.fsdecode(line))
 
     def close(self) -> None:
-        """Stop the child. Its supervisors continue."""
+        """Stop the child. Supervisors that it has started continue to run."""
         if self._process is not None and self._pending and self._process.stdin is not None:
             self._process.stdin.close()  # it still answers pending requests
             self._wait()

@@ -1,4 +1,4 @@
-"""Formatting of run metrics."""
+"""Find and format the metrics of runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def measure_words(
     *,
     described: Sequence[Measure] = (),
 ) -> str:
-    """Format a metric with its value ("Top-1 accuracy 93.4%"). `write` formats a number with some decimals."""
+    """Format a metric with its title and value, e.g. "Top-1 accuracy 93.4%".
+
+    `write` formats a number with the given number of decimals. See `find_measure` for the other arguments.
+    """
     measure = find_measure(task, name, described)
     title = measure.title if measure is not None else name
     percent = measure is not None and measure.percent
@@ -40,13 +43,19 @@ def measure_words(
 
 
 def best_measure(run: RunSummary) -> tuple[str, float] | None:
-    """Return the run's first best metric that is an accuracy. Without accuracies, return its first best metric."""
+    """Return the id and the value of one of the run's best metrics, or None if it has none.
+
+    The first metric that is a percentage is preferred.
+    """
     chosen = next((name for name in run.best if (m := find_measure("", name)) and m.percent), None)
     chosen = chosen or next(iter(run.best), None)
     return (chosen, run.best[chosen]) if chosen is not None else None
 
 
 def best_words(run: RunSummary, write: Callable[[float, int], str] = _plain) -> str:
-    """Format a run's best metric ("Top-1 93.4%"), or return "–". `write` is as in `measure_words`."""
+    """Format a run's best metric, e.g. "Top-1 93.4%", or return "–" if it has none.
+
+    See `measure_words` for `write`.
+    """
     best = best_measure(run)
     return measure_words("", *best, write).replace(" accuracy", "") if best is not None else "–"

@@ -1,6 +1,6 @@
-"""Notes of the user about a run: name, tags, text, favourite.
+"""Notes of the user about a run: name, tags, text, and whether it is a favorite.
 
-They are stored in notes.json in the run folder, because the log and the job never change.
+They are stored in notes.json in the run folder, since the log and the job never change.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MAX_NAME = 120
 
 
 class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Notes about a run.
+    """Notes of the user about a run.
 
-    `name` is None if the run uses its job's name. `set_aside` is True if the user has dismissed the interruption of the
-    run.
+    `name` is None if the run uses its job's name. `set_aside` is True if the user has dismissed the notice that the run
+    was interrupted.
     """
 
     name: str | None = None

@@ -110,9 +110,9 @@ def _port_error(port: int, error: OSError) -> str:
 
 
 class NvmlReporter:
-    """Reporter that prints missing GPUs to standard error, once per reason.
+    """Reporter that prints NVML's messages about missing GPUs to standard error, once for each reason.
 
-    It is used if the output contains only numbers.
+    It is used for outputs that contain only numbers.
     """
 
     def __init__(self) -> None:

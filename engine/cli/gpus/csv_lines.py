@@ -1,4 +1,4 @@
-"""Snapshots as CSV: a line per GPU and snapshot, with units at the end of the column names."""
+"""Format snapshots as CSV: a line per GPU and snapshot, with units at the end of the column names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from engine.system.plain_text import CsvWriter
 COLUMNS = ("time", "host", "index", "uuid", "name", "state", *(quantity.id for quantity in QUANTITIES))
 """Names of the columns.
 
-`time` is UTC in ISO 8601, `index` is NVML's, and `state` is "ok", "lost" or "asleep". The others are quantities.
+`time` is UTC in ISO 8601, `index` is NVML's index, and `state` is "ok", "lost" or "asleep". The other columns are
+quantities.
 """
 
 
@@ -22,7 +23,7 @@ def header() -> str:
 
 
 def lines(snapshot: Snapshot) -> list[str]:
-    """Return a line for each GPU. Unknown values are empty, and so are all values of a lost GPU."""
+    """Return a CSV line for each GPU. Unknown values are empty, and so are all values of a lost GPU."""
     moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="milliseconds")
     is_current = snapshot.nvml.status == "ok"
     return [

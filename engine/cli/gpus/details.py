@@ -1,4 +1,4 @@
-"""Format all readings of a GPU, and the topology, as text for users."""
+"""Format all readings of a GPU, and the links between GPUs, as text for users."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ PATH_WORDS = {
 
 
 def gpu_details(gpu: Gpu, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
-    """Yield an empty line, the title and the facts of `gpu`, in as many columns as `width` allows."""
+    """Yield an empty line, the title and the facts of `gpu`, in as many columns as fit.
+
+    `numbers` are the displayed numbers of the GPUs by UUID, and `width` is that of the terminal in characters.
+    """
     facts = [(title, text) for title, text in _facts(gpu) if text]
     columns = max(1, width // _FACT_WIDTH)
     grid = Table.grid(padding=(0, 1, 0, 0))
@@ -48,7 +51,10 @@ def gpu_details(gpu: Gpu, numbers: Mapping[str, str], width: int) -> Iterator[Re
 
 
 def topology(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
-    """Yield an empty line and a matrix of the links between GPUs, or nothing if there is only one GPU."""
+    """Yield an empty line and a matrix of the links between GPUs, or nothing if there is only one GPU.
+
+    See `gpu_details` for the arguments.
+    """
     topology = snapshot.topology
     if topology is None or not topology.pairs:
         return
@@ -60,7 +66,10 @@ def topology(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iter
 
 
 def _facts(gpu: Gpu) -> Iterator[tuple[str, str | None]]:
-    """Yield the titles and texts of all facts. The text is None or "" if the GPU doesn't report the fact."""
+    """Yield the title and the text of each fact about a GPU.
+
+    The text is None or "" if the GPU doesn't report the fact.
+    """
     for quantity in QUANTITIES:
         limit = quantity.highest(gpu) if quantity.unit in _UNITS_WITH_LIMIT else None
         yield quantity.title, _format_of(quantity.write, quantity.read(gpu), limit)
@@ -159,7 +168,11 @@ def _matrix(topology: Topology, indices: Sequence[int], names: Mapping[int, str]
 
 
 def _cell(pair: GpuPair | None) -> str | None:
-    """Return "NV18" for 18 NVLinks, otherwise the PCIe path, with "*" if the GPUs can't read each other's memory."""
+    """Format the link between two GPUs, or return None if it is unknown.
+
+    The text is "NV18" for 18 NVLinks, otherwise the kind of PCIe path. A "*" means that the GPUs can't read each
+    other's memory.
+    """
     if pair is None:
         return None
     text = f"NV{pair.nvlinks}" if pair.nvlinks else pair.path

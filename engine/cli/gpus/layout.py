@@ -20,9 +20,13 @@ MIN_COLUMNS = 3
 
 
 class Column(NamedTuple):
-    """Column of a table with one cell per row. None means unknown, "" means not applicable.
+    """Column of a table.
 
-    `fractions`, from 0 to 1, draw bars. Names are left-aligned, and cropped if there is not enough space.
+    Attributes:
+        title: Title of the column.
+        cells: Text for each row, None if it is unknown, or "" if it is not applicable.
+        fractions: Fraction from 0 to 1 for each row, drawn as a bar, or an empty sequence for no bars.
+        name: True if the cells are names, which are left-aligned, and cropped if space is short.
     """
 
     title: str
@@ -40,15 +44,14 @@ class Column(NamedTuple):
 
 
 def line(text: str, style: str = "") -> Text:
-    """Format `text` as a single line that is cropped if it is too long. Control characters are made visible."""
+    """Format `text` as a single line that is cropped if it is too long. Control characters are escaped."""
     return Text(escaped(text), style, no_wrap=True, overflow="ellipsis")
 
 
 def table(columns: Sequence[Column], width: int) -> Table:
-    """Return a table, leaving out columns whose cells are all unknown.
+    """Return a table of all columns with a known cell, at most `width` characters wide.
 
-    If `width` is too small, names are cropped. If that is not enough, bars are dropped, and then columns from the last
-    on, except the names.
+    If the space is not sufficient, names are cropped, then bars are dropped, and then the last columns except names.
     """
     shown = [column for column in columns if any(column.cells)]
     while _width(shown, cropped=True) > width and len(shown) > MIN_COLUMNS:
@@ -75,7 +78,10 @@ def table(columns: Sequence[Column], width: int) -> Table:
 
 
 def tables(columns: Sequence[Column], width: int) -> Iterator[Table]:
-    """Yield all columns with a known cell, in as many tables as `width` requires. Each begins with the first column."""
+    """Yield all columns with a known cell in as many tables as necessary, each at most `width` characters wide.
+
+    Each table begins with the first column.
+    """
     head, *others = columns
     block = [head]
     for column in others:
@@ -89,5 +95,5 @@ def tables(columns: Sequence[Column], width: int) -> Iterator[Table]:
 
 
 def _width(columns: Sequence[Column], *, cropped: bool) -> int:
-    """Return the width of a table without bars."""
+    """Return the width of a table without bars, in characters. Names are cropped if `cropped` is True."""
     return sum(column.width(cropped=cropped) for column in columns) + GAP * (len(columns) - 1)

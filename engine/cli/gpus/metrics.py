@@ -16,19 +16,23 @@ from engine.contract.devices import Snapshot
 
 ADDRESS = "127.0.0.1"
 HOSTS = {ADDRESS, "localhost"}
-"""Accepted host names. Requests with another name are refused, since it may resolve to this address (DNS rebinding)."""
+"""Accepted host names in requests.
+
+Other names are refused, since an attacker may let them resolve to this address (DNS rebinding).
+"""
 PATH = "/metrics"
 MAX_AGE_INTERVALS = 3
-"""Maximum age of snapshots that are served, in intervals."""
+"""Maximum age of a snapshot that is served, as a multiple of the interval between snapshots."""
 FIRST_TIMEOUT_S = 5.0
-"""Seconds that a scrape waits for the first snapshot."""
+"""Maximum time in seconds that a scrape waits for the first snapshot."""
 CLIENT_TIMEOUT_S = 10.0
 
 
 class MetricsServer(socketserver.ThreadingTCPServer):
-    """Server that answers GET /metrics with the latest snapshot, inside its `with` block.
+    """HTTP server that answers GET /metrics with the latest snapshot inside its context.
 
-    Port 0 selects a free port, which is part of `url`. Raises OSError if the port is used or not allowed.
+    `port` 0 selects a free port, which is part of `url`. `interval_s` is the time between snapshots. Raises OSError if
+    the port is in use or not allowed.
     """
 
     daemon_threads = True  # an open connection doesn't delay the exit
@@ -57,7 +61,7 @@ class MetricsServer(socketserver.ThreadingTCPServer):
         self._first.set()
 
     def answer(self) -> tuple[HTTPStatus, str]:
-        """Return the metrics, or the reason why there are none."""
+        """Return the HTTP status and the metrics, or the reason why there are none."""
         if not self._first.wait(FIRST_TIMEOUT_S) or self._latest is None:
             return HTTPStatus.SERVICE_UNAVAILABLE, "The devices have not answered yet.\n"
         snapshot, received_at = self._latest
@@ -96,4 +100,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing, since scrapes are frequent."""
+        """Suppress the log line for each request, since scrapes are frequent."""

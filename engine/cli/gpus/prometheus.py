@@ -1,8 +1,8 @@
-"""Snapshot in Prometheus' text format 0.0.4.
+"""Format snapshots in Prometheus' text format 0.0.4.
 
 Quantities that NVIDIA's dcgm-exporter also exports have the same names, units and labels (its `etc/*.csv` and DCGM's
-`dcgm_fields.h`), so that its dashboards and alerts work. All others are named `footplate_…` with the unit at the end.
-Unknown values, and all values of a lost or sleeping GPU, are left out rather than exported as 0.
+`dcgm_fields.h`), so that dashboards and alerts for it work. All others are named `footplate_…` with the unit at the
+end. Unknown values, and all values of a lost or sleeping GPU, are left out rather than exported as 0.
 
 `prometheus_client` is not used because it appends `_total` to the names of counters, unlike dcgm-exporter.
 """
@@ -22,9 +22,9 @@ Labels = Mapping[str, str]
 
 
 class Metric(NamedTuple):
-    """Quantity of a GPU, exported as one metric.
+    """Quantity of a GPU that is exported as one metric.
 
-    `source` is the path of an attribute of `Gpu`. `scale` converts it to the exported unit.
+    `source` is the path of an attribute of `Gpu`, whose value is multiplied by `scale` to get the exported unit.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Metric(NamedTuple):
     scale: float = 1
 
     def read(self, gpu: Gpu) -> float | None:
-        """Return the exported value, or None if it is unknown."""
+        """Return the value to export for a GPU, or None if it is unknown."""
         value = attrgetter(self.source)(gpu)
         if self.source == "xids":
             value = value[-1].number if value else None
@@ -44,7 +44,10 @@ class Metric(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Gauges of a GPU that differ in their `label`. `read` returns a value for each label."""
+    """Metric with several values per GPU, which differ in the value of the label `label`.
+
+    `read` returns pairs of a label value and a metric value, or None if the latter is unknown.
+    """
 
     name: str
     meaning: str
@@ -53,7 +56,7 @@ class Family(NamedTuple):
 
 
 def exposition(snapshot: Snapshot) -> str:
-    """Return the text with all metrics of a snapshot. It ends with a newline."""
+    """Return the text with all metrics of a snapshot, ending with a newline."""
     return "\n".join([*_host_lines(snapshot), *_gpu_lines(snapshot)]) + "\n"
 
 
@@ -89,9 +92,9 @@ def _gpu_lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
-    """Return the labels used by dcgm-exporter.
+    """Return the labels of a GPU, which are those used by dcgm-exporter.
 
-    A MIG instance has the number and UUID of its parent, and its profile and ids.
+    A MIG instance has the number and UUID of its parent GPU, its profile, and its instance ids.
     """
     parent = gpu
     if gpu.mig is not None:
@@ -111,7 +114,7 @@ def _labels(gpu: Gpu, snapshot: Snapshot) -> Labels:
 
 
 def _metric(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float | None]]) -> Iterator[str]:
-    """Yield the lines for a metric, or nothing if no sample has a value."""
+    """Yield the lines of a metric, or nothing if all its samples are unknown."""
     lines = [f"{name}{{{_format_labels(labels)}}} {value:.15g}" for labels, value in samples if value is not None]
     if lines:
         yield f"# HELP {name} {meaning}"
@@ -138,7 +141,7 @@ def _links(read: Callable[[NvLink], float | None]) -> Callable[[Gpu], Iterable[t
 
 
 _COMPUTE_MODES = {"default": 0, "exclusive_thread": 1, "prohibited": 2, "exclusive_process": 3}
-"""Values of `nvmlComputeMode_t`, as in DCGM."""
+"""Numbers of the compute modes in `nvmlComputeMode_t`, which DCGM exports."""
 
 METRICS: tuple[Metric, ...] = (
     Metric("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", "sm_clock_mhz"),

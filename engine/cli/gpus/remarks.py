@@ -1,4 +1,4 @@
-"""Names of GPUs in the terminal, and remarks on their state."""
+"""Numbers of GPUs in the terminal, and remarks on the GPUs' state."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class Remark(NamedTuple):
 
 
 def gpu_numbers(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Return the name of each GPU by UUID: its CUDA index, as used by `--devices`, or NVML's index without CUDA.
+    """Return the displayed number of each GPU by its UUID.
 
-    A MIG instance has the index of its GPU followed by the index of the instance: "0/3".
+    It is the CUDA index, as used by `--devices`, or NVML's index if CUDA does not list the GPU. A MIG instance has the
+    index of its GPU followed by the index of the instance: "0/3".
     """
     has_cuda = any(gpu.cuda_index is not None for gpu in gpus if gpu.mig is None)
     numbers: dict[str, str] = {}
@@ -35,7 +36,7 @@ def gpu_numbers(gpus: Sequence[Gpu]) -> dict[str, str]:
 
 
 def remarks(gpu: Gpu) -> list[Remark]:
-    """Return the remarks, alarming ones first. A lost or sleeping GPU has only one."""
+    """Return the remarks on a GPU, alarming ones first. A lost or sleeping GPU has only one."""
     if gpu.lost:
         if gpu.lost_since is None:
             return [Remark(f"{gpu_title(gpu)} is lost: the driver can't reach it; restart the computer")]
@@ -52,7 +53,7 @@ def remarks(gpu: Gpu) -> list[Remark]:
 
 
 def clock(time_s: float) -> str:
-    """Format a time as 14:02:31 in local time."""
+    """Format a time in seconds since the epoch as local time, e.g. "14:02:31"."""
     return time.strftime("%H:%M:%S", time.localtime(time_s))
 
 

@@ -1,4 +1,4 @@
-"""Print snapshots to the terminal, one below the other, or in place on a full screen that is restored afterwards."""
+"""Print snapshots to the terminal, one below the other, or in place on a screen that is restored afterwards."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def console(stream: TextIO) -> Console:
 
 @contextmanager
 def full_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
-    """Switch to the terminal's alternate screen inside the block. Yields the function that draws on it.
+    """Switch to the terminal's alternate screen inside the context, and yield the function that draws on it.
 
-    SIGTERM and a closed terminal raise SystemExit in the block, so that the terminal is restored.
+    SIGTERM and a closed terminal raise SystemExit in the context, so that the terminal is restored.
     """
     handlers = {number: signal.signal(number, _exit) for number in _end_signals()}
     with _hidden_keys():
@@ -51,7 +51,7 @@ def full_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
 
 
 def _redraw(to: Console, content: RenderableType) -> None:
-    """Draw over the previous content. If lines don't fit in the terminal, their number is displayed."""
+    """Draw `content` over the previous content. If not all lines fit, the last one shows the number of hidden lines."""
     lines, rows = to.render_lines(content), to.height
     if len(lines) > rows:
         hidden = len(lines) - rows + 1
@@ -61,7 +61,7 @@ def _redraw(to: Console, content: RenderableType) -> None:
 
 @contextmanager
 def _hidden_keys() -> Iterator[None]:
-    """Hide typed keys inside the block and discard them at its end."""
+    """Hide typed keys inside the context and discard them at its end."""
     if os.name == "nt" or not sys.stdin.isatty():
         yield
         return

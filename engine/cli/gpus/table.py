@@ -1,4 +1,4 @@
-"""Table of a snapshot for users."""
+"""Format a snapshot as a table for users."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from engine.system.format import NOT_KNOWN, duration, size, with_unit
 from engine.system.plain_text import escaped
 
 MAX_CPU_NAME = 24
-"""Maximum width of the name of the processor in the column of names."""
+"""Maximum width of the CPU's name in the column of names, in characters.
+
+If a GPU has a longer name, the CPU's name may have that width, too.
+"""
 _PROCESS_TYPES = {"compute": "C", "graphics": "G", "both": "C+G"}
-"""Types of processes in the notation of nvidia-smi."""
+"""Abbreviations of process types, as in nvidia-smi."""
 
 
 class View:
-    """View of all devices, the processes on GPUs, and the reason if something is missing.
+    """View of a snapshot for the terminal: all devices, the processes on GPUs, and the reason if GPUs are missing.
 
-    If `details` is True, all readings are added. The view fills the width of the terminal, but at least 60 characters.
+    If `details` is True, all readings of the GPUs are added.
     """
 
     def __init__(self, snapshot: Snapshot, *, details: bool = False) -> None:
@@ -68,7 +71,7 @@ def _title(snapshot: Snapshot) -> str:
 
 
 def _devices(snapshot: Snapshot, numbers: Mapping[str, str], console: Console, options: ConsoleOptions) -> RenderResult:
-    """Yield a row for each GPU with its remarks below it, and a row for the CPU."""
+    """Yield the table of devices: a row for each GPU with its remarks below it, and a row for the CPU."""
     head, *rows = console.render_lines(table(_columns(snapshot, numbers), options.max_width), options, pad=False)
     yield from (*head, Segment.line())
     for gpu, row in zip(snapshot.gpus, rows, strict=False):
@@ -82,7 +85,7 @@ def _devices(snapshot: Snapshot, numbers: Mapping[str, str], console: Console, o
 
 
 def _columns(snapshot: Snapshot, numbers: Mapping[str, str]) -> list[Column]:
-    """Return the columns, the least important ones last. The CPU is the last row."""
+    """Return the columns of the table of devices, the least important ones last. The CPU is the last row."""
     gpus, cpu = snapshot.gpus, snapshot.cpu
     orders_differ = any(gpu.cuda_index not in (None, gpu.nvml_index) for gpu in gpus)
     loads = [*(gpu.utilization_percent for gpu in gpus), cpu.load_percent]
@@ -112,7 +115,7 @@ def _name(gpu: Gpu) -> str:
 
 
 def _rounded(value: float | None, unit: str, digits: int) -> str | None:
-    """Format a number with a constant width, so that the table doesn't move when it is redrawn."""
+    """Format a rounded value with a constant number of characters, so that the table does not move when redrawn."""
     return None if value is None else with_unit(f"{value:{digits}.0f}", unit)
 
 
@@ -128,7 +131,7 @@ def _fraction(used: float | None, total: float | None) -> float | None:
 
 
 def _processes(snapshot: Snapshot, numbers: Mapping[str, str], width: int) -> Iterator[RenderableType]:
-    """Yield an empty line and a row for each process on each GPU, or nothing if there are none."""
+    """Yield an empty line and a table with a row for each process on each GPU, or nothing if there are none."""
     rows = [(numbers[gpu.uuid], process) for gpu in snapshot.gpus for process in gpu.processes or ()]
     if not rows:
         return

@@ -13,22 +13,28 @@ from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.decoding.idx import Bytes
 
 SIDE = 72
-"""Side in pixels of the squares that are compared. A hash is computed from nine by eight parts of a square."""
+"""Side length in pixels to which images are reduced. A hash is computed from nine by eight parts of such an image."""
 MAX_BITS = 6
-"""Maximum number of different bits in the hashes of duplicates.
+"""Maximum number of bits in which the hashes of duplicates differ.
 
-In unrelated photographs, about half of 64 bits differ.
+In unrelated photographs, about half of the 64 bits differ.
 """
 MAX_LEVELS = 8.0
-"""Maximum mean difference in gray levels. It is checked since small images of the same kind have similar hashes."""
+"""Maximum mean difference between the thumbnails of duplicates in gray levels.
+
+It is checked because small images of the same kind have similar hashes.
+"""
 _PARTS = 12
 _BLOCK = 1024
 MAX_IMAGES = 100_000
-"""Maximum number of images, since all pairs are compared."""
+"""Maximum number of images that are searched for duplicates, since all pairs are compared."""
 
 
 class Pair(NamedTuple):
-    """Numbers of two images, and the number of different bits in their hashes."""
+    """Pair of duplicate images.
+
+    `first` and `second` are their numbers, and `distance` is the number of bits in which their hashes differ.
+    """
 
     first: int
     second: int
@@ -36,9 +42,12 @@ class Pair(NamedTuple):
 
 
 class Prints(NamedTuple):
-    """Fingerprints of images.
+    """Fingerprints of n images.
 
-    There are hashes `bits` bool [n, 64], thumbnails uint8 [n, 12 * 12], and a mask of readable images [n].
+    Attributes:
+        bits: Hashes, bool [n, 64].
+        small: Thumbnails in gray levels, uint8 [n, 12 * 12].
+        read: False for each image that can't be read, bool [n].
     """
 
     bits: npt.NDArray[np.bool_]
@@ -82,12 +91,12 @@ def difference_hash(levels: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
 
 
 def _shrink(levels: npt.NDArray[np.floating], rows: int, columns: int) -> npt.NDArray[np.floating]:
-    """Shrink an image to `rows` x `columns` by averaging its parts."""
+    """Shrink an image [72, 72] to `rows` x `columns` values, each the mean of a part."""
     return levels.reshape(rows, SIDE // rows, columns, SIDE // columns).mean((1, 3))
 
 
 def find_pairs(prints: Prints) -> Iterator[Pair]:
-    """Yield each pair of equal or nearly equal images."""
+    """Yield the pairs of images that are equal or nearly equal."""
     signs = np.where(prints.bits, 1, -1).astype(np.float32)
     for start in range(0, len(signs), _BLOCK):
         rows = slice(start, start + _BLOCK)

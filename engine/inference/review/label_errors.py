@@ -1,4 +1,4 @@
-"""Find labels that are probably wrong by confident learning (Northcutt et al. 2021).
+"""Find labels that are probably wrong with confident learning (Northcutt et al. 2021).
 
 The paper is Confident Learning: Estimating Uncertainty in Dataset Labels. The probabilities must come from models that
 were not trained on the samples, since a model memorizes the wrong labels in its training data.
@@ -16,11 +16,11 @@ Bools = npt.NDArray[np.bool_]
 
 
 def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
-    """Estimate the number of samples with each label and each true class, [K, K] (section 3.1).
+    """Estimate the number of samples for each combination of label and true class, [K, K] (section 3.1).
 
-    A sample is counted for its most likely class among the confident ones. A class is confident if its probability is
-    at least its mean over the samples with that label. Rows sum to the label counts. `probabilities` are [n, K],
-    `labels` [n].
+    `probabilities` are [n, K] and `labels` [n]. A class is confident for a sample if its probability is at least its
+    mean over the samples with that label. A sample is counted for its most likely confident class. Rows sum to the
+    number of samples with each label.
     """
     classes = probabilities.shape[1]
     counts = np.bincount(labels, minlength=classes)
@@ -35,7 +35,7 @@ def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.flo
 
 
 def expected_errors(probabilities: Probabilities, labels: Labels) -> float:
-    """Estimate the number of wrong labels."""
+    """Estimate the number of wrong labels, given `probabilities` [n, K] and `labels` [n]."""
     joint = joint_of(probabilities, labels)
     return float(joint.sum() - joint.trace())
 
@@ -43,8 +43,8 @@ def expected_errors(probabilities: Probabilities, labels: Labels) -> float:
 def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
     """Return a mask [n] of labels that are probably wrong (section 3.2, "Prune by Noise Rate").
 
-    For each label and each other class, the joint distribution gives the number of samples to mark. Those with the
-    largest lead of the other class are marked first.
+    For each label and each other class, the joint distribution of `joint_of` gives the number of labels to mark. Labels
+    whose probability is furthest below that of the other class are marked first.
     """
     joint = np.rint(joint_of(probabilities, labels)).astype(int)
     wrong = np.zeros(len(labels), bool)
@@ -58,7 +58,7 @@ def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
 
 
 def margins(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
-    """Return the lead of each label's probability over the most likely other class, [n].
+    """Return the probability of each label minus that of the most likely other class, [n].
 
     The lower it is, the more likely the label is wrong.
     """

@@ -1,4 +1,4 @@
-"""Review the samples in the evaluations of a run."""
+"""Review the samples in evaluations: the worst ones, wrong labels, and duplicates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ MAX_PAIRS = 10_000
 
 
 def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
-    """Review evaluations according to `order` and return the path of a `Review`. Raises CannotLoad."""
+    """Review evaluations as requested by `order`, and return the path of the file with the `Review`.
+
+    Raises CannotLoad.
+    """
     run = RunFolder(order.run)
     on_progress(Progress(fraction=0.0, what="Reading the evaluation"))
     of = collect(run, order.evaluations)
@@ -80,7 +83,7 @@ def _check_classes(order: ReviewOrder, classes: Sequence[str]) -> None:
 
 
 def _origin(of: Reviewed) -> str:
-    """Describe the samples that the predictions cover, and the models that made them."""
+    """Return a text about the samples that the predictions cover, and the models that made the predictions."""
     splits = sorted({sample.split for sample in of.samples})
     if len(of.evaluations) > 1:
         runs = len({each.evaluation.run for each in of.evaluations})
@@ -95,7 +98,10 @@ def _origin(of: Reviewed) -> str:
 
 
 def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[ReviewedSample]:
-    """Return the selected samples by descending loss, or by ascending correctness if there are no losses."""
+    """Return the worst samples among those with the requested true and predicted class.
+
+    They are sorted by descending loss, or by ascending correctness if there are no losses.
+    """
     chosen = [
         sample
         for sample in samples
@@ -112,7 +118,11 @@ def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[Review
 
 
 def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
-    """Return the labels of held-out samples that are probably wrong, most likely first, and their estimated number."""
+    """Find labels of held-out samples that are probably wrong.
+
+    Returns the issues, most likely first, and the estimated number of all wrong labels. Reasons for omitted samples are
+    added to `of.missing`.
+    """
     if of.probabilities is None or of.true is None:
         of.missing.append("Wrong labels are looked for where samples have classes, which this task's don't.")
         return [], 0
@@ -147,9 +157,10 @@ def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
 def _issues(
     samples: Sequence[ReviewedSample], probabilities: Probabilities, labels: Labels, names: Sequence[str]
 ) -> Iterator[tuple[float, LabelIssue]]:
-    """Yield each issue with the lead of its label over the suggested one.
+    """Yield each label that is probably wrong, with the margin by which it is more likely than other classes.
 
-    `probabilities` [n, K] and `labels` [n] belong to the samples, and `names` to the K classes.
+    A lower margin means a more likely error. `probabilities` [n, K] and `labels` [n] are those of the samples, and
+    `names` are the names of the K classes.
     """
     lead = margins(probabilities, labels)
     for row in np.flatnonzero(wrong_labels(probabilities, labels)).tolist():
@@ -167,7 +178,11 @@ def _issues(
 
 
 def _duplicates(run: RunFolder, of: Reviewed, on_progress: OnProgress) -> list[DuplicatePair]:
-    """Return pairs of duplicates. Pairs across splits come first, then pairs with different labels."""
+    """Find pairs of duplicates in the dataset of the first evaluation.
+
+    Pairs across splits come first, then pairs with different labels. Reasons for omitted images are added to
+    `of.missing`.
+    """
     if of.data is None:
         return []
     known = read_training(run)
@@ -198,7 +213,7 @@ def _duplicates(run: RunFolder, of: Reviewed, on_progress: OnProgress) -> list[D
 
 
 def _all_samples(data: EvaluationData, predicts: PredictionKind, classes: Sequence[str]) -> list[ReviewedSample]:
-    """Return the samples of all splits, with their classes if they have any."""
+    """Return the samples of all splits. Their classes are included if the task predicts classes or labels."""
     found = []
     for split, samples in data.splits:
         assert isinstance(samples, ImageSet)
@@ -219,7 +234,7 @@ def _pair(samples: Sequence[ReviewedSample], pair: Pair) -> DuplicatePair:
 
 
 def _same_file(pair: DuplicatePair) -> bool:
-    """Return True if both files are equal byte by byte."""
+    """Return True if both files of a pair are equal byte for byte."""
     if pair.distance or not pair.first.file or not pair.second.file:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Samples in evaluations with their predictions and files."""
+"""Collect the samples in evaluations, with their predictions and files, for a review."""
 
 from __future__ import annotations
 
@@ -23,11 +23,16 @@ from engine.runs.folder import RunFolder
 
 @dataclass
 class Reviewed:
-    """Concatenated samples from several evaluations.
+    """Samples of one or more evaluations, concatenated.
 
-    `held_out` [n] marks samples that the model was not trained on. `probabilities` [n, C] is None for tasks without
-    classes. `data` is the dataset of the first evaluation, or None if it can't be opened. The reason is added to
-    `missing`.
+    Attributes:
+        evaluations: Evaluations.
+        samples: Samples of all evaluations.
+        true: Numbers of the true classes of each sample, or None for tasks without classes.
+        held_out: True for each sample that the model was not trained on, [n].
+        probabilities: Probabilities of the classes, [n, C], or None for tasks without classes.
+        data: Dataset of the first evaluation whose dataset can be opened, or None if there is none.
+        missing: Explanations, for the user, of what could not be reviewed.
     """
 
     evaluations: list[KeptEvaluation]
@@ -40,7 +45,10 @@ class Reviewed:
 
 
 def collect(run: RunFolder, folders: Sequence[str]) -> Reviewed:
-    """Collect the samples from the evaluations in `folders`, or from the run's latest evaluation. Raises CannotLoad."""
+    """Collect the samples of the evaluations in `folders`, or of the run's latest evaluation if there are no folders.
+
+    Raises CannotLoad.
+    """
     saved = _read_evaluations(run, folders)
     first = saved[0].evaluation
     for each in saved[1:]:
@@ -90,13 +98,13 @@ def _run_of(saved: KeptEvaluation) -> RunFolder:
 
 
 def _dataset_of(saved: KeptEvaluation) -> str:
-    """Return the resolved path of the run's dataset folder."""
+    """Return the real path of the dataset that the evaluated run was trained on, or "" if its job can't be read."""
     job = _run_of(saved).job()
     return os.path.realpath(os.path.expanduser(job.data.dataset)) if job is not None else ""
 
 
 def _open_samples(saved: KeptEvaluation, missing: list[str]) -> EvaluationData | None:
-    """Open the samples of an evaluation. On failure, add the reason to `missing` and return None."""
+    """Open the dataset of an evaluation. If that fails, add the reason to `missing` and return None."""
     evaluation = saved.evaluation
     try:
         return open_data(read_training(_run_of(saved)), evaluation.dataset, evaluation.split)
@@ -106,7 +114,10 @@ def _open_samples(saved: KeptEvaluation, missing: list[str]) -> EvaluationData |
 
 
 def _review_rows(saved: KeptEvaluation, data: EvaluationData | None, missing: list[str]) -> list[ReviewedSample]:
-    """Return the samples of an evaluation with their files. Changes of the dataset are reported in `missing`."""
+    """Return the samples of an evaluation with their files.
+
+    If the dataset has changed, the number of affected samples is reported in `missing`.
+    """
     classes, columns = saved.evaluation.classes, saved.samples()
     parts = dict(data.splits) if data is not None else {}
     found = []
@@ -132,9 +143,9 @@ def _review_rows(saved: KeptEvaluation, data: EvaluationData | None, missing: li
 
 
 def file_of(samples: ImageSet | SampleSet | None, index: int, path: str) -> str | None:
-    """Return the file of a sample for display, or "" if it has none.
+    """Return the path of a sample's file for display, or "" if the sample has no file.
 
-    Returns None if the dataset has changed at this index.
+    `path` is the path recorded in the evaluation. Returns None if the sample at this index has another path now.
     """
     if samples is None or index >= len(samples) or samples.path(index) != path:
         return None

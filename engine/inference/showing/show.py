@@ -1,4 +1,4 @@
-"""Draw the samples in an evaluation with their annotations and predictions, with a worker on one device."""
+"""Draw the samples in an evaluation with their annotations and predictions. A worker on one device does this."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BATCH_SIZE = 4
 
 
 def show(order: ShowOrder, on_progress: OnProgress) -> Path:
-    """Draw the requested samples and return the path of a `Shown`. Raises CannotLoad."""
+    """Draw the requested samples, and return the path of the file with the `Shown`. Raises CannotLoad."""
     checkpoint_path(RunFolder(order.run), order.checkpoint)
     saved, samples = _read_evaluation(order)
     lacking = [number for number in order.samples if not 0 <= number < len(samples.paths)]
@@ -78,7 +78,10 @@ def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
 def _draw_batch(
     model: TrainedModel, split: ImageSet | SampleSet, batch: Batch, by_index: dict[int, int], out: Path
 ) -> list[SampleDrawing]:
-    """Draw the annotations and predictions for the samples in a batch, and describe the drawings."""
+    """Draw the annotations and predictions of the samples in a batch to `out`, and describe the drawings.
+
+    `by_index` maps the index of a sample in `split` to its number in the evaluation.
+    """
     outputs = model.outputs(batch.inputs).cpu()
     assert batch.samples is not None
     mean, std = (np.reshape(values, (-1, 1, 1)) for values in (model.preprocessing.mean, model.preprocessing.std))
