@@ -1,4 +1,4 @@
-"""Fixtures and hooks for all tests: a separate home for each, and checks for leaked resources."""
+"""Fixtures and hooks for all tests: a separate home folder for each test, and checks for leaked resources."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOGETHER = {
     "tests/cuda": "cuda",
     "tests/engine/inference": "inference",
 }
-"""Folders whose files share slow fixtures. A single process runs all tests of such a folder."""
+"""Folders whose files share slow fixtures, and the name of a group. The same process runs all tests of a group."""
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 60.0
@@ -50,7 +50,7 @@ PATIENCE_MS = 120_000
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Configure plugins. Not all of them are installed on machines that only run tests/gpu."""
+    """Configure plugins. On machines that only run tests/gpu, some of them aren't installed."""
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import HealthCheck, settings
 
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Distribute tests by file, as `--dist loadfile` does, but keep the folders in `TOGETHER` together."""
+    """Distribute tests by file, like `--dist loadfile`, but run all files of a group in `TOGETHER` in one process."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByRoom(LoadFileScheduling):
@@ -80,7 +80,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Freeze the collected tests for the garbage collector, which would otherwise spend seconds on them."""
+    """Exempt the collected tests from garbage collection, which would otherwise spend seconds on them."""
     gc.disable()
     collected = yield
     gc.freeze()
@@ -101,14 +101,14 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Set FOOTPLATE_HOME, the cache and the runtime folder for one test, and fail it if it leaks resources."""
+    """Set Footplate's home, cache and runtime folder for one test. Fail the test if it leaks resources."""
     with home_in(tmp_path, monkeypatch) as home:
         yield home
 
 
 @contextlib.contextmanager
 def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Set FOOTPLATE_HOME, the cache and the runtime folder within `folder`; fail if resources leak."""
+    """Set Footplate's home, cache and runtime folder to folders within `folder`. Fail if resources leak."""
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short, because a socket's path has at most 107 bytes
     home = folder / "home"
     patch.setenv("FOOTPLATE_HOME", str(home))
@@ -132,7 +132,7 @@ def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    """Compile the stub of NVIDIA's libraries once for all test processes."""
+    """Return the compiled stub of NVIDIA's libraries. It is compiled once for all test processes."""
     if reason := why_not():
         pytest.skip(reason)
     return built_once(tmp_path_factory, "nvml", compile_stub)
@@ -140,7 +140,7 @@ def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
 
 @pytest.fixture(scope="session")
 def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    """Compile the stub of an old driver, which lacks newer functions."""
+    """Return a compiled stub of NVIDIA's libraries for an old driver, which lacks newer functions."""
     if reason := why_not():
         pytest.skip(reason)
     return built_once(tmp_path_factory, "old_nvml", functools.partial(compile_stub, old_driver=True))
@@ -157,11 +157,11 @@ def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Itera
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Collect garbage of window tests between tests, and on the GUI thread only, as the program does.
+    """Collect the garbage of window tests between tests and on the GUI thread only, as the program does.
 
-    Collecting the heap of a process that has run a thousand tests takes seconds. The windows of a test are deleted
-    before the next test, and shared windows before the next file. Otherwise, the collector would delete them in any
-    thread, and Qt would crash.
+    In a process that has run a thousand tests, a collection takes seconds. The windows of a test are deleted before the
+    next test, and shared windows before the next file. Otherwise the collector would delete them in any thread, and Qt
+    would crash.
     """
     if "qapp" not in getattr(item, "fixturenames", ()):
         return (yield)
@@ -180,7 +180,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def leaked_processes(mark: str) -> list[str]:
-    """Kill the processes of this test that haven't exited in time, and return their descriptions."""
+    """Wait until the processes whose environment contains `mark` have exited.
+
+    Kills those that don't exit in time, and returns descriptions of them.
+    """
     deadline = time.monotonic() + GOODBYE_S
     while True:
         left = [process for process in _candidates(mark) if _bears(process, mark)]

@@ -1,10 +1,10 @@
-"""Images of every page of the window, with checks of the contrast of texts and of texts that are cut.
+"""Images of every page of the window, with checks of its texts.
 
     python -m tests.screenshots FOLDER [--only PAGE …] [--text PERCENT …] [--size WIDTHxHEIGHT …] [--scheme light|dark …]
 
-The real window draws each page offscreen in every size and scheme, with simulated GPUs, with runs and searches made for it
-and one run that trains. Exits with 1 if the contrast of a text is below 4.5 to 1, if a text is cut and its full text is
-nowhere else, or if a page scrolls sideways.
+The real window draws each page offscreen in every size and scheme. GPUs are simulated. Runs and searches are synthetic,
+except for one run that trains. The exit code is 1 if the contrast of a text is below 4.5 to 1, if a text is cut off and
+shown in full nowhere else, or if a page has a horizontal scroll bar.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ SIZES = ("1280x800", "1440x900", "2560x1440")
 TEXTS = (100, 150, 200)
 SCHEMES = ("light", "dark")
 PNG_QUALITY = 80
-"""Compression that takes half of the time of Qt's default."""
+"""Compression level for PNG files that takes half as long as Qt's default."""
 
 
 def faint(page: QWidget, image: QImage) -> Iterator[str]:
-    """Yield the enabled texts in `page` whose contrast in `image` is too low.
+    """Yield the enabled texts in `page` whose contrast in `image`, an image of the page, is too low.
 
-    The text color is taken from the palette. The background is the most common color in the image of the widget.
+    The text color is taken from the palette. The background is the most common color in the widget's part of the image.
     """
     kinds = (QLabel, QAbstractButton, QLineEdit, QComboBox)
     for widget in page.findChildren(QWidget):
@@ -62,7 +62,7 @@ def faint(page: QWidget, image: QImage) -> Iterator[str]:
 
 
 def ground_of(widget: QWidget, page: QWidget, image: QImage) -> QColor | None:
-    """Return the most common color in the visible part of `widget`, or None if it is hidden."""
+    """Return the most common color in the part of `image` that shows `widget`, or None if the widget is hidden."""
     visible = widget.visibleRegion().boundingRect()
     if visible.isEmpty():
         return None
@@ -77,7 +77,7 @@ def ground_of(widget: QWidget, page: QWidget, image: QImage) -> QColor | None:
 
 
 def settle(window: QWidget) -> None:
-    """Process events for at least 0.1 seconds, and at most 0.5, until no redraw of a plot or other short delay is pending."""
+    """Process events for 0.1 to 0.5 seconds, until no short timer (e.g. for redrawing a plot) is active."""
     for turn in range(10):
         QTest.qWait(50)
         timers = window.findChildren(QTimer)
@@ -86,7 +86,10 @@ def settle(window: QWidget) -> None:
 
 
 def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
-    """Capture the pages in one text size and scheme, which are set before the window opens. Return the exit code."""
+    """Save images of the pages with one text size and color scheme, which are set before the window opens.
+
+    Returns the exit code.
+    """
     app = QApplication(sys.argv[:1])
     Launcher.preload = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started
     settings = Settings()
@@ -127,7 +130,10 @@ def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:
 
 
 def main() -> int:
-    """Capture the pages, each text size and scheme in a process with a separate home. Return the exit code."""
+    """Save images of the pages. Each text size and scheme is drawn in a new process with a separate home folder.
+
+    Returns the exit code.
+    """
     parser = argparse.ArgumentParser(description="Draws every page of the window.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", metavar="PAGE", help="such as run-curves; every page by default")

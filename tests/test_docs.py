@@ -1,4 +1,4 @@
-"""Check that links, commands and paths in the README and the user guide exist."""
+"""Check that links, commands and paths in the README and the user guide are valid."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_readme_is_short() -> None:
 
 @pytest.mark.parametrize("page", TEXTS, ids=named)
 def test_source_paths_exist(page: Path) -> None:
-    """Check paths in the source tree. Paths with NAME are placeholders."""
+    """Check the paths in code on `page`. Paths that contain NAME are placeholders."""
     for line in code(page):
         for path in PATH.findall(line):
             assert "NAME" in path or (ROOT / path).exists(), path
@@ -90,7 +90,10 @@ def test_commands_parse(page: Path) -> None:
 
 
 def check_command(commands: argparse.ArgumentParser, arguments: list[str], line: str) -> None:
-    """Check that the parser of the subcommand in `arguments` knows all flags of a command line."""
+    """Check that the command line `line` consists of known subcommands and flags.
+
+    `arguments` is the command line as a list, without the program.
+    """
     while arguments and (subcommands := subcommands_of(commands)) and not arguments[0].startswith("-"):
         assert arguments[0] in subcommands, line
         commands = subcommands[arguments.pop(0)]

@@ -30,7 +30,7 @@ Run = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Return a function that runs three parts, which claim to take 10, 20 and 30 s."""
+    """Return a function that runs three parts, whose expected durations are 10, 20 and 30 s."""
 
     def run_parts(seconds: float = 100.0, before: Any = None, ending: str = "", outcome: str = "ok") -> dict[str, Any]:
         parts = []

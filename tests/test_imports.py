@@ -1,4 +1,4 @@
-"""Imports that modules may have, checked in new interpreters."""
+"""Check of the modules that a module may import, in new interpreters."""
 
 from __future__ import annotations
 

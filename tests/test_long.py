@@ -1,4 +1,4 @@
-"""Script for the long tests, run on a small source tree."""
+"""Script that runs the long tests, tried on a small source tree."""
 
 from __future__ import annotations
 

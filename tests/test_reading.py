@@ -33,7 +33,7 @@ READERS = {
 
 
 def opened_for_reading(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield calls that open a file for reading, except files of the system and of Footplate."""
+    """Yield the calls that open a file for reading. Files of the system and of Footplate's package are left out."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

@@ -1,4 +1,4 @@
-"""Script that repeats measurements and updates the table of results."""
+"""Script that measures the benchmarks again and updates the table of results."""
 
 from __future__ import annotations
 

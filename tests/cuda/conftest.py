@@ -1,4 +1,4 @@
-"""Fixtures for machines with stub GPUs, and for workers that train on them."""
+"""Fixtures for machines with simulated GPUs, and for workers that train on them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cuda_stub(tmp_path_factory: pytest.TempPathFactory) -> CudaStub:
 
 @pytest.fixture
 def machine(cuda_stub: CudaStub, tmp_path: Path) -> Machine:
-    """Return a function that creates the machine of a test. It takes the arguments of `CudaStub.machine`."""
+    """Return a function that creates a simulated machine. It takes the arguments of `CudaStub.machine`."""
     return lambda gpus=1, **values: cuda_stub.machine(tmp_path / "machine", gpus, **values)
 
 
@@ -42,7 +42,7 @@ def cuda_forker(cuda_stub: CudaStub) -> Iterator[Forker]:
 
 @pytest.fixture
 def call(cuda_forker: Forker) -> Call:
-    """Return a function that calls a module-level function in a new process on a machine."""
+    """Return a function that calls a module-level function in a new process on a simulated machine."""
 
     def call_on(machine: CudaMachine, function: Callable[..., Any], *arguments: Any, **variables: str) -> Any:
         return cuda_forker.call(function, arguments, machine.environment | variables)
@@ -52,7 +52,7 @@ def call(cuda_forker: Forker) -> Call:
 
 @pytest.fixture
 def start(cuda_forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerGroup]]:
-    """Return a function that starts a job's workers on a machine. They are ended with the test."""
+    """Return a function that starts a job's workers on a machine. They are terminated after the test."""
     groups: list[WorkerGroup] = []
 
     def start_workers(
@@ -76,9 +76,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def job(images: Path) -> Callable[..., Job]:
-    """Return a function that builds a small job on the first GPUs. `changes` override its fields.
+    """Return a function that builds a small job on all GPUs of a machine. Keyword arguments override fields of the job.
 
-    Predictions are not shown, because stub GPUs don't compute anything.
+    The job shows no predictions, because simulated GPUs compute nothing.
     """
 
     def make(machine: CudaMachine, **fields: Any) -> Job:

@@ -1,6 +1,6 @@
-"""Functions that tests call in a new process on a machine with stub GPUs (fixture `call`).
+"""Functions that tests call in a new process on a machine with simulated GPUs (fixture `call`).
 
-Arguments and results are JSON values. Results of kernels are meaningless.
+Arguments and results are JSON values. The results of kernels are meaningless.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.specs import spec_of
 
 
 def visible_machine() -> dict[str, Any]:
-    """Return the GPUs that torch sees, and the error for an allocation that exceeds their memory."""
+    """Return facts about the GPUs that torch sees, and the error of an allocation that exceeds their memory."""
     count = torch.cuda.device_count()
     free, total = torch.cuda.mem_get_info(0)
     try:
@@ -48,7 +48,10 @@ def visible_machine() -> dict[str, Any]:
 
 
 def copied_and_awaited() -> list[list[int]]:
-    """Return a copy in pinned memory before and after synchronization, and a state that `copy_to_host` copied."""
+    """Copy values 0 to 3 from the GPU in two ways.
+
+    Returns a copy in pinned memory before and after synchronization, and a tensor that `copy_to_host` has copied.
+    """
     here = torch.zeros(4, dtype=torch.int64, pin_memory=True)
     here.copy_(torch.arange(4).cuda(), non_blocking=True)
     read = [here.tolist()]
@@ -60,7 +63,7 @@ def copied_and_awaited() -> list[list[int]]:
 
 
 def used_in_a_fork() -> str:
-    """Return the error in a child that was forked from a process with an initialized CUDA context."""
+    """Use CUDA in a child that is forked from a process with a CUDA context, and return the error."""
     torch.ones(1, device="cuda")
     parent_end, theirs = os.pipe()
     if os.fork() == 0:
@@ -79,7 +82,10 @@ def used_in_a_fork() -> str:
 
 
 def batches_by_two_slots() -> list[list[int]]:
-    """Return the contents of six batches that another thread sends to GPU 1 through two buffers."""
+    """Send six batches to GPU 1 from another thread, which alternates between two `DeviceSlot`s.
+
+    Returns one value each of the pixels, numbers and targets of every batch, as they arrived.
+    """
     device = torch.device("cuda", 1)
     torch.cuda.set_device(device)
     slots = [DeviceSlot(2, (1, 1, 4), torch.cuda.Stream(device)) for _ in range(2)]
@@ -114,9 +120,9 @@ def batches_by_two_slots() -> list[list[int]]:
 
 
 def step_of_offloaded_shards(optimizer: str) -> list[float]:
-    """Take an fp16 step on offloaded shards whose gradients overflow. Return the weights, which were 1.
+    """Take an fp16 step on offloaded shards whose gradients overflow. Return the weights, which were 1 before.
 
-    The ranks exchange the overflow flag through the GPU, whose copies arrive late.
+    Ranks exchange the overflow flag through the GPU, and copies to and from it arrive late.
     """
     job = Job.from_fields(
         dataset="", model="resnet18", devices=("gpu",), precision="fp16", optimizer=optimizer, learning_rate=0.1
@@ -134,7 +140,7 @@ def step_of_offloaded_shards(optimizer: str) -> list[float]:
 
 
 class _SlowPeer(Collectives):
-    """Collectives of rank 0. Rank 1 always appears to be half as fast."""
+    """Collectives of rank 0, simulating a rank 1 that is always twice as slow."""
 
     def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
         return torch.tensor([values[0], values[0] / 2])
@@ -151,7 +157,7 @@ def _rank(rank: int, devices: list[str]) -> Strategy:
 
 
 def straggler_on_another_machine(devices: list[str]) -> list[str]:
-    """Return the warnings of rank 0 after it measured a slow GPU on another machine."""
+    """Return the warnings of rank 0 after it has measured a slow GPU on another machine."""
     strategy = _rank(0, devices)
     strategy.resolved, strategy.collectives = ResolvedJob(strategy.spec.job), _SlowPeer()
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).to(strategy.device)
@@ -160,21 +166,25 @@ def straggler_on_another_machine(devices: list[str]) -> list[str]:
 
 
 def state_of_rank_1(devices: list[str], file: str) -> int:
-    """Save the random state of rank 1 and return the number of GPUs that it covers."""
+    """Save the random state of rank 1 to `file`, and return the number of GPUs that it contains."""
     state = random_state(_rank(1, devices).gpus)
     torch.save(state, file)
     return len(state["cuda"])
 
 
 def restored_by_rank_1(devices: list[str], file: str) -> bool:
-    """Restore a saved random state. Return True if the GPU of rank 1 then has it."""
+    """Restore the random state in `file`. Return True if it becomes the state of rank 1's GPU."""
     gpus, state = _rank(1, devices).gpus, torch.load(file)
     set_random_state(state, gpus)
     return torch.equal(torch.cuda.get_rng_state(gpus[0]), state["cuda"][0])
 
 
 def pinned_memory_of_state() -> dict[str, Any]:
-    """Return the bytes of ResNet-50's state, the pinned memory that two copies need, and checks of a copy."""
+    """Copy ResNet-50's state to pinned memory.
+
+    Returns the number of bytes of the state, of the pinned memory for two copies, and of a saved copy, and checks of
+    the copy.
+    """
     model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
     state = {"model": model.state_dict(), "step": 3}
     copies = [copy_to_host(state) for _ in range(2)]
@@ -195,7 +205,10 @@ def pinned_memory_of_state() -> dict[str, Any]:
 
 
 def cpus_of_rank(binds: bool) -> list[Any]:
-    """Return the CPUs of rank 1 before setup, after setup, and in a new thread, then the arguments passed to `bound_cpus`."""
+    """Set up rank 1 with or without NUMA binding (`binds`).
+
+    Returns its CPUs before setup, after setup, and in a new thread, followed by the arguments passed to `bound_cpus`.
+    """
     asked: list[Any] = [None, []]
 
     def first_cpu(rank: int, bus_ids: list[str], allowed: set[int]) -> set[int]:

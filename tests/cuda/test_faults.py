@@ -1,4 +1,4 @@
-"""Failures of workers on stub GPUs: insufficient memory, hanging and lost GPUs, termination."""
+"""Failures of workers on simulated GPUs: insufficient memory, hanging and lost GPUs, termination."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNSPECIFIED_LAUNCH_FAILURE = 719
 
 
 def test_single_gpu_splits_a_batch_without_memory(machine: Machine, job: Make, start: Start) -> None:
-    """Train on a batch of 70 images, for which the memory suffices only in quarters."""
+    """Train with a batch size for which the memory is only sufficient if batches are split."""
     fields = {"batch_size": 64, "image_size": 128, "model": "resnet18", "precision": "fp32"}
     roomy = machine(memory_mib=16384)
     start(roomy, job(roomy, **fields)).completed()
@@ -32,7 +32,7 @@ def test_single_gpu_splits_a_batch_without_memory(machine: Machine, job: Make, s
 
 @pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
 def test_rank_with_a_hung_gpu_is_reported(machine: Machine, job: Make, start: Start, strategy: str, gpus: int) -> None:
-    """Check that a hung GPU is reported and ends the run after 30 s. A step may otherwise take 5 min."""
+    """A hung GPU must end the run after 30 s, although a step may normally take 5 min."""
     host = machine(gpus)
     group = start(host, job(host, strategy=strategy, epochs=1000))
     group.read_steps(3)

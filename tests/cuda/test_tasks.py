@@ -1,4 +1,4 @@
-"""All tasks on a stub GPU: steps don't wait for the GPU, except in some torchvision models."""
+"""All tasks on a simulated GPU. Steps must not wait for the GPU, except in some torchvision models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERYDAY = ("semantic segmentation", "edge detection", "instance segmentation", 
 
 
 def small(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
-    """Return a job of at least four steps on the machine's GPU, without predictions."""
+    """Return a job on the machine's GPU that takes at least four steps and shows no predictions."""
     return job_of(task, folder, host.uuids[0], train=24, batch=6, predictions=0, **fields)
 
 

@@ -1,4 +1,4 @@
-"""Complete runs on stub GPUs, observed from outside."""
+"""Complete runs on simulated GPUs, observed from outside."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Make = Callable[..., Job]
 Use = Callable[..., CudaMachine]
 StartRun = Callable[..., RealRun]
 FREE_S = 3.0
-"""Seconds after a stop within which the GPUs must be free."""
+"""Maximum seconds from a stop until the GPUs are free."""
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def cuda_starter(cuda_stub: CudaStub) -> Iterator[Starter]:
 
 @pytest.fixture
 def use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Use:
-    """Return a function that creates a machine, on which all later processes of the test run."""
+    """Return a function that creates a simulated machine, on which all later processes of the test run."""
 
     def make(gpus: int = 1, **values: object) -> CudaMachine:
         host = machine(gpus, **values)
@@ -55,7 +55,7 @@ def use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Use:
 
 @pytest.fixture
 def start_run(cuda_starter: Starter) -> Iterator[StartRun]:
-    """Return a function that starts a run. Runs that are still active are ended after the test."""
+    """Return a function that starts a run. Runs that are still active are terminated after the test."""
     runs: list[RealRun] = []
 
     def start(job: Job, **options: object) -> RealRun:
@@ -74,7 +74,7 @@ def free(host: CudaMachine) -> bool:
 
 
 DIVISIBLE = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36}
-"""Model with a head that tensor parallelism can divide between GPUs."""
+"""Job fields for a model whose head tensor parallelism can divide between GPUs."""
 RUNS: dict[str, tuple[int, dict[str, object]]] = {
     "single": (1, {}),
     "dp": (2, {"strategy": "dp"}),
@@ -194,7 +194,10 @@ UNSPECIFIED_LAUNCH_FAILURE = 719
 
 
 def use_gpus_that_can_be_lost(use: Use, gpus: int) -> tuple[CudaMachine, Callable[[int], None]]:
-    """Create a machine. Return it, and a function that removes a GPU from its bus for CUDA and NVML."""
+    """Create a simulated machine with `gpus` GPUs.
+
+    Returns the machine, and a function that removes the GPU with a given index from the view of CUDA and NVML.
+    """
     host = use(gpus)
     files = [host.folder / f"lost-{number}" for number in range(gpus)]
     host.nvml.write(

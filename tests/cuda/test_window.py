@@ -1,4 +1,4 @@
-"""Real window with stub GPUs."""
+"""Real window on a machine with simulated GPUs."""
 
 from __future__ import annotations
 

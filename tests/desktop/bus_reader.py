@@ -1,13 +1,13 @@
-"""Reader of the accessibility bus, run by the system's Python, which has GLib's bindings.
+"""Reader of the accessibility bus. The system's Python runs it, because it has GLib's bindings.
 
     /usr/bin/python3 tests/desktop/bus_reader.py PID < questions > answers
 
-It answers each line of stdin, a JSON list, with a line of JSON:
+It answers each line of standard input, a JSON list, with a line of JSON:
 
     ["windows"]     the windows of process PID with their contents, and any other object with the keyboard focus
     ["focus"]       the focused object without its contents, or null
     ["announced"]   all announcements, in order
-    ["call", REF, INTERFACE, METHOD, SIGNATURE, [ARGUMENT …]]    the answer of one object
+    ["call", REF, INTERFACE, METHOD, SIGNATURE, [ARGUMENT …]]    the result of calling an object's method
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STATES = {
 LABELLED_BY = 2
 """Number of the relation "labelled by" in AT-SPI."""
 MAX_CHILDREN = 150
-"""Maximum number of children (such as cells) that are read per object."""
+"""Maximum number of an object's children (such as cells) that are read."""
 
 Ref = tuple[str, str]
 Call = tuple[Ref, str, str, str, tuple[Any, ...]]
 
 
 class Reader:
-    """Connection to the accessibility bus, which also records the focused object."""
+    """Connection to the accessibility bus that also keeps track of the focused object."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -64,9 +64,9 @@ class Reader:
             self.ask([(registry, REGISTRY, "RegisterEvent", "(sass)", (event, [], ""))])
 
     def ask(self, calls: list[Call]) -> list[Any]:
-        """Send several calls at once and return their answers, with None for each failed call.
+        """Send several calls at once and return their answers. The answer to a failed call is None.
 
-        Calls fail for removed objects, for example.
+        A call fails, for example, if its object has been removed.
         """
         answers: list[Any] = [None] * len(calls)
         left = [len(calls)]
@@ -129,7 +129,7 @@ class Reader:
             pass
 
     def _app(self) -> Ref | None:
-        """Return the application of the observed process, or None if it isn't on the bus."""
+        """Return the root object of the observed process, or None if the process isn't on the bus."""
         (answer,) = self.ask([((REGISTRY, ROOT), ACCESSIBLE, "GetChildren", "", ())])
         apps = [tuple(ref) for ref in (answer[0] if answer else ())]
         daemon = ("org.freedesktop.DBus", "/org/freedesktop/DBus")
@@ -141,7 +141,7 @@ class Reader:
         return answer[0] if answer else None
 
     def _top(self, ref: Ref, app: Ref) -> Ref | None:
-        """Return the top-level object that contains `ref`, or None if it has been removed."""
+        """Return the top-level object of application `app` that contains `ref`, or None if it has been removed."""
         for _ in range(60):
             (answer,) = self.ask([(ref, PROPERTIES, "Get", "(ss)", (ACCESSIBLE, "Parent"))])
             if answer is None:
@@ -153,7 +153,7 @@ class Reader:
         return None
 
     def _read(self, refs: list[Ref], *, deep: bool = True) -> list[Any]:
-        """Return the visible objects with their visible contents.
+        """Return the visible objects among `refs`. If `deep`, include their visible contents.
 
         All objects at the same depth are read at once, because each round trip involves several processes.
         """
@@ -165,7 +165,10 @@ class Reader:
         return found
 
     def _described(self, refs: list[Ref], above: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-        """Return the visible objects and add each to the children of its parent in `above`."""
+        """Return the visible objects among `refs`, and add each to the children of its parent.
+
+        `above` lists the parent of each object, or is None for objects without a parent.
+        """
         questions: tuple[tuple[str, str, str, tuple[Any, ...]], ...] = (
             (ACCESSIBLE, "GetState", "", ()),
             (ACCESSIBLE, "GetChildren", "", ()),

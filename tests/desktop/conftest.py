@@ -1,4 +1,4 @@
-"""Fixtures for desktops. All tests of a file share one, because starting it takes seconds.
+"""Fixtures that start desktops. All tests in a file share a desktop, because starting it takes seconds.
 
 No process may remain after the tests.
 """

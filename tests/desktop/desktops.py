@@ -40,7 +40,7 @@ default_border none
 xwayland disable
 """
 _KEYBOARD_STAYS_MS = 1_800_000
-"""Maximum time in milliseconds that a background wtype keeps the virtual keyboard connected.
+"""Maximum time in milliseconds that a background process of wtype keeps the virtual keyboard connected.
 
 Without it, the desktop would have no keyboard between key presses.
 """
@@ -63,7 +63,11 @@ def why_not(*programs: str) -> str:
 
 
 def until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0) -> _Found:
-    """Call `get` until its result is truthy, and return it; raise TimeoutError with `what` in its message."""
+    """Call `get` until its result is truthy, and return the result.
+
+    Raises:
+        TimeoutError: This takes longer than `patience_s`. The message contains `what`.
+    """
     deadline = time.monotonic() + patience_s
     while not (found := get()):
         if time.monotonic() > deadline:
@@ -74,7 +78,7 @@ def until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0)
 
 @dataclass(frozen=True)
 class Keyboard:
-    """Commands that press keys (with xdotool's names) or type a text."""
+    """Command lines that press keys (with xdotool's names) or type a text."""
 
     press: Callable[..., list[str]]
     type: Callable[[str], list[str]]
@@ -103,8 +107,8 @@ class Desktop:
     Attributes:
         home: Home folder of the user.
         footplate_home: Home folder of Footplate.
-        environment: Environment of the programs.
-        keyboard: Commands that press keys, or None if there is no keyboard.
+        environment: Environment variables for the programs.
+        keyboard: Command lines that press keys, or None if the desktop has no keyboard.
     """
 
     keyboard: Keyboard | None = None
@@ -124,7 +128,10 @@ class Desktop:
             self.environment.pop(f"XDG_{name}_HOME", None)
 
     def start(self, *command: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
-        """Start a program that ends with the desktop. Its standard error is written to a file named after it."""
+        """Start a program that is terminated together with the desktop.
+
+        Its standard error is written to a log file with the program's name.
+        """
         with (self._folder / f"{Path(command[0]).name}.log").open("a") as log:
             process = subprocess.Popen(
                 command, cwd=cwd, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
@@ -138,7 +145,7 @@ class Desktop:
         return self.start(sys.executable, str(ROOT / "footplate.py"), *arguments, cwd=self.home)
 
     def complaints(self) -> str:
-        """Return Footplate's standard error."""
+        """Return the text that Footplate has written to standard error."""
         return (self._folder / f"{Path(sys.executable).name}.log").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Search for controls without the names that screen readers need."""
+"""Search for controls that lack the names that screen readers need."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ CONTROLS = frozenset((
 VAGUE = frozenset(("", "invalid", "unknown", "filler", "panel", "client"))
 """Roles that don't describe the purpose of an object."""
 _PARTS_OF = frozenset(("combo box", "spin box", "table", "list", "tree table"))
-"""Roles whose components, such as the text field of a combo box, need no separate name."""
+"""Roles whose components don't need a separate name, such as the text field of a combo box."""
 
 
 def lacking(window: Node) -> Iterator[str]:
-    """Yield the controls that have no name, and custom-drawn widgets without description.
+    """Yield a message for each control without a name, and for each custom-drawn widget without a description.
 
-    Qt has no role for custom-drawn widgets such as plots.
+    Qt has no accessibility role for custom-drawn widgets such as plots.
     """
     for node, above in _with_ancestors(window, ()):
         surface = node.role in VAGUE and not node.children and above and above[-1].name

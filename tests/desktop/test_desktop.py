@@ -1,6 +1,6 @@
-"""First session with Footplate on a desktop, controlled by keys and read through the accessibility bus.
+"""A user's first session with Footplate on a desktop, controlled by keys and read through the accessibility bus.
 
-The tests share one window; some restart it.
+The tests share one window. Some of them restart it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,12 @@ app.exec()
 
 @dataclass
 class Day:
-    """State that the tests share, such as the texts at the first start and the windows larger than the screen."""
+    """State that the tests share.
+
+    Attributes:
+        greeting: Visible objects at the first start.
+        misplaced: Descriptions of windows that were larger than the screen.
+    """
 
     desktop: Desktop
     window: Window
@@ -70,7 +75,7 @@ class Day:
 
 @pytest.fixture(scope="module")
 def day(x: Desktop) -> Iterator[Day]:
-    """Start Footplate for the first time and train on the sample dataset using only the keyboard."""
+    """Start Footplate for the first time, and train on the sample dataset with the keyboard alone."""
     window = Window(x)
     window.wait_for("Train the sample", "push button")
     until(lambda: any(node.name.startswith("Disk: ") for node in window.nodes()), "what was found of the machine")
@@ -208,7 +213,7 @@ def test_help_search_finds_pages(window: Window) -> None:
 
 
 def matching_pages(window: Window) -> list[str]:
-    """Return the titles of the pages that match a search in the help, each with its number of matches."""
+    """Return the titles of the help pages that match the current search, each with its number of matches."""
     titles = [node.name for node in window.nodes() if node.role == "list item"]
     return titles if titles and all(title.endswith(")") for title in titles) else []
 

@@ -1,4 +1,4 @@
-"""Window on headless Wayland compositors, controlled through the accessibility bus or by keys."""
+"""Footplate's window on headless Wayland compositors, controlled through the accessibility bus or by keys."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_keys_control_the_window_under_sway(
 
 
 def screenshot(desktop: Desktop, folder: Path) -> QImage:
-    """Return a screenshot of the compositor."""
+    """Return an image of the entire desktop."""
     subprocess.run(["weston-screenshooter"], cwd=folder, env=desktop.environment, check=True, timeout=30)
     (file,) = folder.glob("wayland-screenshot*.png")
     return QImage(str(file))

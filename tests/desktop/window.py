@@ -18,9 +18,9 @@ START_S = 60.0
 
 @dataclass(frozen=True)
 class Node:
-    """Visible object and its visible contents.
+    """Visible object with its visible contents.
 
-    `labelled` is True if a label names it. `box` is its left, top, width and height on the screen.
+    `labelled` is True if a label provides its name. `box` is its left edge, top edge, width and height on the screen.
     """
 
     ref: tuple[str, str]
@@ -51,7 +51,7 @@ class Node:
 
 
 class Window:
-    """Running window of the Footplate process, as a screen reader and the keyboard access it."""
+    """Footplate's running window, accessed like a screen reader and with the keyboard."""
 
     def __init__(self, desktop: Desktop, *arguments: str) -> None:
         self._desktop = desktop
@@ -72,7 +72,7 @@ class Window:
         return [node for window in self.windows() for node in window.all()]
 
     def find(self, name: str, role: str = "") -> Node | None:
-        """Return the object with exactly this name."""
+        """Return the object with exactly this name and, if given, this role. Return None if there is no such object."""
         return next((node for node in self.nodes() if node.name == name and role in ("", node.role)), None)
 
     def wait_for(self, name: str, role: str = "", patience_s: float = 60.0) -> Node:
@@ -82,24 +82,24 @@ class Window:
         until(lambda: self.find(name, role) is None, f"the end of {role} “{name}”", patience_s)
 
     def named_text(self, name: str) -> str:
-        """Return the text that belongs to the object with this name, or "" if it doesn't exist."""
+        """Return the accessible description of the object with this name, or "" if there is no such object."""
         node = self.find(name)
         return node.description if node is not None else ""
 
     def wait_for_text(self, name: str, fragment: str, patience_s: float = 60.0) -> str:
-        """Wait until the text of the object `name` contains `fragment`, and return the text."""
+        """Wait until the description of the object `name` contains `fragment`, and return the description."""
         return until(
             lambda: fragment in (text := self.named_text(name)) and text, f"“{fragment}” of “{name}”", patience_s
         )
 
     def announced(self) -> list[str]:
-        """Return all announcements for screen readers."""
+        """Return the texts of all announcements to screen readers."""
         return list(self._ask("announced"))
 
     def focus(self) -> Node | None:
-        """Return the focused object.
+        """Return the focused object, or None if no object has the focus.
 
-        Qt doesn't report it after a menu has closed, so it is then searched by its state.
+        Qt doesn't report the focused object after a menu has closed. It is then found by its state.
         """
         searched = (n for n in self.nodes() if "focused" in n.states and n.role != "page tab")
         return self._reported_focus() or next(searched, None)
@@ -119,7 +119,7 @@ class Window:
         return self._call(node, _TEXT, "GetText", "(ii)", 0, -1)
 
     def open_menu(self, title: str) -> Node | None:
-        """Return the open menu with this title."""
+        """Return the open menu with this title, or None if it isn't open."""
         bar = next((node for node in self.nodes() if node.role == "menu bar"), None)
         entry = next((node for node in bar.children if node.name == title), None) if bar is not None else None
         return next((node for node in entry.children if node.children), None) if entry is not None else None
@@ -127,14 +127,14 @@ class Window:
     # Actions
 
     def press(self, name: str, role: str = "", action: str = "Press") -> None:
-        """Activate the object with this name through the bus, like a click."""
+        """Activate the object with this name through the accessibility bus, like a click."""
         node = self.wait_for(name, role)
         names = [each[0] for each in self._call(node, _ACTION, "GetActions", "")]
         assert action in names, f"{node} offers {names}"
         self._call(node, _ACTION, "DoAction", "(i)", names.index(action))
 
     def keys(self, *keys: str) -> None:
-        """Press keys, given by xdotool's names."""
+        """Press keys. They have xdotool's names."""
         self._do(self._keyboard.press(*keys))
 
     def type(self, text: str) -> None:
@@ -152,14 +152,17 @@ class Window:
         self.keys("Return")
 
     def tab_to(self, name: str, key: str = "Tab") -> Node:
-        """Press Tab until the object with this name has the focus. Raise AssertionError if it never gets it."""
+        """Press Tab (or `key`) until the object with this name has the focus. Raise AssertionError if it never has."""
         for node in self.tab_stops(key):
             if node.name == name:
                 return node
         raise AssertionError(f"Tab does not come to “{name}”")
 
     def tab_stops(self, key: str = "Tab") -> Iterator[Node]:
-        """Yield the objects that Tab visits, starting at the focused one, until they repeat."""
+        """Yield the objects that get the focus when Tab (or `key`) is pressed, until they repeat.
+
+        The first one is the object that has the focus now.
+        """
         now = self.wait_for_any_focus()
         visited: set[tuple[str, str]] = set()
         while now.ref not in visited:
@@ -179,7 +182,7 @@ class Window:
         return until(present, f"the keyboard on anything but {other_than}", 30.0)
 
     def quit(self) -> None:
-        """Quit Footplate with its keyboard shortcut and wait until the process has ended."""
+        """Quit Footplate with its keyboard shortcut, and wait until the process has exited."""
         self.keys("ctrl+q")
         until(lambda: self.process.poll() is not None, "the end of the window's process")
         self.close()
@@ -191,7 +194,7 @@ class Window:
         self._reader.stdout.close()
 
     def title_in_front(self) -> str:
-        """Return the title of the active window of the X desktop."""
+        """Return the title of the active window on an X desktop."""
         done = self._run(["xdotool", "getactivewindow", "getwindowname"])
         return done.stdout.strip()  # empty while another window is being activated
 
@@ -221,7 +224,7 @@ class Window:
 
 
 def off_screen(windows: list[Node]) -> list[str]:
-    """Return the windows that extend beyond the screen, with their positions."""
+    """Return descriptions of the windows that extend beyond the screen, with their positions."""
     found = []
     for window in windows:
         left, top, width, height = window.box

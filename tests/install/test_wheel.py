@@ -1,4 +1,4 @@
-"""Installed Footplate: a wheel is built and installed into a separate environment, outside of the source tree."""
+"""Footplate as an installed package: a wheel is built and installed outside of the source tree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sys.exit(app.main())
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a virtual environment with the wheel. Its dependencies come from the current environment."""
+    """Create a virtual environment and install the wheel in it. Dependencies come from the current environment."""
     if find_spec("hatchling") is None:
         pytest.skip("hatchling, which builds the wheel, is not installed")
     folder = tmp_path_factory.mktemp("wheel")
@@ -51,7 +51,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shared() -> list[str]:
-    """Return the folders with the packages of the current Python."""
+    """Return the folders that contain the packages of the current Python."""
     return [path for path in (*site.getsitepackages(), *sys.path) if "site-packages" in path]
 
 

@@ -1,9 +1,9 @@
-"""Draw functions at random for mutation tests: ``python tests/mutations/draw.py --seed N [--count 64]``.
+"""Random selection of functions for mutation tests: ``python tests/mutations/draw.py --seed N [--count 64]``.
 
-Each draw picks a folder of `engine` or `gui` with a probability proportional to its lines, then one of its functions with
-at least four lines of code, all with equal probability. Before you read its tests, put a plausible fault into each
-function, save it with ``git diff`` as a patch whose first line explains it, and pass the folder with the patches to
-`run.py`.
+Each draw picks a folder of `engine` or `gui` with a probability proportional to its number of lines. Then it picks one
+of its functions that have at least four lines of code, all with the same probability. Before you read a function's
+tests, put a plausible fault into the function. Save the fault with ``git diff`` as a patch whose first line explains
+it. Pass the folder with the patches to `run.py`.
 """
 
 from __future__ import annotations

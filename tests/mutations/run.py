@@ -1,12 +1,12 @@
-"""Mutation tests: ``python tests/mutations/run.py [PATCH …]``, by default all patches in `faults`.
+"""Mutation tests: ``python tests/mutations/run.py [PATCH …]``, by default with all patches in `faults`.
 
-Each patch puts a fault into a copy of the source tree. The lines before its first "diff" explain it, and lines that
-begin with "tests:" name tests that must fail with it and pass without. For a patch without such lines, as for the
-functions that `draw.py` draws, the daily tests related to the changed files run: first the test files named after them,
-then the mirrored folders, then the test files that mention the changed modules, if they are few, and with
-``--complete`` the complete daily suite.
+Each patch puts a fault into a copy of the source tree. The lines before its first "diff" explain the fault. Lines that
+begin with "tests:" name tests that must fail with the fault and pass without it. A patch without such lines, e.g. for a
+function that `draw.py` has drawn, runs the daily tests related to the changed files: first the test files with the same
+names, then the folders that mirror theirs, then the test files that mention the changed modules, if they are few, and
+with ``--complete`` the entire daily suite.
 
-The exit code is 1 if no test fails with a fault, or if a patch doesn't apply.
+The exit code is 1 if no test fails with a fault, or if a patch can't be applied.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ ROOT = Path(__file__).parents[2]
 FAULTS = Path(__file__).parent / "faults"
 SOURCES = ("engine", "gui", "resources", "tests", "footplate.py", "pyproject.toml")
 FAILED = 1
-"""Exit code of pytest if tests failed."""
+"""Exit code of pytest if a test has failed."""
 MOST_MENTIONS = 8
-"""Mentions of a module select tests if at most this many test files mention it."""
+"""Maximum number of test files that may mention a module for these files to be run."""
 
 
 def main() -> int:
@@ -71,9 +71,9 @@ def declared_tests(fault: Path) -> list[str]:
 
 
 def try_fault(tree: Path, fault: Path, *, complete: bool) -> str:
-    """Apply a fault, run tests, and return "noticed by" with the first failed test, or the reason why none failed.
+    """Apply the patch `fault`, run tests, and restore the source tree.
 
-    The tree is restored afterwards.
+    Returns "noticed by" with the first test that failed, or the reason why none failed.
     """
     applied = subprocess.run(
         ["git", "apply", str(fault.resolve())], cwd=tree, capture_output=True, text=True, check=False
@@ -98,7 +98,10 @@ def try_fault(tree: Path, fault: Path, *, complete: bool) -> str:
 
 
 def related_tests(tree: Path, changed: Iterable[Path]) -> list[list[str]]:
-    """Return groups of test files or folders for the changed files, starting with the most likely to fail."""
+    """Return groups of test files or folders that are related to the changed files.
+
+    The groups most likely to notice a fault come first.
+    """
     modules = {".".join(path.with_suffix("").parts): path for path in changed}
     mention = re.compile("|".join(rf"\b{re.escape(name)}\b|{importing(name)}" for name in modules))
     tests = [test.relative_to(tree) for test in sorted((tree / "tests").rglob("test_*.py"))]
