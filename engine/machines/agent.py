@@ -104,16 +104,17 @@ def _serve(
     linux.name_process("footplate-agent")
     try:
         bind_collectives(meet.local_address, infiniband=meet.infiniband)
-        result = _Result(codes=_launch(order, meet, listener, node_socket))
+        result = _Result(codes=launch_workers(order, meet, listener, node_socket))
     except Exception as error:
         traceback.print_exc()
         result = _Result(error=f"{type(error).__name__}: {error}")
     connection.send_bytes(msgspec.json.encode(result))
 
 
-def _launch(
+def launch_workers(
     order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: str
 ) -> dict[int, int | None]:
+    """Run the workers until all have ended. Return their exit codes by rank, or None for those that torch has ended."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from engine.inference.conversion.comparison import BATCH_SIZES, load_samples
 from engine.inference.sweep import Partition, sweep
 from engine.inference.trained_model import CannotLoad, checkpoint_path, load
 from tests.support.cases import some
 from tests.support.consent import agreed
-from tests.support.trained_runs import COUNTING, DATASETS, Trained
+from tests.support.trained_runs import COUNTING, COUNTS, DATASETS, Trained
 
 
 @pytest.mark.parametrize("task", some(DATASETS, everyday=["classification", "segmentation", "detection"]))
@@ -34,6 +35,15 @@ def test_for_display_undoes_the_normalization(trained: Callable[[str], Trained])
     model = load(trained("classification").run, "last")
     image = np.full((model.size, model.size, 3), (200, 100, 50), np.uint8)
     np.testing.assert_array_equal(model.for_display(model.inputs([image])[0]), image)
+
+
+def test_converted_model_is_compared_on_validation_images(trained: Callable[[str], Trained]) -> None:
+    model = load(trained("classification").run, "last")
+    samples = load_samples(model)
+    assert samples.train is not None
+    assert samples.val is not None
+    assert (len(samples.train), len(samples.val)) == tuple(3 * count for count in COUNTS.values())
+    assert samples.inputs.shape == (max(BATCH_SIZES), 3, model.size, model.size)
 
 
 def test_missing_checkpoint_lists_existing_ones(trained: Callable[[str], Trained]) -> None:

@@ -6,18 +6,22 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from engine.contract.job import Job
 from engine.contract.nodes import FROM_NODE, KillWorker, NodeOrder, Rendezvous, ToNode, WorkerEnded
 from engine.contract.protocol import ENCODE
 from engine.contract.worker import WorkerSpec
-from engine.machines import files
+from engine.machines import agent, files
 from engine.machines.files import NodeFiles, node_folder
 from engine.system import file_locks, paths
 
+MEET = Rendezvous(local_address="127.0.0.1", address="127.0.0.1", port=29400, infiniband=False)
 BLOCKED_AGENT = """
 import threading
 from engine.machines import agent, node
@@ -43,7 +47,7 @@ def make_order(folder: Path) -> NodeOrder:
 def test_killed_worker_ends_while_its_agent_is_starting(tmp_path: Path) -> None:
     messages: tuple[ToNode, ...] = (
         make_order(tmp_path),
-        Rendezvous(local_address="127.0.0.1", address="127.0.0.1", port=29400, infiniband=False),
+        MEET,
         KillWorker(rank=1, hard=False),
     )
     with subprocess.Popen(
@@ -86,3 +90,18 @@ def test_close_before_open_removes_only_an_abandoned_folder(is_used: bool) -> No
     assert folder.exists() == is_used
     if is_used:
         os.close(descriptor)
+
+
+def test_workers_that_torch_ends_after_a_failure_have_no_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launch(_config: object, _run: object) -> Callable[[str], None]:
+        def fail(_node_socket: str) -> None:
+            raise ChildFailedError("worker", {1: ProcessFailure(local_rank=0, pid=1, exitcode=7, error_file="")})
+
+        return fail
+
+    monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", launch)
+    order = make_order(tmp_path)
+    order = structs.replace(order, specs=(*order.specs, structs.replace(order.specs[0], rank=2)))
+    assert agent.launch_workers(order, MEET, None, str(tmp_path / "socket")) == {1: 7, 2: None}

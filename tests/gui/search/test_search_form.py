@@ -87,6 +87,7 @@ def test_search_form_announces_confirming_runs(
 def test_search_form_shows_problems_at_their_fields(form: SearchForm, qtbot: QtBot) -> None:
     form.dimensions["learning_rate"].low.set_value("9")
     form.vary("optimizer", ["sgd"])
+    form.vary("batch_size", {"low": 4, "high": 8.5})
     form.rows["hours"].set_value("soon")
     form.rows["devices_per_trial"].set_value(3)
     form.rows["against"].set_value("seconds")

@@ -15,8 +15,6 @@ from engine.inference.conversion.failure import suppress_output
 from engine.inference.conversion.static_detectors import TRANSLATIONS, static_detector
 from engine.tasks.registry import TASKS
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-
 
 @torch.no_grad()
 def spread_scores(model: Any, images: torch.Tensor) -> None:
@@ -34,6 +32,30 @@ def spread_scores(model: Any, images: torch.Tensor) -> None:
             values.fill_(-2.0)
 
 
+def detector(task: str, name: str, size: int) -> tuple[Any, torch.Tensor]:
+    """Return a detector for three classes whose scores differ, and three random images."""
+    torch.manual_seed(0)
+    job = Job.from_fields(task=task, model=name, encoder="resnet18", image_size=size)
+    model = TASKS[task].build_model(job, 3, 3).eval()
+    images = torch.randn(3, 3, size, size)
+    spread_scores(model, images)
+    return model, images
+
+
+@torch.no_grad()
+def test_static_mask_rcnn_matches_the_model() -> None:
+    model, images = detector("instance_segmentation", "maskrcnn", 64)
+    static = static_detector(model, 3, 64)
+    assert static is not None
+    expected = model(images[:1])
+    assert (expected[..., 4] > 0).sum() >= 50
+    compared = compare_detections(expected, static(images[:1]), 64)
+    assert compared.difference < 1e-4
+    assert not compared.unmatched
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("task", "name", "size"),
     [
@@ -44,14 +66,7 @@ def spread_scores(model: Any, images: torch.Tensor) -> None:
     ],
 )
 def test_converted_detector_matches_the_model(task: str, name: str, size: int, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model: Any = (
-        TASKS[task]
-        .build_model(Job.from_fields(task=task, model=name, encoder="resnet18", image_size=size), 3, 3)
-        .eval()
-    )
-    images = torch.randn(3, 3, size, size)
-    spread_scores(model, images)
+    model, images = detector(task, name, size)
     static = static_detector(model, 3, size)
     assert static is not None
     with suppress_output():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import os
 import shutil
 import subprocess
@@ -16,7 +17,8 @@ import pytest
 from msgspec import structs
 from PIL import Image
 
-from engine.contract.inference.prediction import PREDICTED
+from engine.contract.inference.prediction import PREDICTED, PredictOrder
+from engine.inference.prediction import joining
 from engine.inference.prediction.predict import predict
 from engine.inference.trained_model import CannotLoad
 from tests.engine.cli.terminal import ROOT, command
@@ -107,6 +109,25 @@ def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained]
     with pytest.raises(CannotLoad, match="files have changed"):
         predict(order, print)
     assert (out / "predictions.json").stat() == before
+
+
+def test_continuation_survives_torn_line(
+    trained: Callable[[str], Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "")
+
+    files, out = make_images(tmp_path / "images", 5), tmp_path / "out"
+    run = str(trained("classification").run.path)
+    order = PredictOrder(run=run, checkpoint="last", paths=(str(tmp_path / "images"),), devices=("cpu",), out=str(out))
+    with monkeypatch.context() as patch:
+        patch.setattr(joining, "join", fail)
+        with pytest.raises(CannotLoad):
+            predict(order, print)
+    (journal,) = out.glob(".footplate/journal-*.jsonl")
+    journal.write_bytes(journal.read_bytes()[:-20])
+    predict(order, print)
+    assert rows_of(out) == files
 
 
 @pytest.mark.long

@@ -23,7 +23,8 @@ from engine.inference import Run
 from engine.inference.prediction.predict import predict
 from engine.inference.tiles import corners
 from engine.inference.trained_model import TrainedModel
-from engine.tasks.predictions import Mask, Objects
+from engine.tasks.predictions import Lines, Mask, Objects
+from engine.tasks.registry import TASKS
 from tests.engine.cli.terminal import command
 from tests.support.trained_runs import Trained
 
@@ -64,6 +65,14 @@ def test_tiles_leave_no_seams(trained: Make, overlap: float) -> None:
     sure = likely.numpy() > 0.51
     assert (complete.plane == classes.numpy())[sure].all()
     assert sure.mean() > 0.4
+
+
+def test_tiles_keep_threshold_for_lines(trained: Make) -> None:
+    model = replace(loaded(trained("segmentation"), nn.Conv2d(3, 1, 1)), task=TASKS["edge_detection"])
+    for threshold in (0.3, 0.8):
+        (lines,) = model.predict([noise(40, 33)], tile=32, threshold=threshold)
+        assert isinstance(lines, Lines)
+        assert lines.threshold == threshold
 
 
 class Bright(nn.Module):

@@ -64,6 +64,11 @@ def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.
             ["GPU 0, 1 are connected by NVLink. GPU 2 is separate.", "through the processor. ", "train on GPU 0, 1 alone"],
         ),
         (4, joined(4, nvlinks={(0, 1): 2, (1, 2): 2, (2, 3): 2}), ["connected by NVLink, but not every pair directly"]),
+        (
+            5,
+            joined(5, nvlinks={(0, 2): 4, (1, 2): 4}, path="PHB"),
+            ["GPU 0–2 are connected by NVLink. GPU 3, 4"],
+        ),
         (4, joined(4, path="PIX"), ["All 4 GPUs share PCIe switches", "1.5 times as much"]),
         (8, joined(8, path=dict.fromkeys(HALVES, "PXB")), ["GPU 0–3 and GPU 4–7 each share PCIe switches.", "through the processors"]),
         (8, joined(8, path=dict.fromkeys(HALVES, "NODE")), ["GPU 0–3 and GPU 4–7 are each on one processor"]),

@@ -107,6 +107,7 @@ def submit_with_full_folder(view: UseView, trained: Trained, out: Path, qtbot: Q
     form = view.predict_form
     qtbot.waitUntil(lambda: form.act.disabled_reason == "Add files first")
     form.add([str(Path(trained.job.data.dataset, "val"))])
+    form.threshold.set_value(0.0)  # the lowest permitted one
     form.out.set_value(str(out))
     form.act.trigger()
 
