@@ -1,8 +1,9 @@
 """Average precision of boxes and masks, as defined by COCO.
 
-The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), and tests compare the results with it: ten
-thresholds of the overlap, the precision at 101 recalls, at most 100 detections of a class in an image, and objects of
-all sizes. pycocotools evaluates all images in one process. Here, rows can be merged over ranks and bootstrap resamples.
+The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), and tests compare the results. There are ten
+IoU thresholds and 101 recalls at which the precision is measured. At most 100 detections of each class in an image
+count, and objects of all sizes. pycocotools evaluates all images in one process. Here, results are rows that can be
+merged over ranks and drawn for bootstrap resamples.
 """
 
 from __future__ import annotations
@@ -17,20 +18,24 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""IoU thresholds above which a detection counts as a match."""
+"""IoU thresholds from which on a detection matches an object."""
 RECALLS = np.linspace(0.0, 1.0, 101)
 MAX_DETECTIONS = 100
-"""Maximum number of counted detections per class and image. Those with the highest scores are counted."""
+"""Maximum number of detections that count per class and image. Those with the highest scores count."""
 _CHUNK_PIXELS = 1 << 16
-"""Number of mask pixels that are compared together. This limits memory, since floats take four times as much."""
+"""Maximum number of mask pixels that are compared at once.
+
+It limits memory, since floats take four times as much as bools.
+"""
 RIGHT, WRONG, LEFT_OUT = 1, 0, -1
-"""Outcomes of a detection at a threshold: it matches an object, matches none, or is not counted."""
+"""Result for a detection at a threshold: it matches an object, matches no object, or doesn't count."""
 
 
 def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
-    """Return the IoU of boxes [d, 4] and [g, 4] (x1, y1, x2, y2), as [d, g].
+    """Return the IoU of each of the boxes `found` [d, 4] with each of the boxes `true` [g, 4], as [d, g].
 
-    For an ignored box, which may cover many objects, the overlap is the fraction of the detected box inside it.
+    Boxes are x1, y1, x2, y2. An ignored box may cover many objects, so its overlap is the fraction of the detected box
+    that is inside it.
     """
     corner = np.minimum(found[:, None, 2:], true[None, :, 2:]) - np.maximum(found[:, None, :2], true[None, :, :2])
     both = corner.clip(min=0).prod(2)
@@ -38,7 +43,10 @@ def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
 
 
 def mask_overlaps(found: Bools, true: Bools, ignored: Bools) -> Floats:
-    """Return the IoU of masks [d, h, w] and [g, h, w], as [d, g], like `box_overlaps`."""
+    """Return the IoU of each of the masks `found` [d, h, w] with each of the masks `true` [g, h, w], as [d, g].
+
+    For ignored masks, see `box_overlaps`.
+    """
     pixels = found.shape[1] * found.shape[2]
     flat, flat_true = found.reshape(len(found), pixels), true.reshape(len(true), pixels)
     both = np.zeros((len(found), len(true)))
@@ -59,23 +67,23 @@ def _ratios(both: Floats, found: Floats, true: Floats, ignored: Bools) -> Floats
 
 
 def match(overlaps: Floats, ignored: Bools) -> Floats:
-    """Return RIGHT, WRONG or LEFT_OUT for detections of one class in one image, [d, 10].
+    """Return RIGHT, WRONG or LEFT_OUT for each detection of one class in one image at each threshold, [d, 10].
 
-    Each detection is assigned the unmatched object that it overlaps most. A detection that overlaps only an ignored
-    object is left out.
+    Each detection is assigned to the unmatched object that it overlaps most. A detection is left out if it overlaps
+    only an ignored object.
 
     Args:
-        overlaps: Overlaps [d, g], with the detections sorted by descending score.
-        ignored: Ignored objects, bool [g]. Any number of detections may be assigned to them.
+        overlaps: Overlaps [d, g], with the detections in descending order of scores.
+        ignored: Ignored objects, bool [g]. Any number of detections may be assigned to each.
     """
     return outcomes_of(assign(overlaps, ignored, ignored), ignored)
 
 
 def outcomes_of(taken: Ints, ignored: Bools) -> Floats:
-    """Return RIGHT, WRONG or LEFT_OUT for each detection at each of the ten IoU thresholds, [d, 10].
+    """Return RIGHT, WRONG or LEFT_OUT for each detection at each threshold, [d, 10].
 
     Args:
-        taken: Indices of the objects that `assign` has assigned to the detections, [d, 10].
+        taken: Result of `assign`, [d, 10].
         ignored: Objects whose detections are left out, bool [g].
     """
     if not len(ignored):
@@ -84,14 +92,14 @@ def outcomes_of(taken: Ints, ignored: Bools) -> Floats:
 
 
 def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
-    """Assign an object to each detection of one class in one image at each threshold, [d, 10], or -1 for none.
+    """Return the object that each detection of one class in one image is assigned to at each threshold, [d, 10].
 
-    A detection is assigned the unmatched object that it overlaps most.
+    It is the unmatched object that the detection overlaps most, given by its index, or -1 for none.
 
     Args:
-        overlaps: Overlaps [d, g], with the detections sorted by descending score.
+        overlaps: Overlaps [d, g], with the detections in descending order of scores.
         ignored: Objects that are assigned only if no other object matches, bool [g].
-        shared: Objects that may be assigned to any number of detections, bool [g].
+        shared: Objects to which any number of detections may be assigned, bool [g].
     """
     chosen = np.full((len(overlaps), len(THRESHOLDS)), -1, np.int64)
     if not overlaps.shape[1]:
@@ -117,8 +125,8 @@ def match_detections(
 ) -> Floats:
     """Return a row for each detection in an image.
 
-    It holds the class, the score, and the outcomes at the ten thresholds for each of `overlaps`. Each item of
-    `overlaps`, [d, g], compares the boxes, or the masks, with all objects in the image.
+    It consists of the class, the score, and the results of `match` at the ten thresholds for each item of `overlaps`.
+    An item [d, g] compares the boxes, or the masks, of the detections with those of all objects in the image.
     """
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
     for number in np.unique(classes):
@@ -131,7 +139,7 @@ def match_detections(
 
 
 def average_precisions(rows: Floats, counts: Floats) -> Floats:
-    """Return the average precision of each class at each of t thresholds, [classes, t], or NaN for an absent class.
+    """Return the average precision of each class at each of t thresholds, [classes, t]. It is NaN for an absent class.
 
     Args:
         rows: Rows from `match_detections` for one kind of overlap and all images, [k, 2 + t].

@@ -1,4 +1,4 @@
-"""Interface for validation metrics."""
+"""Interface for the metrics of validations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 class Metric(ABC):
     """Metrics of a validation, which are updated batch by batch and then merged over the ranks.
 
-    Task metrics do not use torchmetrics, because their state must merge over ranks with different numbers of batches,
-    and be separable by sample so that an evaluation can resample it. In custom tasks, metrics from torchmetrics use
-    `torchmetrics_states`.
+    Task metrics do not use torchmetrics, because their state must merge over ranks with different numbers of batches.
+    It must also be separable by sample, so that an evaluation can resample it. In custom tasks, metrics from
+    torchmetrics use `torchmetrics_states`.
 
     Attributes:
         counters: float64 values that are summed over the ranks.
@@ -27,7 +27,7 @@ class Metric(ABC):
 
     @property
     def rows(self) -> Tensor:
-        """Values that can't be summed, float64 [k, w], in the order of ranks and batches."""
+        """Values that are concatenated over batches and ranks instead of summed, float64 [k, w]."""
         if self._pending:  # joined on request, since joining in every update takes quadratic time
             self.rows = torch.cat([*([self._rows] if len(self._rows) else []), *self._pending])
         return self._rows
@@ -37,37 +37,40 @@ class Metric(ABC):
         self._rows, self._pending = rows, []
 
     def add_rows(self, rows: Tensor) -> None:
-        """Append values to `rows`."""
+        """Append the values of a batch to `rows`."""
         if len(rows):
             if not isinstance(self._pending, list):
                 self._pending = []
             self._pending.append(rows)
 
     def reset(self) -> None:
-        """Delete all data."""
+        """Delete all data, before a new validation."""
         self.counters, self.rows = torch.zeros_like(self.counters), self.rows[:0]
 
     @abstractmethod
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch. Outputs and targets may be on any device."""
+        """Add the data of a batch. Outputs and targets may be on any device."""
 
     @abstractmethod
     def compute(self) -> dict[str, float]:
-        """Return the metrics by id, or {} if there is no data."""
+        """Return the values of the metrics by id, or {} if there is no data."""
 
     def sync(self, all_gather: Callable[[Any], list[Any]]) -> None:  # noqa: B027 - most have no other state
-        """Merge state other than `counters` and `rows` over the ranks.
+        """Merge any state other than `counters` and `rows` over the ranks.
 
-        `all_gather` returns the values from all ranks in order.
+        `all_gather` returns the argument of each rank, in the order of ranks.
         """
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
-        """Return metrics of each class by title, as fractions in the order of the classes.
+        """Return the metrics of each class, by the title of the metric.
 
-        Absent classes have None.
+        The values are fractions in the order of the classes, and None for an absent class.
         """
         return {}
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """Return the confusion matrix, with a row of predicted counts for each true class, or () if there is none."""
+        """Return the confusion matrix, or () if there is none.
+
+        It has a row for each true class, with the number of predictions of each class.
+        """
         return ()

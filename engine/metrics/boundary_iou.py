@@ -1,4 +1,4 @@
-"""Boundary IoU: the IoU of the true and predicted pixels of a class near its outline.
+"""Boundary IoU: the IoU of the pixels of a class near its true and its predicted outline.
 
 Source: Cheng et al. 2021, "Boundary IoU: Improving Object-Centric Image Segmentation Evaluation", equation 1.
 """
@@ -16,21 +16,22 @@ from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares, shares
 
 DILATION = 0.02
-"""Width of the strip along the outline, as a fraction of the image diagonal.
+"""Width of the strip along an outline, as a fraction of the image's diagonal.
 
 It is the default of the paper and its code.
 """
 
 
 def strip_width(height: int, width: int) -> int:
-    """Return the width in pixels of the strip along an outline in an image of the given size."""
+    """Return the width in pixels of the strip along an outline in an image of this height and width."""
     return max(1, round(DILATION * math.hypot(height, width)))
 
 
 def outline_strips(masks: Tensor, wide: int) -> Tensor:
-    """Select the pixels of masks [n, h, w] that are at most `wide` steps away from a pixel outside the mask.
+    """Return a bool tensor that is True for the pixels of masks [n, h, w] near their outline.
 
-    Steps may be diagonal. Pixels beyond the border of the image count as outside.
+    They are at most `wide` steps away from a pixel outside the mask. Steps may be diagonal. Pixels beyond the border of
+    the image count as outside.
     """
     others = functional.pad(~masks, (wide, wide, wide, wide), value=True).float()[:, None]
     side = 2 * wide + 1
@@ -41,8 +42,9 @@ def outline_strips(masks: Tensor, wide: int) -> Tensor:
 class BoundaryMetric(Metric):
     """Boundary IoU of each class.
 
-    `counters` holds two numbers for each class: the pixels in both outline strips, and the pixels in either of them.
-    Pixels with `NO_CLASS` are in none. Outputs [n, C, h, w] are scores of the classes, targets int64 [n, h, w].
+    `counters` has two numbers for each class: the pixels in both outline strips, and the pixels in at least one of
+    them. Pixels with `NO_CLASS` are in neither. Outputs [n, C, h, w] are scores of the classes, and targets are int64
+    [n, h, w].
     """
 
     def __init__(self, classes: int) -> None:
@@ -64,7 +66,7 @@ class BoundaryMetric(Metric):
         self.counters = counters
 
     def compute(self) -> dict[str, float]:
-        """Return the mean over the classes that occur in annotations or predictions."""
+        """Return the mean over the classes that occur in the annotations or predictions."""
         found = [share for share in self.per_class()["Boundary IoU"] if share is not None]
         return {"boundary_iou": sum(found) / len(found)} if found else {}
 

@@ -12,14 +12,18 @@ Floats = npt.NDArray[np.float64]
 BINS = 15
 """Number of bins, as in section 4 of the paper."""
 MIN_FITTED = 20
-"""Minimum number of samples for fitting a temperature. This value has no source."""
+"""Minimum number of samples for fitting a temperature. The value is not from the paper."""
 _LOG_RANGE = (-3.0, 3.0)
-"""Search range for the logarithm of the temperature."""
+"""Range in which the logarithm of the temperature is searched."""
 _TINY = 1e-12
 
 
 class Bins(NamedTuple):
-    """Total weight of each bin, sum of its confidences, and weight of its correct predictions, all [15]."""
+    """Sums over the predictions in each bin, all [15].
+
+    `weight` is their total weight, `confidence` the weighted sum of their confidences, and `right` the weight of the
+    correct ones.
+    """
 
     weight: Floats
     confidence: Floats
@@ -27,10 +31,9 @@ class Bins(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Temperature, and its effect on samples that were not used for fitting.
+    """Fitted temperature, and its effect on samples that were not used to fit it.
 
-    The effect is given by the expected calibration error and the negative log-likelihood, each before and after
-    scaling.
+    `ece` and `loss` are the expected calibration error and the negative log-likelihood, each before and after scaling.
     """
 
     temperature: float
@@ -39,7 +42,11 @@ class Fitted(NamedTuple):
 
 
 def bins(confidence: Floats, right: Floats, weights: npt.NDArray[np.int64] | None = None) -> Bins:
-    """Sum predictions [n] by confidence, in bins of equal width. The lower edge of a bin is excluded."""
+    """Sum predictions [n] in bins of equal width, by their confidence.
+
+    The lower edge of a bin is not part of it. `right` is 1 for correct predictions, otherwise 0. Without `weights`,
+    each prediction has weight 1.
+    """
     weight = np.ones(len(confidence)) if weights is None else weights.astype(np.float64)
     index = (np.ceil(confidence * BINS).astype(np.int64) - 1).clip(0, BINS - 1)
     columns = (weight, weight * confidence, weight * right)
@@ -52,7 +59,7 @@ def expected_error(found: Bins) -> float:
 
 
 def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> Fitted | None:
-    """Fit the temperature that divides the logits of a classifier, or return None if there are too few samples.
+    """Fit the temperature by which the logits of a classifier are divided. Return None if there are too few samples.
 
     It minimizes the negative log-likelihood on every second sample (section 4.2).
 
@@ -64,7 +71,10 @@ def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[n
 
 
 def fit_temperature_of_labels(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> Fitted | None:
-    """Fit the temperature for independent labels [n, C], like `fit_temperature`. Each label has its own logit."""
+    """Fit the temperature for a classifier with independent labels. Return None if there are too few samples.
+
+    Each label has its own logit. `probabilities` and `true` are [n, C].
+    """
     likely = probabilities.astype(np.float64).clip(_TINY, 1 - _TINY)
     return _fit(np.log(likely) - np.log1p(-likely), true, _sigmoid, _score_labels)
 
@@ -99,11 +109,14 @@ def _sigmoid(logits: Floats) -> Floats:
 
 
 def _score_classes(likely: Floats, true: npt.NDArray[np.int64]) -> tuple[Floats, tuple[Floats, Floats]]:
-    """Return the probability of the true class, and the confidence and correctness of each prediction."""
+    """Return the probability of each sample's true class, and the confidence and correctness of each prediction.
+
+    `likely` are the probabilities of the classes, [n, C]. A prediction is correct with 1 and wrong with 0.
+    """
     rows = np.arange(len(likely))
     return likely[rows, true], (likely.max(1), (likely.argmax(1) == true).astype(np.float64))
 
 
 def _score_labels(likely: Floats, true: npt.NDArray[np.bool_]) -> tuple[Floats, tuple[Floats, Floats]]:
-    """Return the same results as `_score_classes` for labels. Each label counts as a prediction."""
+    """Return the results of `_score_classes` for independent labels. Each label of a sample counts as a prediction."""
     return np.where(true, likely, 1 - likely), (likely.ravel(), true.ravel().astype(np.float64))

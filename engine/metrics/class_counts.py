@@ -1,4 +1,4 @@
-"""Counts of true and predicted classes, and loss weights from class frequencies."""
+"""Counts of true and predicted classes, and loss weights derived from the frequencies of classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 MAX_CONFUSED = 64
-"""Maximum number of classes for a confusion matrix.
+"""Maximum number of classes for which a confusion matrix is counted.
 
 With more classes, only the correct, true and predicted samples of each class are counted.
 """
@@ -17,17 +17,20 @@ Shares = tuple[float | None, ...]
 
 
 def pairs_of(true: Tensor, found: Tensor, classes: int) -> Tensor:
-    """Return the confusion matrix, float64 [classes, classes], with a row for each true class.
+    """Return the confusion matrix of predictions, float64 [classes, classes], with a row for each true class.
 
-    The result is on the device of the tensors. `index_add_` counts the samples because torch.bincount would synchronize
-    with the GPU.
+    `true` and `found` are the true and the predicted classes, [n]. The result is on their device. `index_add_` counts
+    the samples, because torch.bincount would synchronize with the GPU.
     """
     counts = torch.zeros(classes * classes, dtype=torch.float64, device=true.device)
     return counts.index_add_(0, true * classes + found, torch.ones_like(true, dtype=torch.float64)).view(classes, -1)
 
 
 class ClassCounts:
-    """Counts of correct, true and predicted samples of each class, or a confusion matrix if there are few classes."""
+    """Counter for the correct, true and predicted samples of each class.
+
+    With few classes, it counts a confusion matrix.
+    """
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
@@ -39,9 +42,9 @@ class ClassCounts:
         return self.classes**2 if self.has_confusion else 3 * self.classes
 
     def of(self, true: Tensor, found: Tensor) -> Tensor:
-        """Return the counts for true and predicted classes, int64 [n], as float64 [length].
+        """Return the counts for a batch as float64 [length]. The counts of several batches can be added.
 
-        Counts from several batches can be added.
+        `true` and `found` are the true and the predicted classes, int64 [n].
         """
         if self.has_confusion:
             return pairs_of(true, found, self.classes).flatten()
@@ -52,7 +55,7 @@ class ClassCounts:
         return counts.flatten()
 
     def sums(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the number of correct, true and predicted samples of each class, float64 [classes] each."""
+        """Return the numbers of correct, true and predicted samples of each class, each float64 [classes]."""
         if self.has_confusion:
             matrix = counts.view(self.classes, self.classes)
             return matrix.diag(), matrix.sum(1), matrix.sum(0)
@@ -66,16 +69,18 @@ class ClassCounts:
 
 
 def shares(counts: Tensor, totals: Tensor) -> Shares:
-    """Return each count divided by its total, or None for a total of 0."""
+    """Return each count divided by its total. If the total is 0, return None."""
     return tuple(
         count / total if total else None for count, total in zip(counts.tolist(), totals.tolist(), strict=True)
     )
 
 
 def class_scores(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares]:
-    """Return the precision, recall and F1 of each class, or None if a class neither occurs nor is predicted.
+    """Return the precision, recall and F1 of each class, by title.
 
-    F1 has equal weights (van Rijsbergen 1979, chapter 7).
+    `right`, `true` and `found` are the numbers of correct, true and predicted samples. A value is None if it is
+    undefined, such as F1 for a class that neither occurs nor is predicted. F1 weights precision and recall equally (van
+    Rijsbergen 1979, chapter 7).
     """
     return {
         "Precision": shares(right, found),
@@ -85,10 +90,10 @@ def class_scores(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares
 
 
 def balanced_weights(counts: Sequence[float]) -> Tensor:
-    """Return loss weights that give all classes the same total weight, float32 [C].
+    """Return loss weights with which all classes have the same total weight, float32 [C].
 
-    They are inverse to the frequencies, with a mean of 1 over the samples (King and Zeng 2001; scikit-learn's
-    "balanced"). A class that does not occur has weight 1.
+    They are inversely proportional to the frequencies `counts`, with a mean of 1 over the samples (King and Zeng 2001;
+    scikit-learn's "balanced"). A class that does not occur has the weight 1.
     """
     totals = torch.tensor(counts, dtype=torch.float64)
     is_present = totals > 0
@@ -98,10 +103,10 @@ def balanced_weights(counts: Sequence[float]) -> Tensor:
 
 
 def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
-    """Return weights for positive targets that balance presence and absence of each label, float32 [C].
+    """Return weights of positive targets with which the presence and absence of each label count equally, float32 [C].
 
-    The weight is the number of samples without the label divided by the number with it (`pos_weight` in torch's
-    BCEWithLogitsLoss). It is 1 for a label that all samples or no samples have.
+    The weight is the number of samples without the label divided by the number of samples with it (`pos_weight` in
+    torch's BCEWithLogitsLoss). It is 1 for a label that all samples or no samples have.
     """
     positives = torch.tensor(counts, dtype=torch.float64)
     is_informative = (positives > 0) & (positives < samples)
@@ -109,10 +114,11 @@ def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
 
 
 def softened_weights(counts: Sequence[float]) -> Tensor:
-    """Return loss weights for pixels by class, float32 [C]: 1 / ln(1.02 + fraction), with a mean of 1 over the pixels.
+    """Return loss weights of classes for pixels, float32 [C].
 
-    The largest weight is at most 50 times the smallest, although one class may have thousands of times as many pixels
-    as another (Paszke et al. 2016, ENet, section 4).
+    They are 1 / ln(1.02 + fraction), with a mean of 1 over the pixels. The largest weight is at most 50 times the
+    smallest, although one class may have thousands of times as many pixels as another (Paszke et al. 2016, ENet,
+    section 4).
     """
     totals = torch.tensor(counts, dtype=torch.float64)
     fraction = totals / totals.sum().clamp(min=1)

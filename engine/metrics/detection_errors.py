@@ -1,4 +1,4 @@
-"""Kinds of errors in detections and their costs, following TIDE with COCO's matching at an IoU of 0.5.
+"""Kinds of detection errors and their costs after TIDE, with COCO's matching at an IoU of 0.5.
 
 Source: Bolya et al. 2020, "TIDE: A General Toolbox for Identifying Object Detection Errors", section 2. The kind of a
 wrong detection is the first of these that applies:
@@ -7,7 +7,7 @@ wrong detection is the first of these that applies:
 - *classification*: it overlaps an object of another class by 0.5 or more;
 - *duplicate*: it repeats a correct detection;
 - *background*: it overlaps nothing by more than 0.1;
-- *both*: wrong class and localisation.
+- *both*: both its class and its location are wrong.
 
 An object is *missed* if no detection matches it and it is not involved in a localisation or classification error.
 """
@@ -34,18 +34,19 @@ from engine.metrics.average_precision import (
 
 FOREGROUND, BACKGROUND = 0.5, 0.1
 KINDS: tuple[ErrorKind, ...] = ("classification", "localisation", "both", "duplicate", "background")
-"""Kinds of errors in detections. Rows contain the position of the kind in this list, or -1 for no error."""
+"""Kinds of detection errors. Rows contain the index of the kind in this tuple, or -1 for no error."""
 NO_ERROR = -1
 COLUMNS = 5
 
 
 class ImageErrors(NamedTuple):
-    """Errors in one image.
+    """Detection errors in one image.
 
     Attributes:
-        rows: Detections [k, 5]: class, score, outcome (see `average_precision`), kind of error, and the class that the
-            detection would have if it were corrected, or -1 if it would be removed.
-        missed: Classes of missed objects, [m].
+        rows: One row for each detection, [k, 5]. The columns are its class, its score, its result (see
+            `average_precision`), its kind of error, and the class that it would have if it were corrected. The latter
+            is -1 if it would be removed.
+        missed: Classes of the missed objects, [m].
     """
 
     rows: Floats
@@ -53,7 +54,15 @@ class ImageErrors(NamedTuple):
 
 
 def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bools, overlaps: Floats) -> ImageErrors:
-    """Return the errors in one image, given the `overlaps` [d, g] of its detections with its objects."""
+    """Return the detection errors in one image.
+
+    Args:
+        classes: Classes of the detections, [d].
+        scores: Scores of the detections, [d].
+        true_classes: Classes of the objects, [g].
+        ignored: Ignored objects, bool [g].
+        overlaps: Overlaps of the detections with the objects, [d, g].
+    """
     used = np.zeros(len(true_classes), bool)
     counted, outcomes = [np.empty(0, np.int64)], [np.empty(0)]
     for number in np.unique(classes):
@@ -78,7 +87,10 @@ def find_errors(classes: Ints, scores: Floats, true_classes: Ints, ignored: Bool
 
 
 def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, overlaps: Floats) -> tuple[Ints, Ints]:
-    """Return the kind of error for each detection, and the object that it nearly matches, or -1 for none."""
+    """Return the kind of error of each detection, and the index of the object that it nearly matches, or -1 for none.
+
+    `outcome` has the result of each detection at an IoU of 0.5, and `used` is True for matched objects.
+    """
     if not len(true_classes):
         background = np.where(outcome == WRONG, KINDS.index("background"), NO_ERROR)
         return background, np.full(len(outcome), -1)
@@ -103,9 +115,10 @@ def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, over
 
 
 def _correctable(objects: Ints, scores: Floats, used: Bools) -> Bools:
-    """Select the detections that would become true positives if corrected.
+    """Return a bool array that is True for detections that would become correct if their error were corrected.
 
-    For each unmatched object, this is the most confident one.
+    For each unmatched object, only the detection with the highest score would. `objects` are the indices of the objects
+    that the detections nearly match, and `used` is True for matched objects.
     """
     corrected = np.zeros(len(objects), bool)
     taken = used.copy()
@@ -117,7 +130,7 @@ def _correctable(objects: Ints, scores: Floats, used: Bools) -> Bools:
 
 
 def costs(rows: Floats, counts: Floats, missed: Floats) -> dict[ErrorKind, tuple[int, float]]:
-    """Return the number of errors of each kind, and the gain in AP50 if there were no such errors.
+    """Return the number of errors of each kind, and the gain in AP50 if all errors of this kind were corrected.
 
     Args:
         rows: Rows from `find_errors` for all images, [k, 5].

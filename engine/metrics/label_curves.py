@@ -1,4 +1,4 @@
-"""Precision-recall and ROC curves of one class against the rest, for samples that may have weights."""
+"""Precision-recall and ROC curves for one class against all others. Samples may have weights."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from engine.contract.inference.evaluation import ClassCurves, Interval, Threshol
 Floats = npt.NDArray[np.float64]
 
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(20))
-"""Confidence thresholds at which precision and recall are listed."""
+"""Confidence thresholds for which precision and recall are listed."""
 MAX_POINTS = 200
 """Maximum number of points in a saved curve."""
 
 
 class Counts(NamedTuple):
-    """Total weights of positives (`right`) and others (`wrong`) above each of the descending `thresholds` [t]."""
+    """Total weights of the samples whose score reaches each of the `thresholds` [t], in descending order.
+
+    `right` is the weight of positive samples, which have the class, and `wrong` that of all others.
+    """
 
     thresholds: Floats
     right: Floats
@@ -26,7 +29,7 @@ class Counts(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Curve with points in descending order of thresholds."""
+    """Curve whose points are in descending order of thresholds."""
 
     x: Floats
     y: Floats
@@ -34,7 +37,10 @@ class Curve(NamedTuple):
 
 
 class RankedScores:
-    """Scores [n] for one class and its true samples, bool [n], sorted once to be used with any weights."""
+    """Scores [n] for one class, sorted once so that counts can be computed for any weights.
+
+    The samples that have the class are given by a bool array [n].
+    """
 
     def __init__(self, scores: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> None:
         self._order = np.argsort(-scores, kind="stable")
@@ -44,17 +50,20 @@ class RankedScores:
         self._thresholds = ranked[self._ends]
 
     def counts(self, weights: npt.NDArray[np.integer] | None = None) -> Counts:
-        """Return the counts at all thresholds. Samples with equal scores share a threshold."""
+        """Return the counts at all thresholds.
+
+        Samples with equal scores share a threshold. Without `weights`, all are 1.
+        """
         ranked = np.ones(len(self._order)) if weights is None else weights[self._order].astype(np.float64)
         right = np.cumsum(np.where(self._true, ranked, 0))[self._ends]
         return Counts(self._thresholds, right, np.cumsum(ranked)[self._ends] - right)
 
 
 def average_precision(counts: Counts) -> float | None:
-    """Return the area under the step curve of precision over recall, or None if there are no positives.
+    """Return the area under the step curve of precision over recall, or None if there are no positive samples.
 
-    It equals scikit-learn's `average_precision_score` and takes a fifteenth of its time in a bootstrap, since scores
-    are sorted only once. The torchmetrics function does not support weights.
+    It equals scikit-learn's `average_precision_score`. In a bootstrap, it takes a fifteenth of the time, since scores
+    are sorted only once. The function in torchmetrics does not support weights.
     """
     right, all_found = counts.right, counts.right + counts.wrong
     if not len(right) or not right[-1]:
@@ -64,10 +73,10 @@ def average_precision(counts: Counts) -> float | None:
 
 
 def roc_area(counts: Counts) -> float | None:
-    """Return the area under the ROC curve with the trapezoidal rule, or None if there are no positives or no others.
+    """Return the area under the ROC curve by the trapezoidal rule.
 
-    It is the probability that a positive has a higher score than another sample, with ties counted half (Hanley and
-    McNeil 1982).
+    Returns None if there are no positive or no other samples. The area is the probability that a positive sample has a
+    higher score than another sample, where ties count half (Hanley and McNeil 1982).
     """
     right, wrong = np.concatenate([[0], counts.right]), np.concatenate([[0], counts.wrong])
     if not right[-1] or not wrong[-1]:
@@ -78,16 +87,16 @@ def roc_area(counts: Counts) -> float | None:
 def precision_recall(counts: Counts, positives: float | None = None) -> Curve:
     """Return the curve of precision over recall.
 
-    `positives` is the number of samples to find, or None for all scored positives.
+    `positives` is the number of samples that should be found, or None for all positive samples that have a score.
     """
     positives = counts.right[-1] if positives is None else positives
     return Curve(counts.right / positives, counts.right / (counts.right + counts.wrong), counts.thresholds)
 
 
 def roc(counts: Counts) -> Curve:
-    """Return the ROC curve: the true positive rate as a function of the false positive rate.
+    """Return the ROC curve, the true positive rate as a function of the false positive rate.
 
-    The curve starts at (0, 0) with an infinite threshold.
+    It starts at (0, 0) with an infinite threshold.
     """
     return Curve(
         np.append(0, counts.wrong / counts.wrong[-1]),
@@ -97,14 +106,17 @@ def roc(counts: Counts) -> Curve:
 
 
 def best_f1(curve: Curve) -> tuple[float, float]:
-    """Return the threshold with the highest F1 on a precision-recall curve, and that F1."""
+    """Return the threshold with the highest F1 on a precision-recall curve, and this F1."""
     both = 2 * curve.x * curve.y / np.maximum(curve.x + curve.y, 1e-12)
     best = int(np.argmax(both))
     return float(curve.thresholds[best]), float(both[best])
 
 
 def thin(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """Reduce a curve to at most `max_points` points, evenly spaced along its length. Both ends are kept."""
+    """Reduce a curve to at most `max_points` points, including its ends.
+
+    They are spaced evenly along the curve.
+    """
     if len(curve.x) <= max_points:
         return curve
     along = np.concatenate([[0], np.cumsum(np.hypot(np.diff(curve.x), np.diff(curve.y)))])
@@ -116,9 +128,12 @@ def thin(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
 def threshold_rows(
     confidence: npt.NDArray[np.float64], right: npt.NDArray[np.bool_], positives: float
 ) -> tuple[ThresholdRow, ...]:
-    """Return a row for each of `THRESHOLDS`, given predictions [n].
+    """Return a row for each of `THRESHOLDS`.
 
-    `positives` is the number of predictions that can be correct.
+    Args:
+        confidence: Confidence of each prediction, [n].
+        right: True for correct predictions, [n].
+        positives: Number of targets that predictions can find.
     """
     rows = []
     for threshold in THRESHOLDS:
@@ -137,9 +152,13 @@ def threshold_rows(
 
 
 def class_curves(number: int, counts: Counts, positives: int, precision: Interval | None) -> ClassCurves:
-    """Return the precision-recall curve of the class with this number, thinned for saving.
+    """Return the precision-recall curve of a class, reduced to few points for saving.
 
-    `positives` is the number of samples with the class, and `precision` its average precision with an interval.
+    Args:
+        number: Number of the class.
+        counts: Counts at all thresholds.
+        positives: Number of samples that have the class.
+        precision: Average precision with its confidence interval, or None if it is undefined.
     """
     full = precision_recall(counts, positives)
     threshold, f1 = best_f1(full)

@@ -1,4 +1,4 @@
-"""Metrics that plug-ins add to a validation."""
+"""Metrics that plug-ins add to validations."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.system.plugins import Registry, Unusable
 class AddedMetric(NamedTuple):
     """Metric that a plug-in adds to the validations of `tasks`, a tuple of their ids.
 
-    `sums(outputs, targets)` returns `length` numbers for a batch, [length], which are summed over all batches and
-    ranks. `value(sums)` computes the metric from these sums. Outputs, float32 [n, ...], and targets are the same as for
-    the task's loss.
+    `sums(outputs, targets)` returns numbers for a batch, [length], which are summed over all batches and ranks.
+    `value(sums)` computes the metric from the total sums. Outputs, float32 [n, ...], and targets are those that the
+    task's loss gets.
     """
 
     title: str
@@ -43,7 +43,10 @@ METRICS: Registry[AddedMetric] = Registry("footplate.metrics", {}, _accept)
 
 
 def added_to(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMetric]:
-    """Return the metrics that plug-ins add to a task by id, except those whose id is used in `task_metrics`."""
+    """Return the metrics that plug-ins add to a task, by id.
+
+    Metrics whose id is already used in `task_metrics` are left out.
+    """
     known = {measure.id for measure in task_metrics}
     for name, metric in METRICS.added().items():
         if task in metric.tasks and name in known:
@@ -52,9 +55,9 @@ def added_to(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMet
 
 
 class WithAdded(Metric):
-    """Metrics of a task, extended by metrics from plug-ins.
+    """Metrics of a task, together with metrics that plug-ins have added.
 
-    `counters` holds the counters of the task, followed by the sums of each added metric.
+    `counters` has the counters of the task, followed by the sums of each added metric.
     """
 
     def __init__(self, base: Metric, added: Mapping[str, AddedMetric]) -> None:

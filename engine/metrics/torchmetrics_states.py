@@ -1,9 +1,9 @@
-"""Merge the states of torchmetrics metrics over the ranks.
+"""Merging of the states of torchmetrics metrics over the ranks.
 
-torchmetrics merges them in `compute` only if every rank has the same number of tensors with the same number of
-dimensions (torchmetrics/metric.py, `_sync_dist`). Ranks with fewer batches don't, and neither do the first stages of a
-pipeline, which have no data. Therefore its merging is disabled, and the states are reduced here with their declared
-reductions over the ranks with data.
+torchmetrics merges states in `compute` only if they have the same number of tensors, with the same number of
+dimensions, on every rank (torchmetrics/metric.py, `_sync_dist`). This isn't the case on ranks with fewer batches, and
+on the first stages of a pipeline, which have no data. Therefore its merging is disabled. Instead, the states of the
+ranks with data are merged here by the reductions that the metrics declare.
 """
 
 from __future__ import annotations
@@ -15,29 +15,38 @@ import torch
 from torch import Tensor, nn
 
 State = tuple[int, dict[str, Any]]
-"""Number of batches that a metric has seen, and its tensors and lists of tensors by name."""
+"""Number of batches that a metric has seen, and its tensors and lists of tensors, by name."""
 
 
 def metrics_in(metric: object) -> list[Any]:
-    """Return a torchmetrics metric and all metrics inside it, such as those in a wrapper, or [] for other objects."""
+    """Return a torchmetrics metric and all metrics that it contains, such as the one in a wrapper.
+
+    Return [] for other objects.
+    """
     modules = metric.modules() if isinstance(metric, nn.Module) else ()
     return [module for module in modules if hasattr(module, "_reductions")]
 
 
 def disable_sync(metric: nn.Module) -> None:
-    """Prevent `compute` from merging states. Until `load_merged`, it returns the value for this rank's batches."""
+    """Prevent `compute` from merging states.
+
+    Until `load_merged` is called, it returns the value for this rank's batches.
+    """
     for module in metrics_in(metric):
         module.distributed_available_fn = bool  # returns False without arguments
 
 
 def states_of(metric: nn.Module) -> list[State]:
-    """Move a metric to the CPU and return the state of each of its `metrics_in`."""
+    """Move a metric to the CPU, and return the state of each metric in `metrics_in(metric)`."""
     parts = metrics_in(metric.cpu())
     return [(module.update_count, {name: getattr(module, name) for name in module._reductions}) for module in parts]
 
 
 def load_merged(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
-    """Load the merged states into a metric. `by_rank` contains the result of `states_of` on each rank."""
+    """Merge the states of all ranks, and load them into a metric.
+
+    `by_rank` has the result of `states_of` on each rank.
+    """
     for module, states in zip(metrics_in(metric), zip(*by_rank, strict=True), strict=True):
         used = [named for count, named in states if count]
         if used:

@@ -1,4 +1,4 @@
-"""Descriptions of models, and the error for a model that can't be built."""
+"""Descriptions of models, and the error raised for a model that can't be built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.data.transforms.device_transforms import Statistics
 
 
 class TaskError(Exception):
-    """Raised when a model can't be built as the job requests. The error names the job field and a remedy."""
+    """Raised when a model can't be built as the job requests. It has the name of the job field and a remedy."""
 
     def __init__(self, field: str, message: str, remedy: str = "") -> None:
         super().__init__(f"{message} {remedy}".strip())
@@ -32,7 +32,10 @@ class TaskError(Exception):
 
 
 class ModelInfo(NamedTuple):
-    """Model in the catalogue: the fields of `ModelEntry`, for particular numbers of `classes` and `channels`."""
+    """Entry for a model in the catalogue.
+
+    It has the fields of `ModelEntry`, and is valid for `classes` and `channels`.
+    """
 
     title: str
     family: str
@@ -50,21 +53,21 @@ class ModelInfo(NamedTuple):
 class Model(NamedTuple):
     """Model that a plug-in adds to one of the tasks.
 
-    `build(classes, channels)` returns the model with new weights. With `options`, a Struct of options
-    (`engine.contract.options`), it is `build(classes, channels, options)`. The meaning of `classes` and of the outputs
-    depends on the task, as for a Python file (resources/docs/extending.md).
+    `build(classes, channels)` returns the model with new weights. If `options` is a Struct of options
+    (`engine.contract.options`), the call is `build(classes, channels, options)`. The meaning of `classes` and of the
+    outputs depends on the task, as it does for a Python file (resources/docs/extending.md).
 
     Attributes:
-        family: Heading in lists of models.
+        family: Heading for the model in lists of models.
         image_size: Default side length of images in pixels.
         min_image_size: Minimum side length of images in pixels.
         statistics: Mean and standard deviation of each channel of the images that `weights` were trained with, or None
             for the task's defaults.
-        weights: Pretrained weights.
-        loss_per: Unit over which the loss is averaged in the global batch. With "object", a detector returns sums of
-            losses over the objects in its images.
-        extra: Extra of Footplate that the model needs.
-        published: Accuracy of `weights` with its source.
+        weights: Source of pretrained weights, or None.
+        loss_per: Unit over which the loss is averaged in the global batch. With "object", a detector returns the sums
+            of its losses over the objects in its images.
+        extra: Extra of Footplate that the model needs, or "".
+        published: Accuracy of `weights` with its source, or "".
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Repeated blocks of models, the units of sharding and activation checkpointing."""
+"""Repeated blocks of models, which are the units of sharding and of activation checkpointing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ _ROWS = (nn.Sequential, nn.ModuleList)
 
 
 def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the blocks of `model` by dotted path, in order: ResNet's BasicBlocks, ViT's encoder layers and so on.
+    """Return the blocks of `model` with their dotted paths, in order.
 
-    A block is an item of a Sequential or ModuleList that contains several layers with weights and is not itself a
-    sequence of such items. Of nested blocks, only the outermost is a block.
+    Examples are ResNet's BasicBlocks and ViT's encoder layers. A block is an item of a Sequential or ModuleList. It
+    contains several layers with weights, and is not itself a sequence of such items. If blocks are nested, only the
+    outermost one counts.
     """
     found: list[tuple[str, nn.Module]] = []
     _collect(model, "", found, set())
@@ -33,7 +34,7 @@ def _collect(module: nn.Module, path: str, found: list[tuple[str, nn.Module]], v
 
 
 def _has_layers(module: nn.Module) -> bool:
-    """Return True if a module contains several modules with weights."""
+    """Return True if a module contains at least two modules with weights."""
     return sum(any(True for _ in layer.parameters(recurse=False)) for layer in module.modules()) > 1
 
 

@@ -1,4 +1,4 @@
-"""Models for classification: those of torchvision and timm, the small MNIST network, and user-defined models."""
+"""Models for classification: those of torchvision and timm, a small network for MNIST, and user-defined models."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FILE_IMAGE_SIZE = 224
 
 
 def names() -> tuple[str, ...]:
-    """Return the ids of models from Footplate and torchvision. For timm, see `timm_models.names`."""
+    """Return the ids of the models from Footplate and torchvision. For those from timm, see `timm_models.names`."""
     return (MNIST_CNN, *torchvision_models.names())
 
 
 def default_image_size(model: str) -> int:
-    """Return the default side length of images in pixels."""
+    """Return the default side length of images for a model, in pixels."""
     if model == MNIST_CNN:
         return 28
     if timm_models.is_timm(model):
@@ -41,7 +41,7 @@ def default_image_size(model: str) -> int:
 
 
 def min_image_size(model: str) -> int:
-    """Return the minimum side length of images that the model accepts, in pixels."""
+    """Return the minimum side length of images that a model accepts, in pixels."""
     if timm_models.is_timm(model):
         return timm_models.min_image_size(model)
     return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)
@@ -56,7 +56,10 @@ def title_and_family(model: str) -> tuple[str, str]:
 
 
 def statistics(model: str) -> Statistics | None:
-    """Return the mean and standard deviation of colors that the model's weights expect, or None without weights."""
+    """Return the mean and standard deviation of colors that the model's weights expect.
+
+    Return None if it has no weights.
+    """
     if model in MODELS:
         return MODELS[model].statistics
     if timm_models.is_timm(model):
@@ -65,9 +68,9 @@ def statistics(model: str) -> Statistics | None:
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build the model of a job on the CPU, in training mode. New weights depend only on the job's seed.
+    """Build the model of a job on the CPU, in training mode. Raises TaskError.
 
-    Raises TaskError.
+    `channels` and `size` describe the images. New weights depend only on the job's seed.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.training.seed)
@@ -119,7 +122,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 _TITLES = {"dropout": "dropout", "stochastic_depth": "stochastic depth"}
 _TIMM_ARGUMENTS = {"dropout": "drop_rate", "stochastic_depth": "drop_path_rate"}
-"""Arguments of timm's builders for the dropout fields of a job."""
+"""Argument of timm's builders for each dropout field of a job."""
 
 
 def _build_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
@@ -138,7 +141,11 @@ def _build_timm(job: Job, classes: int, channels: int, size: int, dropped: Mappi
 
 
 def _drops(model: nn.Module, name: str, rate: float) -> bool:
-    """Return True if a dropout field of the job affects a layer. Stochastic depth increases up to the last block."""
+    """Return True if a dropout rate has taken effect in `model`.
+
+    `name` is the job field of the rate, "dropout" or "stochastic_depth". Stochastic depth increases from layer to
+    layer, so that only its presence is checked.
+    """
     if name == "dropout":
         return any(
             vars(module).get("p" if isinstance(module, nn.Dropout) else "drop_rate") == rate
@@ -148,7 +155,10 @@ def _drops(model: nn.Module, name: str, rate: float) -> bool:
 
 
 def _build_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
-    """Build a model from torchvision. Only some of its builders accept the rate of stochastic depth."""
+    """Build a model from torchvision with the dropout rates `dropped`.
+
+    Rates of stochastic depth are set afterwards, since not all builders accept them.
+    """
     arguments = torchvision_models.arguments(job.model.name, classes, size)
     if "dropout" in dropped:
         arguments["dropout"] = dropped["dropout"]
@@ -194,7 +204,7 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
 
 
 def _to_timm(job: Job, state: weights.State, size: int) -> weights.State:
-    """Convert timm's weights to the names and the image size of its current model.
+    """Convert timm's weights to the names and the image size of the installed timm's model.
 
     Weights with another head, which can only come from a file, are returned unchanged.
     """

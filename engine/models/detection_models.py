@@ -1,4 +1,4 @@
-"""Models for detection and instance segmentation: torchvision's on any encoder, its COCO models, and user files."""
+"""Models for detection and instance segmentation: torchvision's on any encoder, its COCO models, and model files."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from engine.models.tensor_detector import LoadableDetector, load_and_mark_heads
 from engine.models.torchvision_detectors import use_tensors
 
 CLASSES = 90
-"""Number of classes that is used to describe torchvision's models: that of the published COCO models.
+"""Number of classes with which torchvision's models are described in the catalogue.
 
-The background is not counted.
+It is that of the published COCO models, without the background.
 """
 IMAGE_SIZE = 512
-"""Default image size in pixels for a model file."""
+"""Default image size for a model file, in pixels."""
 HALVES: Statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 SSD: Statistics = ((0.48235, 0.45882, 0.40784), (1 / 255, 1 / 255, 1 / 255))
-"""Mean and standard deviation in torchvision's `ssd300_vgg16`.
+"""Mean and standard deviation of colors in torchvision's `ssd300_vgg16`.
 
-Its weights come from Caffe and expect colors in 0..255.
+Its weights come from Caffe and expect colors from 0 to 255.
 """
 
 _REGION_HEADS = ("roi_heads.box_predictor.",)
@@ -47,11 +47,11 @@ class _Known(NamedTuple):
     min_image_size: int = 32
     statistics: Statistics = encoders.IMAGENET
     head: tuple[str, ...] = _REGION_HEADS
-    """Parameters whose shape depends on the number of classes."""
+    """Beginnings of the names of parameters whose shape depends on the number of classes."""
     frozen_norms: bool = False
-    """True if torchvision freezes the BatchNorm of the backbone when it has pretrained weights."""
+    """True if torchvision freezes the BatchNorm of the backbone when it loads pretrained weights."""
     encoder: bool = False
-    """True for a model on the job's encoder, False for a model built by one of torchvision's functions."""
+    """True for a model on the job's encoder, False for a model that one of torchvision's functions builds."""
 
 
 _PYRAMID_SIZE = 320
@@ -91,7 +91,7 @@ _ALL = DETECTORS | MASKERS
 
 
 def is_from_torchvision(name: str) -> bool:
-    """Return True for a model that is built by one of torchvision's functions."""
+    """Return True if one of torchvision's functions builds the model `name`."""
     return name in _ALL and not _ALL[name].encoder
 
 
@@ -109,7 +109,7 @@ def image_size(job: Job) -> int:
 
 
 def statistics(job: Job) -> Statistics:
-    """Return the mean and standard deviation of colors that the weights of the model or its encoder expect."""
+    """Return the mean and standard deviation of colors that the weights of the job's model or encoder expect."""
     if job.model.name not in _ALL:
         return registry.statistics(job.model.name, encoders.IMAGENET)
     known = _ALL[job.model.name]
@@ -117,9 +117,9 @@ def statistics(job: Job) -> Statistics:
 
 
 def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Known]) -> nn.Module:
-    """Build the model of a job, one of `known`, on the CPU, in training mode.
+    """Build the model of a job on the CPU, in training mode. Raises TaskError.
 
-    New weights depend only on the job's seed. Raises TaskError.
+    The model must be in `known`. `channels` and `size` describe the images. New weights depend only on the job's seed.
     """
     model = build_seeded(job, known, lambda: _construct(job, classes, channels, size))
     if isinstance(model, LoadableDetector):
@@ -157,13 +157,13 @@ def _on_pyramid(job: Job, title: str, classes: int, channels: int, size: int) ->
 
 
 def _max_detections(plain: nn.Module) -> int:
-    """Return the maximum number of detections per image."""
+    """Return the maximum number of detections per image of one of torchvision's detectors."""
     holder: Any = getattr(plain, "roi_heads", plain)
     return int(holder.detections_per_img)
 
 
 def _build_foreign(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build a detector from a library or file. As in torchvision, its number of classes includes the background."""
+    """Build a detector from a library or a file. As in torchvision, its number of classes includes the background."""
     plain = build_foreign(job, classes + 1, channels)
     if isinstance(plain, LoadableDetector):
         plain.fit_size(job.model.name, size)
@@ -179,7 +179,7 @@ def _build_foreign(job: Job, classes: int, channels: int, size: int) -> nn.Modul
 
 
 def _load(job: Job, model: nn.Module, initial: weights.Initial, channels: int) -> None:
-    """Load the weights of a job, either those of the full model or only those of its encoder.
+    """Load the weights that a job starts from, which belong to the full model or to its encoder alone.
 
     The layers that depend on the classes are loaded only if all of them fit.
     """
@@ -204,9 +204,9 @@ _RENAMED = (
 
 
 def todays_names(state: weights.State, *, retinanet: bool) -> weights.State:
-    """Convert a detector's weights to torchvision's current names, since some of its files use older names.
+    """Rename a detector's weights to the names in the installed torchvision. Some of its files have older names.
 
-    The `_load_from_state_dict` of torchvision's modules renames them in the same way.
+    The `_load_from_state_dict` methods of torchvision's modules do the same.
     """
     renamed = {}
     for name, tensor in state.items():

@@ -1,4 +1,4 @@
-"""Encoders from segmentation_models_pytorch and timm, used by decoders and detectors."""
+"""Encoders from segmentation_models_pytorch and timm, on which decoders and detectors are built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.models.base import TaskError
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 MIN_IMAGE_SIZE = 2 * STRIDE
-"""Minimum image size in pixels for the models in the catalogue."""
+"""Minimum image size in pixels for the models on encoders."""
 
 
 def names() -> tuple[str, ...]:
@@ -27,7 +27,10 @@ def names() -> tuple[str, ...]:
 
 
 def imagenet_weights() -> dict[str, Weights]:
-    """Return the source of the ImageNet weights for each encoder. segmentation_models_pytorch states no licenses."""
+    """Return the source of each encoder's ImageNet weights, by the name of the encoder.
+
+    segmentation_models_pytorch states no licenses for them.
+    """
     from segmentation_models_pytorch.encoders import encoders as described
 
     found = {name: described[name]["pretrained_settings"].get("imagenet") for name in names()}
@@ -43,7 +46,9 @@ def statistics(encoder: str) -> Statistics:
 
 
 def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Module]) -> nn.Module:
-    """Construct a model for images of `size` px with the job's encoder as backbone. Messages call the model `title`.
+    """Construct a model with the job's encoder as backbone, for images of `size` px, by calling `constructor`.
+
+    `title` is the model's name in error messages.
 
     Raises:
         TaskError: The encoder is unknown or doesn't suit the model, or its strides don't divide the size.
@@ -63,7 +68,10 @@ def construct(job: Job, title: str, size: int, constructor: Callable[[], nn.Modu
 
 
 def validate_side(title: str, size: int) -> None:
-    """Raise TaskError unless `size` is a multiple of the encoders' largest stride. Messages call the model `title`."""
+    """Raise TaskError unless `size` is a multiple of the encoders' largest stride.
+
+    `title` is the model's name in the message.
+    """
     if size % STRIDE:
         valid_size = max(MIN_IMAGE_SIZE, round(size / STRIDE) * STRIDE)
         message = f"{title} needs an image size that is a multiple of {STRIDE} px; {size} is not."
@@ -71,10 +79,15 @@ def validate_side(title: str, size: int) -> None:
 
 
 def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *, title: str, has_encoder: bool) -> None:
-    """Load the weights that the job starts from, if any, into `model`. Messages call it `title`.
+    """Load the weights that the job starts from into `model`, if there are any. Raises TaskError.
 
-    If `has_encoder` is True, they may be the weights of its module "encoder" alone, like pretrained ones. Raises
-    TaskError.
+    Args:
+        job: Job that requests the weights.
+        model: Model to load them into.
+        head: Name of the layer that is loaded only if it fits, or None.
+        channels: Number of image channels.
+        title: Name of the model in error messages.
+        has_encoder: True if the weights may also be those of the module "encoder" alone. Pretrained weights always are.
     """
     initial = weights.initial(job, f"the encoder {job.model.encoder}" if has_encoder else title)
     if initial is None:
@@ -86,16 +99,17 @@ def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *,
 
 
 def load_weights(encoder: nn.Module, name: str, initial: weights.Initial, channels: int) -> None:
-    """Load the weights of a classification model, or of an encoder alone, into the encoder called `name`.
+    """Load weights into an encoder.
 
-    Raises TaskError.
+    They may be those of the encoder alone or of a classification model. Raises TaskError. `name` is the name of the
+    encoder.
     """
     state = _by_encoder_names(name, initial.state)
     weights.load(encoder, state, head=None, channels=channels, field=initial.field, source=initial.source)
 
 
 def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
-    """Rename the weights of a classification model to the encoder's names.
+    """Rename the weights of a classification model to the names in the encoder `encoder`.
 
     Weights that don't fit are returned unchanged.
     """
@@ -115,5 +129,5 @@ def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
 
 
 def _timm_name(encoder: str) -> str:
-    """Return timm's name for the encoder, or "" for an encoder from segmentation_models_pytorch."""
+    """Return the encoder's name in timm, or "" if it is from segmentation_models_pytorch."""
     return encoder.removeprefix(TIMM_ENCODER) if encoder.startswith(TIMM_ENCODER) else ""

@@ -1,8 +1,8 @@
-"""Download a job's pretrained weights into the caches of the libraries that read them.
+"""Program ``python -m engine.models.fetch``, which downloads a job's pretrained weights.
 
-``python -m engine.models.fetch`` runs without torch. It accepts the weights as JSON, and writes its progress and any
-failure as events, one per line. After a failure its exit code is 1. Downloads, cached files and files from the
-installation are compared with their hashes before they are used.
+It stores them in the caches of the libraries that read them, and does not import torch. It reads the `Weights` as JSON,
+and writes its progress and any failure as events, one per line. After a failure, its exit code is 1. Downloads, cached
+files and files from the installation are compared with their hashes before they are used.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from engine.system import linux
 from engine.system.files import open_file
 
 PROGRESS_INTERVAL_S = 0.5
-"""Seconds between progress reports."""
+"""Seconds between two reports of the progress."""
 ANSWER_S = 30.0
-"""Timeout in seconds for a server that sends nothing."""
+"""Maximum time in seconds for which a server may send nothing."""
 _CHUNK = 1 << 18
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")
-"""Pattern that torch.hub uses for the beginning of the hash in a file name."""
+"""Pattern for the beginning of the hash in a file name, the same as in torch.hub."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 OnProgress = Callable[[int, int | None], object]
-"""Callback that receives the number of downloaded bytes and the total, which is None if unknown."""
+"""Callback that receives the number of downloaded bytes and the total number, which is None if it is unknown."""
 
 
 class CannotFetch(Exception):  # noqa: N818
@@ -52,7 +52,10 @@ class CannotFetch(Exception):  # noqa: N818
 
 
 def fetch(weights: Weights, on_progress: OnProgress) -> Path:
-    """Return the file with these weights. If it is not on this machine, it is downloaded first. Raises CannotFetch."""
+    """Return the file with these weights, after downloading it if it is not on this machine. Raises CannotFetch.
+
+    `on_progress` is called during the download.
+    """
     cached = find(weights).path
     if cached:
         if _is_damaged(Path(cached), weights):
@@ -81,7 +84,7 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
 
 
 def _write_error(weights: Weights, error: OSError) -> CannotFetch:
-    """Return the error for a download that can't be stored or was interrupted."""
+    """Return the error for a download that was interrupted or can't be stored."""
     title, variable = weights.title, _cache_variable(weights)
     if error.errno in _FULL:
         message = f"There is no room for the pretrained weights {title}: {cached_path(weights).parent} is full."
@@ -127,7 +130,7 @@ def _from_hub(weights: Weights, on_progress: OnProgress) -> Path:
 
 
 def _unreachable(weights: Weights, cause: BaseException) -> CannotFetch:
-    """Return the error for a server that does not answer a request for a file."""
+    """Return the error for a server that could not be reached or did not answer. `cause` is the original exception."""
     from huggingface_hub import errors
 
     if isinstance(cause, errors.FileMetadataError):
@@ -144,7 +147,10 @@ def _no_hub(weights: Weights) -> CannotFetch:
 
 
 def _progress_bar(on_progress: OnProgress) -> Any:
-    """Return a class for invisible progress bars. huggingface_hub creates one per download."""
+    """Return a class for progress bars that display nothing and call `on_progress`.
+
+    huggingface_hub creates one instance for each download.
+    """
     from tqdm import tqdm
 
     class Bar(tqdm):
@@ -193,7 +199,10 @@ def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
 
 @contextmanager
 def _open_partial(path: Path) -> Iterator[Any]:
-    """Open a file next to `path`. It replaces `path` when it is complete, and is deleted otherwise."""
+    """Context manager that opens a temporary file next to `path`.
+
+    If the block succeeds, the file replaces `path`. Otherwise, it is deleted.
+    """
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as stream:
@@ -212,9 +221,9 @@ def _open_partial(path: Path) -> Iterator[Any]:
 def _is_damaged(path: Path, weights: Weights) -> bool:
     """Return True if the SHA-256 of a file differs from the expected one.
 
-    The expected hash is that of `weights`, or else the hash in the file name: torch's names contain its beginning, and
-    the blobs of the hub are named after it. If there is no hash, as for files that users put there, nothing is
-    compared.
+    The expected hash is that in `weights`. If it has none, it is taken from the file name: torch's names contain its
+    beginning, and blobs in the hub's cache are named after it. If there is no hash, as for files that users put into
+    the cache, the result is False.
     """
     blob = path.resolve().name
     return _differs_from(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _hash_in_name(path)))
@@ -233,7 +242,7 @@ def _differs_from(path: Path, sha256: str) -> bool:
 
 
 def _delete_cached(path: Path) -> None:
-    """Delete a file from the hub's cache, and the files that it links to."""
+    """Delete a file from the hub's cache, and the file that it links to."""
     blob = path.resolve()
     path.unlink()
     blob.unlink(missing_ok=True)

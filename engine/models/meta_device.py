@@ -1,4 +1,4 @@
-"""Build models on the meta device, where they need no memory, and find the image sizes that BatchNorm requires."""
+"""Construction of models on the meta device, where they need no memory, and the image sizes that BatchNorm requires."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from engine.torch_compat import BatchNorm
 
 _CREATORS = (torch.empty, torch.zeros, torch.ones)
 _TRIES = 8
-"""Number of sizes below the estimated size that are tried."""
+"""Number of image sizes, from the estimated one down, that are tried."""
 
 
 class _NoMemory(TorchFunctionMode):
-    """Mode that moves tensors from `torch.empty`, `torch.zeros` and `torch.ones` to the meta device.
+    """Mode in which `torch.empty`, `torch.zeros` and `torch.ones` create tensors on the meta device.
 
-    These are all parameters and the statistics of BatchNorm. They can't be moved afterwards, since SSDlite runs an
-    image through its layers while it is built. `torch.device("meta")` would move too much, since RegNet computes its
-    widths with tensors.
+    These functions create all parameters and the statistics of BatchNorm. They can't be moved after construction, since
+    SSDlite runs an image through its layers while it is built. `torch.device("meta")` would move too much, since RegNet
+    computes its widths with tensors.
     """
 
     def __torch_function__(
@@ -45,10 +45,11 @@ def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 def skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
-    """Return a model from `build` on the meta device. The parameters and buffers of an equal model can complete it.
+    """Return the model that `build` creates, on the meta device, or None if this isn't possible.
 
-    Returns None if these would not complete it: it can't be built there, has a tensor in another attribute, or uses one
-    parameter under several names, which would become several.
+    The parameters and buffers of an equal model must be able to complete it. None is returned if the model can't be
+    built on the meta device, if it has a tensor in another attribute, or if it uses one parameter under several names,
+    which would become several parameters.
     """
     try:
         model = on_meta(build)
@@ -60,7 +61,7 @@ def skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
 
 
 def _has_meta(attributes: Mapping[str, Any]) -> bool:
-    """Return True if attributes of a module, except parameters and buffers, contain a tensor on the meta device."""
+    """Return True if a module's `attributes`, except parameters and buffers, contain a tensor on the meta device."""
     found = [value for name, value in attributes.items() if name not in ("_parameters", "_buffers", "_modules")]
     while found:
         value = found.pop()
@@ -74,10 +75,10 @@ def _has_meta(attributes: Mapping[str, Any]) -> bool:
 
 
 def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
-    """Return the largest size of square images for which some BatchNorm gets only a single value per channel.
+    """Return the largest size of square images for which some BatchNorm gets only one value per channel and image.
 
-    Returns ANY_SIZE if this is also the case for larger images, as after global pooling, and 0 if it is not the case
-    for any size from `smallest` up. The model is on the meta device, and accepts images with the `usual` size.
+    The result is ANY_SIZE if this is the case for all sizes, as after global pooling, and 0 if it is not the case for
+    any size from `smallest` on. The model must be on the meta device and accept images of the `usual` size.
     """
     if not any(isinstance(layer, BatchNorm) for layer in model.modules()):
         return 0
@@ -97,7 +98,10 @@ def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> 
 
 
 def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, int]:
-    """Return the longer side of the smallest map that each BatchNorm normalizes, by the number of the layer."""
+    """Return the longer side of the smallest feature map that each BatchNorm normalizes, by the number of the layer.
+
+    The images have sides of `image_size` px.
+    """
     found: dict[int, int] = {}
 
     def record(layer: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -117,7 +121,7 @@ def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, in
 def _runs(model: nn.Module, images: Tensor) -> bool:
     """Run a model and return True if it completes.
 
-    Some models need targets, or numbers that don't exist on the meta device.
+    It fails for models that need targets, or numbers that don't exist on the meta device.
     """
     try:
         with torch.no_grad():

@@ -13,9 +13,9 @@ MIN_SIZE = 12
 class MnistCnn(nn.Module):
     """Network from github.com/pytorch/examples (mnist/main.py), for images [n, channels, s, s] with s of at least 12.
 
-    There are two differences. It has no dropout, since its random numbers are drawn per process, so that training would
-    depend on the division of a batch among devices. Its pooling adapts to the image, so that every size results in the
-    12 x 12 that the example has with 28 px.
+    It differs from the example in two ways. It has no dropout, whose random numbers are drawn per process, so that
+    training would depend on how a batch is divided among devices. Its pooling adapts to the image, so that every size
+    results in the 12 x 12 map that the example has for 28 px.
     """
 
     def __init__(self, num_classes: int = 10, channels: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Changes to models of any family: heads, the first layer, and frozen parts."""
+"""Changes to models of any kind: their heads, first layer, and frozen parts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 LARGE = 1.5
-"""Standard deviation of a head's weights, as a multiple of torch's default, above which the head is reinitialized."""
+"""Ratio of the standard deviation of a head's weights to torch's default above which the head is reinitialized."""
 
 
 def find_head(model: nn.Module, classes: int) -> str | None:
-    """Return the name of the last Linear or Conv2d with one output per class."""
+    """Return the name of the last Linear or Conv2d layer that has one output per class, or None if there is none."""
     found = None
     for name, module in model.named_modules():
         outputs = getattr(module, "out_features", None) if isinstance(module, nn.Linear) else None
@@ -26,11 +26,11 @@ def find_head(model: nn.Module, classes: int) -> str | None:
 
 
 def reset_large_head(model: nn.Module, head: str) -> None:
-    """Reinitialize the weights of the layer `head` with torch's defaults if they are much larger.
+    """Initialize the weights of the layer `head` with torch's defaults if they are much larger than these.
 
-    EfficientNets and related models initialize them according to the number of classes (torchvision: uniform within 1 /
-    sqrt(classes)). With few classes, the first loss is then far above chance: up to 7 for two classes, where chance is
-    ln 2.
+    In EfficientNet and related models, their size depends on the number of classes (torchvision: uniform within 1 /
+    sqrt(classes)). With few classes, the first loss is then far above that of guessing. For two classes, it is up to 7
+    instead of ln 2.
     """
     layer: Any = model.get_submodule(head)
     usual = 1 / math.sqrt(3 * layer.weight[0].numel())  # the standard deviation of torch.nn.Linear's initial weights
@@ -39,14 +39,15 @@ def reset_large_head(model: nn.Module, head: str) -> None:
 
 
 def find_first_conv(model: nn.Module) -> str | None:
-    """Return the name of the first convolution, which receives the image, or None if there is none."""
+    """Return the name of the first convolution, whose input is the image. Return None if there is none."""
     return next((name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)), None)
 
 
 def match_channels(weight: Tensor, channels: int) -> Tensor:
-    """Convert first-layer weights [out, 1 or 3, h, w] to `channels` channels, with the same result for gray images.
+    """Convert the weights of a first layer, [out, 1 or 3, h, w], to inputs with `channels` channels.
 
-    Channels after the third repeat red, green and blue. Channels of the same color share its weights.
+    The output for a gray image stays the same. Channels after the third repeat red, green and blue, and channels of the
+    same color share its weight.
     """
     trained = weight.shape[1]
     if trained == channels:
@@ -58,9 +59,9 @@ def match_channels(weight: Tensor, channels: int) -> Tensor:
 
 
 def adapt_first_conv(model: nn.Module, channels: int) -> bool:
-    """Make the first convolution accept `channels` channels. Returns False if it does not accept 1 or 3 channels now.
+    """Make the first convolution accept `channels` channels. Return False if it now accepts neither 1 nor 3 channels.
 
-    New weights repeat those of the model's channels in turn, which preserves the standard deviation of their
+    The new weights repeat those of the model's channels in turn, which preserves the standard deviation of their
     initialization.
     """
     name = find_first_conv(model)
@@ -93,9 +94,9 @@ def adapt_first_conv(model: nn.Module, channels: int) -> bool:
 
 
 def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -> None:
-    """Mark modules as the head of a model. All other modules are its backbone.
+    """Mark the modules named in `heads` as the head of a model. All other modules are its backbone.
 
-    If `freeze` is True, parameters and BatchNorm statistics of the backbone are frozen.
+    If `freeze` is True, the parameters and BatchNorm statistics of the backbone are frozen.
     """
     model.heads_of_footplate = tuple(heads)  # type: ignore[assignment]
     if not freeze:
@@ -107,7 +108,7 @@ def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -
 
 
 def heads_of(model: nn.Module) -> tuple[str, ...]:
-    """Return the modules that `set_heads` has marked."""
+    """Return the names of the modules that `set_heads` has marked as the head."""
     return getattr(model, "heads_of_footplate", ())
 
 

@@ -1,4 +1,4 @@
-"""Detectors from torchvision on a feature pyramid over any encoder."""
+"""Detectors of torchvision on a feature pyramid, which is built on any encoder."""
 
 from __future__ import annotations
 
@@ -16,27 +16,34 @@ from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxP
 from engine.models import encoders
 
 CHANNELS = 128
-"""Number of channels in the pyramid and the heads: half of torchvision's, for encoders that run on a CPU."""
+"""Number of channels in the pyramid and the heads.
+
+It is half of torchvision's number, because these detectors should also run on a CPU.
+"""
 BOX_FEATURES = 256
 PROPOSALS = 300
 """Number of proposals per image in evaluation, as in Ren et al. 2015 (Faster R-CNN, section 4)."""
 TRAINING_PROPOSALS = 1000
-"""Number of proposals per image in training, before and after suppression.
+"""Number of proposals per image in training, both before and after non-maximum suppression.
 
-It is half of torchvision's number, since fewer are sampled.
+It is half of torchvision's number, since fewer proposals are sampled.
 """
 ASPECT_RATIOS = (0.5, 1.0, 2.0)
 OCTAVE = (1.0, 2 ** (1 / 3), 2 ** (2 / 3))
-"""Anchor sizes of RetinaNet per level, as multiples of the first (Lin et al. 2017, section 4)."""
+"""Sizes of RetinaNet's anchors in a pyramid level, as multiples of the first (Lin et al. 2017, section 4)."""
 HALF_OCTAVE = (1.0, 2**0.5)
 MIN_ANCHOR_SIZE = 2.0
-"""Smallest square root of an anchor's area in pixels. torchvision rounds half its sides, which must not become 0."""
+"""Minimum square root of an anchor's area in pixels.
+
+torchvision rounds half of each side, which must not become 0.
+"""
 
 
 class EncoderWithFPN(nn.Module):
-    """Encoder `body` with a feature pyramid `fpn` on its features from `finest_stride` on, extended by `extra_blocks`.
+    """Encoder with a feature pyramid.
 
-    It maps images [n, c, h, w] to a dict of features [n, CHANNELS, h / stride, w / stride], finest first.
+    The pyramid uses the encoder's features from stride `finest_stride` on, and `extra_blocks` adds coarser levels.
+    Images [n, c, h, w] result in a dict of features [n, CHANNELS, h / stride, w / stride], the finest first.
     """
 
     def __init__(self, encoder: str, channels: int, finest_stride: int, extra_blocks: ExtraFPNBlock) -> None:
@@ -56,12 +63,12 @@ class EncoderWithFPN(nn.Module):
 
 
 def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -> nn.Module:
-    """Build one of `KINDS` with random weights, like torchvision's detectors.
+    """Build one of the detectors in `KINDS` with random weights, as torchvision does.
 
     Args:
-        kind: A key in `KINDS`.
-        encoder: Name in segmentation_models_pytorch or, with the prefix tu-, in timm.
-        classes: Number of classes including the background.
+        kind: Key in `KINDS`.
+        encoder: Name of the encoder in segmentation_models_pytorch or, with the prefix "tu-", in timm.
+        classes: Number of classes, including the background.
         channels: Number of image channels.
         size: Side of the images in pixels. The anchors are scaled in proportion to it.
 
@@ -76,9 +83,9 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
 
 
 def region_samples(size: int) -> int:
-    """Return the number of proposals per image for training an R-CNN.
+    """Return the number of proposals per image that an R-CNN is trained on.
 
-    It decreases with the image's area from 512, torchvision's number for 800 px, to 128.
+    For 800 px, it is torchvision's number, 512. It decreases with the image's area, to at least 128.
     """
     return min(512, max(128, 512 * size**2 // 800**2))
 
@@ -89,7 +96,7 @@ def _faster_rcnn(encoder: str, classes: int, channels: int, size: int, **transfo
 
 
 def _mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
-    """Return a Mask R-CNN whose pyramid begins at stride 4, for masks of small objects."""
+    """Return a Mask R-CNN whose pyramid begins at stride 4, so that it has masks for small objects."""
     backbone = EncoderWithFPN(encoder, channels, 4, LastLevelMaxPool())
     return MaskRCNN(
         backbone,
@@ -101,7 +108,7 @@ def _mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform
 
 
 def _region_parts(finest_stride: int, levels: int, classes: int, size: int) -> dict[str, Any]:
-    """Return the arguments that Faster and Mask R-CNN share."""
+    """Return the arguments of the constructor that Faster R-CNN and Mask R-CNN have in common."""
     poolers = [str(level) for level in range(levels - 1)]  # the last level is used only for proposals
     return {
         "rpn_anchor_generator": _anchors(finest_stride, levels, size, HALF_OCTAVE),
@@ -125,7 +132,10 @@ def _fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any
 
 
 def _anchors(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
-    """Return anchors proportional to the image: 4 times the level's stride at 800 px, 1.6 times at 320 px."""
+    """Return a generator of anchors whose size is proportional to that of the images.
+
+    An anchor's side is 4 times the stride of its pyramid level for images of 800 px, and 1.6 times for 320 px.
+    """
     sides = [max(MIN_ANCHOR_SIZE, finest_stride * 2**level * size / 200) for level in range(levels)]
     sizes = tuple(tuple(side * scale for scale in scales) for side in sides)
     return AnchorGenerator(sizes, (ASPECT_RATIOS,) * levels)

@@ -1,4 +1,4 @@
-"""Models from outside Footplate: those of plug-ins and transformers by id, and the model in a user's Python file."""
+"""Models from outside Footplate: those of plug-ins and transformers, by id, and those in users' Python files."""
 
 from __future__ import annotations
 
@@ -33,21 +33,22 @@ def _taken() -> set[str]:
 
 
 MODELS: Registry[Model] = Registry("footplate.models", hugging_face.MODELS, _accept, _taken)
-"""Models from transformers and from plug-ins, by id.
-
-Both are described like models from a package.
-"""
+"""Models of transformers and of plug-ins, by id. Both are described by `Model`."""
 
 
 def is_foreign(job: Job) -> bool:
-    """Return True if the model of a job comes from a library or a user's file, so that it may contain anything."""
+    """Return True if a job's model comes from a library or a user's file.
+
+    Such a model may contain any kind of module.
+    """
     return job.model_is_file or job.model.name in MODELS
 
 
 def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Module]) -> nn.Module:
     """Return the model that `constructor` builds. Its new weights depend only on the job's seed.
 
-    Raises TaskError if the job's model is neither one of `names` nor from outside Footplate.
+    `names` are the ids of the built-in models. Raises TaskError if the job's model is neither one of them nor from
+    outside Footplate.
     """
     known = list(names)
     if not is_foreign(job) and job.model.name not in known:
@@ -58,9 +59,9 @@ def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Mo
 
 
 def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:
-    """Build a model from a plug-in or a user's file on the CPU, for samples with `channels` channels.
+    """Build a model from a plug-in or a user's file on the CPU, for samples with `channels` channels. Raises TaskError.
 
-    Raises TaskError.
+    `images` is True if the samples are images.
     """
     if not job.model_is_file:
         return _build_plugin(job, classes, channels).cpu().train()
@@ -71,19 +72,25 @@ def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True)
 
 
 def image_size(job: Job, usual: int) -> int:
-    """Return the side length of a job's images in pixels. `usual` is the default for the task's models."""
+    """Return the side length of a job's images in pixels.
+
+    `usual` is the default for the built-in models of its task.
+    """
     if job.data.image_size is not None:
         return job.data.image_size
     return MODELS[job.model.name].image_size if job.model.name in MODELS else usual
 
 
 def statistics(model: str, usual: Statistics) -> Statistics:
-    """Return the mean and standard deviation of colors that a model expects. `usual` are those of the task."""
+    """Return the mean and standard deviation of colors that a model expects.
+
+    `usual` are those of the task's built-in models.
+    """
     return (MODELS[model].statistics if model in MODELS else None) or usual
 
 
 def has_own_loss(job: Job) -> bool:
-    """Return True if the job's model is a plug-in's segmenter that computes its losses."""
+    """Return True if the job's model is from a plug-in, is used for segmentation, and computes its own losses."""
     return job.model.name in MODELS and MODELS[job.model.name].own_loss
 
 

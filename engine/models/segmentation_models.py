@@ -1,4 +1,4 @@
-"""Models for semantic segmentation: torchvision's, and decoders from segmentation_models_pytorch on any encoder."""
+"""Models for semantic segmentation: torchvision's models, and segmentation_models_pytorch's decoders on any encoder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.models.tensor_detector import LoadableDetector, load_and_mark_heads
 
 CLASSES = 21
-"""Number of classes that is used to describe torchvision's models: that of PASCAL VOC, as published."""
+"""Number of classes with which torchvision's models are described in the catalogue.
+
+It is that of PASCAL VOC, for which they were published.
+"""
 IMAGE_SIZE = 512
 """Default image size in pixels.
 
-torchvision's weights were trained at 520, but few decoders accept that size with encoders that halve it five times.
+torchvision's weights were trained at 520 px, but few decoders accept this size with encoders that halve it five times.
 """
 _TORCHVISION = {
     "deeplabv3_mobilenet_v3_large": ("DeepLabV3, MobileNetV3 Large", "DeepLab"),
@@ -39,9 +42,9 @@ _DECODERS = {
     "deeplabv3plus": ("DeepLabV3+", "DeepLab"),
     "segformer": ("SegFormer", "Transformers"),
 }
-"""Decoders with their names in segmentation_models_pytorch.
+"""Title and family of each decoder, by its name in segmentation_models_pytorch.
 
-Its DeepLabV3 is left out, since torchvision has it, too, and DPT is left out, since it needs particular encoders.
+DeepLabV3 is left out, since torchvision has it, too. DPT is left out, since it needs particular encoders.
 """
 
 
@@ -62,9 +65,9 @@ def model_info(name: str) -> ModelInfo:
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build the model of a job on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s].
+    """Build the model of a job on the CPU, in training mode. Raises TaskError.
 
-    New weights depend only on the job's seed. Raises TaskError.
+    It maps images [n, channels, s, s] to scores [n, classes, s, s]. New weights depend only on the job's seed.
     """
     model = build_seeded(job, names(), lambda: _construct(job, classes, channels, size))
     if isinstance(model, LoadableDetector):
@@ -106,9 +109,9 @@ def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _of_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
-    """Build a model from torchvision, keeping its names, without its auxiliary head.
+    """Build a model of torchvision without its auxiliary head. The names of its parameters stay the same.
 
-    The model then also returns a single tensor in training.
+    In contrast to torchvision, it returns a single tensor.
     """
     plain = models.get_model(job.model.name, weights=None, weights_backbone=None, num_classes=classes)
     kind = type(plain)

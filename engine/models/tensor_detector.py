@@ -1,6 +1,6 @@
-"""Interface for detectors: one tensor in and one tensor out, as strategies expect.
+"""Interface for detectors, which have one tensor as input and one tensor as output, as strategies expect.
 
-In training a detector computes its losses. In evaluation it returns a fixed number of detections for each image.
+In training, a detector computes its losses. In evaluation, it returns a fixed number of detections for each image.
 """
 
 from __future__ import annotations
@@ -18,29 +18,32 @@ from engine.models.model_surgery import set_heads
 BOX = 6
 """Number of values per detection: x1, y1, x2, y2 in pixels, score and class."""
 MASK_SIDE = 28
-"""Side length of detection masks in pixels. A mask covers the box of its detection (He et al. 2017, figure 4)."""
+"""Side length in cells of the masks that detectors return.
+
+A mask covers its detection's box (He et al. 2017, figure 4).
+"""
 FINE_MASK_SIDE = 56
-"""Side length of the masks in pixels of models that predict them at a quarter of the image's size."""
+"""Side length in cells of the masks from models that predict masks at a quarter of the image's size."""
 NONE = -1
-"""Class of padding among true boxes, and score of padding among detections."""
+"""Class of padding in targets, and score of padding in detections."""
 
 Detections = list[dict[str, Tensor]]
-"""Targets or results of torchvision's detectors, one dict per image.
+"""Targets or results of torchvision's detectors, with one dict per image.
 
-The keys are "boxes" [k, 4], "labels" [k] from 1 up, and optionally "masks".
+The keys are "boxes" [k, 4], "labels" [k] from 1 on, and optionally "masks" and "scores" [k].
 """
 
 
 class TensorDetector(nn.Module):
     """Mixin for detectors from a library. It must precede the library's class in the list of base classes.
 
-    It accepts images [n, c, h, w], and targets in training. In training, it returns the losses of each image [n, p],
-    ordered like `loss_names`. All images have equal shares of the losses of the batch. In evaluation, it returns the
-    detections [n, k, 6 or 6 + 28 * 28].
+    It accepts images [n, c, h, w], and targets in training. In training, it returns losses [n, p] in the order of
+    `loss_names`. The batch's losses are divided equally among its images. In evaluation, it returns detections [n, k, 6
+    or 6 + s * s], with s * s mask values for detectors with masks.
 
     Attributes:
         max_detections: Maximum number of detections per image.
-        loss_names: Names of the losses, whose sum is minimized.
+        loss_names: Names of the losses. Their sum is minimized.
     """
 
     max_detections: int
@@ -48,26 +51,29 @@ class TensorDetector(nn.Module):
 
     @abstractmethod
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return each image's equal share of the losses for a batch, by name, as 0-dimensional tensors."""
+        """Return the losses for a batch by name, as 0-dimensional tensors.
+
+        Each is the share of one image, which is equal for all images.
+        """
 
     @abstractmethod
     def predictions(self, inputs: Tensor) -> Tensor:
-        """Return the detections in images [n, k, 6 or 6 + s * s], float32."""
+        """Return the detections in images, float32 [n, k, 6 or 6 + s * s]."""
 
     @abstractmethod
     def detections(self, inputs: Tensor) -> Detections:
-        """Return the detections in each image. "scores" [k] have gradients if those are enabled."""
+        """Return the detections in each image. If gradients are enabled, "scores" [k] have gradients."""
 
     def loss_units(self, targets: Tensor) -> Tensor | None:
-        """Return the number of units in a part of a batch. The losses are divided by it.
+        """Return the number of units that the losses are divided by, for this rank's part of a batch.
 
-        The result has one number for each loss [p], or a single number for all of them. Numbers and losses are summed
-        over the global batch before the division. None means that the units are the images.
+        The result has one number for each loss [p], or a single number for all losses. These numbers and the losses are
+        summed over the global batch before the division. None means that the units are images.
         """
         return None
 
     def call_library(self, *args: Any, **options: Any) -> Any:
-        """Return the outputs of the library's class."""
+        """Return the result of the library's forward method."""
         return super().forward(*args, **options)
 
     def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
@@ -83,7 +89,7 @@ class TensorDetector(nn.Module):
 
 
 class LoadableDetector(TensorDetector):
-    """Mixin for detectors that load weights and adapt to the image size themselves.
+    """Base class of detectors that load weights and adapt to the image size themselves.
 
     Attributes:
         heads: Names of all modules except the backbone.
@@ -95,22 +101,28 @@ class LoadableDetector(TensorDetector):
     def fit_size(self, title: str, size: int) -> None:
         """Prepare for images of `size` px. Raises TaskError if the model can't accept them.
 
-        Messages call it `title`.
+        `title` is the model's name in the message.
         """
 
     def check_growth(self, title: str, first: int) -> None:
-        """Raise TaskError if training can't start with images of `first` px, which grow in steps of `STEP` px.
+        """Raise TaskError if the model can't be trained with images that grow from `first` px in steps of `STEP` px.
 
-        Messages call the model `title`. Call it after `fit_size`.
+        `title` is the model's name in the message. This must be called after `fit_size`.
         """
 
     @abstractmethod
     def load_initial(self, initial: weights.Initial) -> None:
-        """Load weights, except those that depend on other classes. Raises TaskError."""
+        """Load weights.
+
+        Those that depend on the classes are left out if the number of classes differs. Raises TaskError.
+        """
 
 
 def load_and_mark_heads(model: LoadableDetector, job: Job) -> nn.Module:
-    """Load the job's weights, mark the heads, and return the model in training mode. Raises TaskError."""
+    """Load the weights that the job starts from, mark the heads, and return the model in training mode.
+
+    Raises TaskError.
+    """
     given = weights.initial(job, job.model.name)
     if given is not None:
         model.load_initial(given)

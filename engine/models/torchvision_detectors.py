@@ -1,4 +1,4 @@
-"""Torchvision's detectors as `TensorDetector`, and conversion of targets to the form that torchvision expects."""
+"""Torchvision's detectors as `TensorDetector`, and the conversion of targets to the form that torchvision expects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Instances(NamedTuple):
         boxes: Boxes around their pixels, [k, 4].
         classes: Classes, [k].
         ignored: True for ignored objects, bool [k].
-        masks: Pixels, bool [k, h, w].
+        masks: Pixels of each object, bool [k, h, w].
     """
 
     boxes: Tensor
@@ -33,16 +33,17 @@ class Instances(NamedTuple):
 
 
 def instances(planes: Tensor) -> Instances:
-    """Return the objects in planes, int64 [2, h, w]: the number of the object at each pixel, or 0, and its class.
+    """Return the objects in planes, int64 [2, h, w].
 
-    An object without a class is ignored.
+    The first plane has the number of the object at each pixel, or 0 for no object, and the second plane the object's
+    class. An object without a class is ignored.
     """
     present = planes[0].unique()
     return _instances(planes, present[present > 0])
 
 
 def _instances(planes: Tensor, objects: Tensor) -> Instances:
-    """Return the objects in planes [2, h, w] whose numbers are `objects` [k]."""
+    """Return the objects in planes [2, h, w] that have the numbers `objects` [k]."""
     numbers, classes = planes
     masks = numbers == objects[:, None, None]
     rows, columns = masks.any(2).byte(), masks.any(1).byte()
@@ -53,21 +54,21 @@ def _instances(planes: Tensor, objects: Tensor) -> Instances:
 
 
 def is_present(values: Tensor) -> Tensor:
-    """Return a bool tensor [n, 256] that is True for each value from 0 to 255 in the rows of `values` [n, ...]."""
+    """Return a bool tensor [n, 256] that is True for each value from 0 to 255 that occurs in `values` [n, ...]."""
     return values.new_zeros((len(values), 256), dtype=torch.bool).scatter_(1, values.flatten(1), True)
 
 
 def true_positions(rows: Tensor) -> list[Tensor]:
-    """Return the positions of the True values in each of `rows` [n, m], in ascending order.
+    """Return the positions of the True values in each of the `rows` [n, m], in ascending order.
 
-    The host waits for the device once, to learn how many there are.
+    The host must wait for the device once, because it needs the number of positions.
     """
     order = rows.int().argsort(dim=1, descending=True, stable=True)
     return [row[:count] for row, count in zip(order, rows.sum(1).tolist(), strict=True)]
 
 
 def count_objects(targets: Tensor) -> Tensor:
-    """Return the number of objects to learn, as a 0-dimensional float32 tensor.
+    """Return the number of objects that are neither ignored nor empty, as a 0-dimensional float32 tensor.
 
     `targets` are boxes [n, m, 6] or planes [n, 2, h, w].
     """
@@ -75,14 +76,17 @@ def count_objects(targets: Tensor) -> Tensor:
 
 
 def has_instance(planes: Tensor) -> Tensor:
-    """Return a bool tensor [n, 256], True for the number of each object to learn in planes, int64 [n, 2, h, w]."""
+    """Return a bool tensor [n, 256] that is True for the number of each object with a class.
+
+    `planes` are int64 [n, 2, h, w].
+    """
     found = is_present(torch.where(planes[:, 1] == NO_CLASS, 0, planes[:, 0]))
     found[:, 0] = False
     return found
 
 
 def box_targets(targets: Tensor) -> Detections:
-    """Convert targets [n, m, 6] (x1, y1, x2, y2 in pixels, class, ignored) to torchvision's targets.
+    """Convert targets [n, m, 6] to torchvision's targets. The columns are x1, y1, x2, y2 in pixels, class, and ignored.
 
     Ignored objects are left out, as in torchvision's training (references/detection).
     """
@@ -91,12 +95,12 @@ def box_targets(targets: Tensor) -> Detections:
 
 
 def _is_used(boxes: Tensor) -> Tensor:
-    """Return a mask of the boxes [..., 6] that are neither padding nor ignored nor empty."""
+    """Return a bool tensor [...] that is True for the boxes [..., 6] that are neither padding, ignored nor empty."""
     return (boxes[..., 4] >= 0) & (boxes[..., 5] == 0) & (boxes[..., 2:4] > boxes[..., :2]).all(-1)
 
 
 def instance_targets(targets: Tensor) -> Detections:
-    """Convert planes, int64 [n, 2, h, w], to torchvision's targets, like `box_targets`."""
+    """Convert planes, int64 [n, 2, h, w], to torchvision's targets with masks. Ignored objects are left out."""
     found = [_instances(*each) for each in zip(targets, true_positions(has_instance(targets)), strict=True)]
     return [{"boxes": each.boxes, "labels": each.classes + 1, "masks": each.masks.byte()} for each in found]
 
@@ -108,12 +112,15 @@ _LOSSES: dict[type[nn.Module], tuple[str, ...]] = {
     FCOS: ("classification", "bbox_regression", "bbox_ctrness"),
     SSD: ("classification", "bbox_regression"),
 }
-"""Names of the losses in torchvision's detectors. Subclasses, which may have others, report only their sum."""
+"""Names of the losses of each detector class in torchvision.
+
+Subclasses, which may have other losses, report only their sum.
+"""
 _SUM = ("loss",)
 
 
 class _TorchvisionDetector(TensorDetector):
-    """Mixin for torchvision's detectors."""
+    """Mixin that makes torchvision's detectors a `TensorDetector`."""
 
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         converted = instance_targets(targets) if targets.dim() == 4 else box_targets(targets)
@@ -130,7 +137,10 @@ class _TorchvisionDetector(TensorDetector):
 
 @torch.no_grad()
 def _join(found: Detections, max_detections: int, inputs: Tensor) -> Tensor:
-    """Join the detections in each image to one tensor, padded to `max_detections`."""
+    """Join the detections of all images to one tensor, [n, max_detections, 6 or 6 + s * s].
+
+    Images with fewer detections are padded with `NONE` as score. The tensor is on the device of `inputs`.
+    """
     width = BOX + (MASK_SIDE**2 if any("masks" in each for each in found) else 0)
     joined = inputs.new_zeros((len(found), max_detections, width), dtype=torch.float32)
     joined[..., 4] = NONE
@@ -143,9 +153,9 @@ def _join(found: Detections, max_detections: int, inputs: Tensor) -> Tensor:
 
 
 class _PreparedImages(GeneralizedRCNNTransform):
-    """Transform for images that are already normalized and resized.
+    """Transform for images that are already normalized and resized, in place of torchvision's transform.
 
-    It pads them at the right and bottom like torchvision's transform. Masks are not pasted into the image.
+    It only pads the images at the right and bottom, as torchvision does. Masks are not pasted into the image.
     """
 
     def forward(self, images: Tensor, targets: Detections | None = None) -> tuple[ImageList, Detections | None]:
@@ -160,7 +170,7 @@ class _PreparedImages(GeneralizedRCNNTransform):
 def use_tensors(plain: nn.Module, max_detections: int) -> nn.Module:
     """Make one of torchvision's detectors accept and return only tensors, in place. Names in its state do not change.
 
-    Its outputs are converted to fp32 under autocast. torchvision gives boxes the type of the outputs, and bf16 can't
+    Under autocast, its outputs are converted to fp32. torchvision gives boxes the type of the outputs, and bf16 can't
     represent pixel positions above 256.
     """
     kind = type(plain)

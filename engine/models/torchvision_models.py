@@ -1,4 +1,4 @@
-"""Classification models from torchvision: their names, sizes and construction."""
+"""Classification models from torchvision, with their names, sizes and construction."""
 
 from __future__ import annotations
 
@@ -39,16 +39,19 @@ _TITLES = (
 )
 
 PATCH_SIZES = {"vit_b_16": 16, "vit_b_32": 32, "vit_h_14": 14, "vit_l_16": 16, "vit_l_32": 32}
-"""Patch sizes of vision transformers.
+"""Patch sizes of vision transformers in pixels.
 
-These models accept only image sizes that are a multiple of their patch size, and are built for one size.
+Such a model is built for one image size, which must be a multiple of the patch size.
 """
 
 INCEPTION_FAMILY = frozenset({"googlenet", "inception_v3"})
-"""Models that are built without their auxiliary heads, so that they also return plain logits in training."""
+"""Models that have auxiliary heads in torchvision.
+
+They are built without these, so that they return plain logits in training, too.
+"""
 
 _FEATURES_ONLY = frozenset({"IMAGENET1K_FEATURES"})
-"""Names of weights without a classifier, for other tasks."""
+"""Names of weights without a classifier, which are made for other tasks."""
 
 
 @lru_cache(maxsize=1)
@@ -58,7 +61,7 @@ def names() -> tuple[str, ...]:
 
 
 def title_and_family(name: str) -> tuple[str, str]:
-    """Return the title and family of a model. If the model is newer than this list, both are its id."""
+    """Return the title and family of a model. For a model that is newer than this list, both are its id."""
     for pattern, title, family in _TITLES:
         match = re.fullmatch(pattern, name)
         if match:
@@ -67,14 +70,17 @@ def title_and_family(name: str) -> tuple[str, str]:
 
 
 def _capitals(text: str) -> str:
-    """Capitalize words, and write single letters and sizes in upper case, except for the x of "32x8d"."""
+    """Format a part of a model's name for its title.
+
+    Words are capitalized. Single letters and sizes become upper case, except for the x in sizes such as "32x8d".
+    """
     if "x" in text and len(text) > 1:
         return text
     return text.capitalize() if text.isalpha() and len(text) > 2 else text.upper()
 
 
 def weights(name: str) -> tuple[WeightsEnum, ...]:
-    """Return the pretrained weights of a model, torchvision's default first."""
+    """Return the pretrained weights of a model in torchvision, the default first."""
     known = models.get_model_weights(name)
     default = known.DEFAULT if "DEFAULT" in known.__members__ else None
     rest = [each for each in known if each is not default and each.name not in _FEATURES_ONLY]
@@ -82,15 +88,19 @@ def weights(name: str) -> tuple[WeightsEnum, ...]:
 
 
 def image_size(name: str) -> int:
-    """Return the image size with which the default weights were evaluated, or 224 for a model without weights."""
+    """Return the image size with which the model's default weights were evaluated.
+
+    It is 224 for a model without weights.
+    """
     known = weights(name)
     return int(known[0].transforms.keywords["crop_size"]) if known else 224
 
 
 def min_image_size(name: str) -> int:
-    """Return the minimum image size: one patch for a vision transformer, else the minimum of its weights.
+    """Return the minimum image size in pixels.
 
-    The weights of Swin state their training size, but the model pads smaller images.
+    It is one patch for a vision transformer, and the minimum that the weights state for other models. The weights of
+    Swin state their training size instead, but these models pad smaller images.
     """
     if name in PATCH_SIZES:
         return PATCH_SIZES[name]
@@ -101,7 +111,7 @@ def min_image_size(name: str) -> int:
 
 
 def statistics(name: str) -> Statistics | None:
-    """Return the mean and standard deviation of the colors that the default weights were trained with.
+    """Return the mean and standard deviation of the colors with which the default weights were trained.
 
     Returns None if there are no weights.
     """
@@ -117,7 +127,7 @@ def statistics(name: str) -> Statistics | None:
 
 
 def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
-    """Return the arguments for the model's builder in torchvision."""
+    """Return the arguments with which torchvision builds a model for these `classes` and images of `size` px."""
     given: dict[str, Any] = {"num_classes": classes}
     if name in INCEPTION_FAMILY:
         given["aux_logits"] = False
@@ -127,7 +137,7 @@ def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
 
 
 def construct(name: str, given: dict[str, Any]) -> nn.Module:
-    """Construct the model with random weights."""
+    """Construct a model with random weights, with the arguments `given` for torchvision's builder."""
     if name in INCEPTION_FAMILY:
         given = {**given, "init_weights": True}
     model: nn.Module = models.get_model(name, weights=None, **given)

@@ -1,4 +1,4 @@
-"""Model from a user's Python file. The file runs only with the user's consent, which is bound to its content."""
+"""Models in users' Python files. A file runs only with the user's consent, which holds only for its current content."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, read_regular
 
 MODULE = "footplate_model_file"
-"""Name under which the user's file is imported."""
+"""Module name under which the user's file is imported."""
 
 
 def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
-    """Return the result of `build_model(classes)` in the file. Raises TaskError."""
+    """Return the model that `build_model(classes)` in the file at `path` returns.
+
+    Raises TaskError. See `load_module` for `agreed_sha256`.
+    """
     file, module = load_module(path, agreed_sha256)
     function = getattr(module, "build_model", None)
     if not callable(function):
@@ -39,10 +42,10 @@ def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
 
 
 def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
-    """Run a file. Returns its path and its module.
+    """Run a Python file, and return its path and its module.
 
-    The file is read once, so that the code that runs is the code that was hashed. Raises TaskError if its content is
-    not the same as when the job was created, or if the user has not allowed it.
+    The file is read only once, so that the code that runs is the code that was hashed. Raises TaskError if its hash is
+    not `agreed_sha256`, the hash when the job was created, or if the user has not allowed this content to run.
     """
     file = Path(path).expanduser()
     try:
@@ -61,9 +64,14 @@ def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
 
 
 def try_out(path: str, model: nn.Module, image: tuple[int, int, int], expected: tuple[int, ...], remedy: str) -> None:
-    """Run the file's model on two empty images [channels, height, width] to detect a wrong shape before training.
+    """Run a model from a file on two empty images, to detect a wrong shape before the training. Raises TaskError.
 
-    Each result must have the shape `expected`. Raises TaskError.
+    Args:
+        path: Path of the file.
+        model: Model to run.
+        image: Shape of an image, [channels, height, width].
+        expected: Expected shape of the result for one image.
+        remedy: Remedy in the error about another shape.
     """
     channels, size = image[:2]
     asked = f"images of {size} px with {counted(channels, 'channel')}"
@@ -91,10 +99,10 @@ def _run(file: Path, source: bytes) -> types.ModuleType:
 
 
 def call_guarded(file: Path, when: str, function: Any, *args: Any) -> Any:
-    """Call a function from a user's file and return its result.
+    """Call a function from the user's file `file`, and return its result.
 
-    Raises TaskError with the failing line in the file. Errors that already explain a dataset or the file are not
-    changed.
+    An exception is converted to a TaskError that names the failing line of the file. `when` describes the call in the
+    message, such as "in loss". Errors that already explain a problem with the dataset or the file are not changed.
     """
     try:
         return function(*args)

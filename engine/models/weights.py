@@ -1,4 +1,4 @@
-"""Initial weights: pretrained weights from a library's cache, or weights from a file."""
+"""Initial weights, which are pretrained weights in a library's cache, or weights in a local file."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ State = dict[str, Tensor]
 SCRATCH = "Train from scratch (pretrained weights off; in a terminal, --no-pretrained), or set a weights file."
 SOURCE = "The file of pretrained weights"
 _SWAG = "SWAG"
-"""Part of the names of weights with the license CC-BY-NC 4.0, according to torchvision's README."""
+"""Part of the names of weights whose license is CC-BY-NC 4.0, according to torchvision's README."""
 _MEASURES = {"mask_map": " mask AP", "box_map": " AP", "miou": " mIoU", "acc@1": "% top-1"}
-"""Accuracy measures in torchvision that are shown, and their units."""
+"""Measures of accuracy in torchvision's metadata that are shown to users, with their units."""
 _STATES = ("model", "state_dict_ema", "state_dict")
-"""Keys of the weights in files with other content, such as Footplate's checkpoints and those of timm's authors."""
+"""Keys under which files may contain weights, such as Footplate's checkpoints and those of timm's authors."""
 
 
 class Initial(NamedTuple):
-    """Initial weights of a model, with the job's `field` that requests them and the name of their `source`."""
+    """Initial weights of a model.
+
+    `field` is the job field that requests them, and `source` is their name in messages.
+    """
 
     state: State
     field: str
@@ -45,9 +48,9 @@ class Initial(NamedTuple):
 
 
 def initial(job: Job, title: str) -> Initial | None:
-    """Read the weights that the job starts from, or return None if it starts from random ones. Raises TaskError.
+    """Read the weights that the job starts from. Return None if it starts from random weights. Raises TaskError.
 
-    `title` is the name of the model, or of its encoder, for messages.
+    `title` is the name of the model, or of its encoder, in messages.
     """
     if job.model.weights_file:
         return Initial(from_file(job.model.weights_file), "weights_file", job.model.weights_file)
@@ -55,7 +58,10 @@ def initial(job: Job, title: str) -> Initial | None:
 
 
 def of_torchvision(known: WeightsEnum) -> Weights:
-    """Return the source of weights from torchvision. The license of their training data is not checked."""
+    """Return the source of weights from torchvision.
+
+    A license is stated only for SWAG weights. The license of the training data is not considered.
+    """
     licence = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
     measured = known.transforms()
     crop = {}
@@ -65,7 +71,7 @@ def of_torchvision(known: WeightsEnum) -> Weights:
 
 
 def published(known: WeightsEnum) -> str:
-    """Return the accuracy of weights according to torchvision's documentation: "COCO 46.7 AP, torchvision"."""
+    """Return the accuracy of weights as stated by torchvision's documentation: "COCO 46.7 AP, torchvision"."""
     for dataset, values in known.meta["_metrics"].items():
         for measure, unit in _MEASURES.items():
             if measure in values:
@@ -76,8 +82,10 @@ def published(known: WeightsEnum) -> str:
 def pretrained(job: Job, title: str) -> State:
     """Return the pretrained weights for the job's model or its encoder, which `engine.models.fetch` has verified.
 
+    `title` is the name of the model or encoder in messages.
+
     Raises:
-        TaskError: They are missing, damaged, or unreadable.
+        TaskError: The weights are missing, damaged or unreadable.
     """
     known = weights_of(job, load_catalogue())
     if known is None:
@@ -99,7 +107,7 @@ def pretrained(job: Job, title: str) -> State:
 
 
 def _included(known: Weights) -> State:
-    """Return the weights that come with the installation, with timm's names."""
+    """Return the weights that are included in the installation, with the names of timm's model."""
     try:
         path = fetch(known, lambda *_: None)
         return timm_models.included_by_timms_names(_read(path))
@@ -111,9 +119,10 @@ def _included(known: Weights) -> State:
 
 
 def from_file(path: str) -> State:
-    """Return the weights in a local file. The file contains a plain state dict, or a checkpoint with one under "model".
+    """Return the weights in a local file. Raises TaskError.
 
-    `path` may also be a folder written by `save_pretrained` of transformers. Raises TaskError.
+    The file contains a plain state dict, or a checkpoint with a state dict under a key such as "model". `path` may also
+    be a folder that `save_pretrained` of transformers has written.
     """
     file = Path(path).expanduser()
     try:
@@ -146,11 +155,11 @@ def from_file(path: str) -> State:
 
 
 class NoWeightsError(ValueError):
-    """Raised when a file can be read, but does not contain tensors by name."""
+    """Raised when a file can be read, but does not contain named tensors."""
 
 
 def _read(file: Path) -> State:
-    """Return the weights in a file, without unpickling it. Raises NoWeightsError, and the errors of the libraries."""
+    """Return the weights in a file without running code from it. Raises NoWeightsError, and errors of the libraries."""
     open_regular(file).close()
     content: Any
     if file.suffix == ".safetensors":
@@ -169,7 +178,7 @@ def _read(file: Path) -> State:
 
 
 def _read_safetensors(file: Path) -> State:
-    """Return the contents of a safetensors file. Raises OSError, and RuntimeError if it is damaged."""
+    """Return the content of a safetensors file. Raises OSError, and RuntimeError if the file is damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -180,9 +189,15 @@ def _read_safetensors(file: Path) -> State:
 
 
 def load(model: nn.Module, state: State, *, head: str | None, channels: int, field: str, source: str) -> None:
-    """Load `state` into a model. The head is loaded only if its shape fits.
+    """Load `state` into a model. Raises TaskError.
 
-    Raises TaskError (at `field`) if any other tensor of the model is missing in `state` or has another shape.
+    Args:
+        model: Model to load the weights into.
+        state: Weights by name.
+        head: Name of the layer that is loaded only if its shape fits, or None.
+        channels: Number of image channels, to which the first layer is adapted.
+        field: Job field in the error, which is raised if `state` lacks a tensor or has it in another shape.
+        source: Name of the weights in the error.
     """
     state = dict(state)
     first = find_first_conv(model)
@@ -208,7 +223,10 @@ def load(model: nn.Module, state: State, *, head: str | None, channels: int, fie
 
 
 def resize_positions(name: str, state: State, size: int) -> State:
-    """Return a vision transformer's weights for another image size. Positions are interpolated as in torchvision."""
+    """Return the weights of a vision transformer for images of `size` px.
+
+    Its learned positions are interpolated as in torchvision. `name` is the name of the model.
+    """
     if name not in torchvision_models.PATCH_SIZES or "encoder.pos_embedding" not in state:
         return state
     patch = torchvision_models.PATCH_SIZES[name]

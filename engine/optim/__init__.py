@@ -1,1 +1,1 @@
-"""Optimizer, loss scaling and weight averages for the parameters on a rank."""
+"""Optimizer, loss scaling and weight averaging for the parameters on a rank."""

@@ -1,4 +1,4 @@
-"""Exponential moving averages of the weights (Polyak and Juditsky 1992; Tan and Le 2019 for image models)."""
+"""Exponential moving averages of weights (Polyak and Juditsky 1992; for image models Tan and Le 2019)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from engine.torch_compat import lerp_all
 
 
 class Averages:
-    """Moving averages of this rank's `weights`, which may include buffers: `decay * average + (1 - decay) * weight`.
+    """Moving averages of this rank's `weights`, which may include buffers.
 
-    Since they start with the current weights, a constant decay would give these too much influence in a short run. The
-    decay therefore increases as `decay * (1 - exp(-step / ramp))`, as in YOLOv5's ModelEMA. With a `ramp` of 0, it is
-    constant.
+    An update sets each average to `decay * average + (1 - decay) * weight`. The averages start with the current
+    weights. A constant decay would give these too much influence in a short run, so the decay increases as `decay * (1
+    - exp(-step / ramp))`, as in YOLOv5's ModelEMA. With a `ramp` of 0, it is constant.
     """
 
     def __init__(self, weights: Sequence[Tensor], decay: float, ramp: int = 0) -> None:
@@ -27,20 +27,23 @@ class Averages:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Add the current weights to the averages, after update number `step`."""
+        """Update the averages with the current weights, after update number `step` of the weights."""
         risen = 1.0 - math.exp(-step / self._ramp) if self._ramp else 1.0
         if self.tensors:
             lerp_all(self.tensors, self._weights, 1.0 - self._decay * risen)
 
     @torch.no_grad()
     def restart(self, averages: Sequence[Tensor | None]) -> None:
-        """Set the averages to `averages`, or to the current weights where these are None."""
+        """Set the averages to `averages`. Where an item is None, set the average to the current weight."""
         for tensor, weight, average in zip(self.tensors, self._weights, averages, strict=True):
             tensor.copy_(weight if average is None else average)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Swap the weights and their averages inside the context, tensor by tensor to save memory."""
+        """Context manager that swaps the weights and their averages.
+
+        They are swapped one tensor at a time to save memory.
+        """
         self._exchange()
         try:
             yield

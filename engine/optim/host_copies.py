@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 BLOCK_BYTES = 1 << 26
-"""Maximum size of a pinned block for several tensors."""
+"""Maximum size of a pinned block that several tensors share, in bytes."""
 _ALIGNMENT = 64
 _State = TypeVar("_State")
 
 
 class _Space(NamedTuple):
-    """Position of a tensor: index of its block, and its first byte in the block."""
+    """Position of a tensor, given by the index of its block and its first byte in the block."""
 
     block: int
     start: int
@@ -23,11 +23,11 @@ class _Space(NamedTuple):
 
 @torch.no_grad()
 def copy_to_host(state: _State) -> _State:
-    """Copy `state`, nested dicts with tensors, to the CPU.
+    """Copy the tensors in `state`, nested dicts, to the CPU, and return the copy of `state`.
 
-    Tensors on a GPU are copied asynchronously into pinned memory: synchronize with the GPU before reading them. They
+    Tensors on a GPU are copied asynchronously into pinned memory, so synchronize with the GPU before reading them. They
     share blocks of memory, because PyTorch rounds each allocation of pinned memory up to a power of two and never frees
-    it. Each tensor has a storage of its own, so that torch.save does not write the entire block.
+    it. Each tensor has its own storage object, so that torch.save does not write the entire block.
     """
     copies: dict[int, Tensor] = {}
     found = list(_tensors(state))
@@ -59,7 +59,7 @@ def _can_pack(tensor: Tensor) -> bool:
 
 
 def _packed_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Start copying tensors from one GPU to the host, with the same strides, and return the copies."""
+    """Start copying tensors from one GPU to the host, and return the copies, which have the same strides."""
     blocks, spaces = pack([tensor.nbytes for tensor in tensors])
     memory = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in blocks]
     copies = []
@@ -74,10 +74,11 @@ def _packed_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def pack(sizes: Sequence[int]) -> tuple[list[int], list[_Space]]:
-    """Assign tensors of these `sizes` in bytes to blocks and return the blocks' sizes and the tensors' positions.
+    """Assign tensors of these `sizes` in bytes to blocks.
 
-    From the largest on, each tensor goes into the first block with enough room. The size of a block is a power
-    of two. A new block is at most as large as all remaining tensors, unless its first tensor needs more.
+    Return the sizes of the blocks and the positions of the tensors. The largest tensors are assigned first, each to the
+    first block with enough room. The size of a block is a power of two. A new block is at most as large as all
+    remaining tensors, unless its first tensor needs more.
     """
     blocks: list[int] = []
     used: list[int] = []

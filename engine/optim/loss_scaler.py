@@ -1,4 +1,4 @@
-"""Loss scaling for fp16, with the same scale on all ranks."""
+"""Loss scaling for fp16 with the same scale on all ranks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.torch_compat import begin_scaling, note_unscaled, scale_of, unscale_
 class AgreedScaler(GradScaler):
     """GradScaler that skips a step on all ranks if gradients overflow on any rank.
 
-    `sum_over_shards` (`Strategy.sum_over_shards`) adds up the overflows. Ranks take part even if they have no gradients
-    or never scale a loss, like the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same
-    for a single process group.
+    `sum_over_shards` (`Strategy.sum_over_shards`) adds up the overflows of the ranks. Ranks also take part if they have
+    no gradients or never scale a loss, as on the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler
+    does the same for a single process group.
     """
 
     def __init__(self, device: torch.device, sum_over_shards: Callable[[Tensor], Tensor], *, enabled: bool) -> None:
@@ -29,7 +29,7 @@ class AgreedScaler(GradScaler):
 
     @torch.no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divide the gradients by the scale and check with the other ranks if all are finite."""
+        """Divide the gradients by the scale, and find out together with the other ranks whether all are finite."""
         scale = scale_of(self)
         inverse = scale.double().reciprocal().float()
         overflows = torch.zeros_like(scale)

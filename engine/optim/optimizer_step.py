@@ -1,4 +1,4 @@
-"""Optimizer step with learning rate schedule, loss scaling and weight averages, for all strategies."""
+"""Optimizer step with a learning rate schedule, loss scaling and weight averaging, for all strategies."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ from engine.optim.shards import is_sharded, local_shard, shard_of
 from engine.torch_compat import let_schedule_begin
 
 STEP_FACTOR = 0.1
-"""Factor for the learning rate at each milestone of the schedule "step"."""
+"""Factor on the learning rate at each milestone of the schedule "step"."""
 POWER = 0.9
 """Exponent of the polynomial schedule, as in DeepLab (Chen et al. 2017, section 4.1) and torchvision's references."""
 
 
 class Group(NamedTuple):
-    """Parameter group: factor of the learning rate, and True if weight decay applies."""
+    """Parameter group.
+
+    `rate` is the factor on the learning rate. `decays` is True if weight decay applies.
+    """
 
     rate: float = 1.0
     decays: bool = True
 
 
 Groups = Mapping[str, Group]
-"""Group of each parameter, by its name in the plain model. Other parameters are in the default group."""
+"""Group of each parameter, by its name in the plain model. Parameters that are not listed are in the default group."""
 
 
 class OptimizerStep:
@@ -128,22 +131,22 @@ class OptimizerStep:
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of the next step, for a parameter group with factor 1."""
+        """Learning rate of the next step, for a parameter group whose factor is 1."""
         group = self.optimizer.param_groups[0]
         return float(group["lr"]) / float(group["rate"])
 
     @property
     def averages(self) -> bool:
-        """True if the weights are averaged."""
+        """True if moving averages of the weights are computed."""
         return self._averages is not None
 
     @property
     def has_frozen(self) -> bool:
-        """True until `release` is called, if any rank has frozen parameters."""
+        """True if any rank has frozen parameters that have not been released by `release`."""
         return self._has_frozen
 
     def release(self) -> None:
-        """Include frozen parameters in the updates from now on."""
+        """Release the frozen parameters, so that they are updated from now on."""
         self._has_frozen, self._frozen = False, []
 
     def zero_grad(self) -> None:
@@ -152,16 +155,17 @@ class OptimizerStep:
             parameter.grad = None
 
     def scale(self, loss: Tensor) -> Tensor:
-        """Multiply `loss` by the loss scale of fp16, for the backward pass."""
+        """Multiply `loss` by the loss scale of fp16 before the backward pass."""
         return self._scaler.scale(loss)
 
     def backward(self, loss: Tensor) -> None:
         self.scale(loss).backward()
 
     def step(self, loss: Tensor | None = None) -> None:
-        """Update the parameters with their gradients and advance the schedule.
+        """Update the parameters with their gradients, and advance the schedule.
 
-        `loss` is this rank's contribution to the step's loss, 0-dimensional, or None if the rank does not know it.
+        `loss` is this rank's contribution to the step's loss, as a 0-dimensional tensor, or None if this rank does not
+        know it.
         """
         self._follow_shards()
         for parameter, shard in self._shards:
@@ -188,9 +192,9 @@ class OptimizerStep:
 
     @torch.no_grad()
     def _is_finite(self, loss: Tensor | None) -> bool:
-        """Return True if the loss and the gradients are finite on all ranks, after waiting for the device.
+        """Return True if the loss and the gradients are finite on all ranks.
 
-        All ranks call it together.
+        This waits for the device. All ranks call it together.
         """
         checked = [] if loss is None else [loss.to(self._device, torch.float64)]
         if not self._scaler.is_enabled():
@@ -199,14 +203,15 @@ class OptimizerStep:
         return not self._all_reduce_max([int(not is_finite)])[0]
 
     def _norm(self) -> Tensor:
-        """Return the norm of this rank's gradients, excluding those that another rank contributes."""
+        """Return the norm of this rank's gradients, without those of parameters that another rank counts."""
         return get_total_norm([shard.grad for shard in self._counted if shard.grad is not None]).to(self._device)
 
     @torch.no_grad()
     def _clip(self, limit: float) -> None:
-        """Clip the gradients by their norm over all ranks, like torch.nn.utils.clip_grad_norm_ for the plain model.
+        """Clip the gradients by their norm over all ranks.
 
-        On a single rank, the result is bit-identical.
+        The result equals that of torch.nn.utils.clip_grad_norm_ for the plain model. On a single rank, it is
+        bit-identical.
         """
         norm = self._norm()
         # The square of an fp32 number is exact in fp64, and so is the root of this square.
@@ -214,7 +219,7 @@ class OptimizerStep:
         clip_grads_with_norm_(self._updated, limit, squares.sqrt().to(norm.dtype))
 
     def _follow_shards(self) -> None:
-        """Update the references to local shards, because FSDP may move them to padded or pinned memory at first."""
+        """Update the references to the local shards. FSDP may move these to padded or pinned memory at its start."""
         for parameter, shard in self._shards:
             current = local_shard(parameter)
             if current.data_ptr() != shard.data_ptr():
@@ -222,7 +227,10 @@ class OptimizerStep:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Replace the parameters by their averages, if any, inside the context. No step may run inside it."""
+        """Context manager that replaces the parameters with their averages, if there are any.
+
+        No step may run inside it.
+        """
         if self._averages is None:
             yield
             return
@@ -233,17 +241,18 @@ class OptimizerStep:
         self._share_updates()
 
     def go_to(self, steps: int) -> None:
-        """Set the schedule to its state after `steps` steps."""
+        """Set the schedule to its state after `steps` steps, without updates."""
         if self._schedule is None or not steps:
             return
         self._schedule.last_epoch = steps - 1
         self._schedule.step()
 
     def state_dict(self, collect: Callable[[Tensor, Any], Tensor | None] | None = None) -> dict[str, Any]:
-        """Return the optimizer state, the position in the schedule, the loss scale and the averages, by parameter name.
+        """Return the state of the optimizer, schedule, loss scale and averages.
 
-        `collect` converts each tensor, given the tensor and its parameter. It may return None on ranks that do not save
-        the state. The default copies tensors to the CPU (see `copy_to_host`).
+        Tensors are listed by the parameter's name. `collect` is called with each tensor and its parameter, and returns
+        the tensor to be saved. It may return None on ranks that do not save the state. By default, tensors are copied
+        to the CPU (see `copy_to_host`).
         """
         if collect is None:
             return copy_to_host(self.state_dict(lambda tensor, _: tensor))
@@ -272,10 +281,10 @@ class OptimizerStep:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a `state_dict` that may come from other ranks. Names of other ranks' parameters are ignored.
+        """Load a state from `state_dict`, which may include parameters of other ranks. These are ignored.
 
-        Hyperparameters are those of the job. Averages that are missing in `state` start with the current weights, so
-        load the model's state first. Ranks with shards call it together.
+        Hyperparameters are not loaded, but are those of the job. Averages that are missing in `state` start with the
+        current weights, so the model's state must be loaded first. Ranks with shards call it together.
         """
         self._follow_shards()
         held = {
@@ -309,7 +318,7 @@ class OptimizerStep:
 def match_strides(parameter: Tensor, value: Tensor) -> Tensor:
     """Return `value` with the strides of `parameter`, since fused optimizers require equal strides.
 
-    They differ if the checkpoint's run used another memory format.
+    The strides differ if the run that saved `value` used another memory format.
     """
     if value.shape != parameter.shape or value.stride() == parameter.stride():
         return value
@@ -317,7 +326,7 @@ def match_strides(parameter: Tensor, value: Tensor) -> Tensor:
 
 
 def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the states of ranks with different parts of a model into the state for the full model."""
+    """Merge the states of ranks that hold different parts of a model into the state for the full model."""
     return states[0] | {
         part: {name: value for state in states for name, value in state[part].items()} for part in ("state", "ema")
     }
@@ -365,10 +374,10 @@ def _lamb(groups: list[dict[str, Any]], rate: float, betas: tuple[float, float],
 
 
 def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRScheduler | None:
-    """Create the learning rate schedule, which advances at every step.
+    """Create the learning rate schedule, which advances with every step. Return None if the learning rate is constant.
 
-    It computes the learning rate only from the number of steps, so that a resumed run may have more epochs than the one
-    before. (torch's CosineAnnealingLR computes it from the previous learning rate.)
+    It computes the learning rate only from the number of steps, so that a resumed run may have more epochs than the run
+    before it. (torch's CosineAnnealingLR computes it from the previous learning rate.)
     """
     steps = job.training.epochs * steps_per_epoch
     if job.schedule.name == "onecycle":  # it includes a warm-up
@@ -390,14 +399,14 @@ def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRSchedul
 
 
 def warmup_steps(job: Job, steps_per_epoch: int) -> int:
-    """Return the number of warm-up steps."""
+    """Return the number of steps over which the learning rate warms up."""
     return max(job.schedule.warmup_steps, round(job.schedule.warmup_epochs * steps_per_epoch))
 
 
 def _falling(job: Job, progress: float, epochs: int) -> float:
-    """Return the factor of the learning rate when a fraction `progress` of the steps after the warm-up is done.
+    """Return the factor on the learning rate after the warm-up.
 
-    `epochs` is the number of completed epochs.
+    `progress` is the completed fraction of the steps after the warm-up, and `epochs` the number of completed epochs.
     """
     match job.schedule.name:
         case "step":

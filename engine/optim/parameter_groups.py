@@ -1,4 +1,4 @@
-"""Weight decay and learning rate factor of each parameter."""
+"""Parameter groups, which determine the weight decay and learning rate of each parameter."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from engine.models.model_surgery import heads_of
 from engine.optim.optimizer_step import Group
 
 _TOKENS = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embed", "pos_embedding", "_bias_table")
-"""Suffixes of the names of tokens and positions in timm and torchvision, which are not weights of a layer."""
+"""Ends of the names of tokens and position embeddings in timm and torchvision, which get no weight decay."""
 
 
 def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     """Return the group of each parameter of the plain `model`, by name.
 
-    Norms, biases and tokens (parameters with fewer than two dimensions or the name of a token) have no weight decay
-    unless the job requests it. The learning rate of each layer is `layer_decay` times that of the next one (Clark et
-    al. 2020, ELECTRA; Bao et al. 2022, BEiT). For the head, it is multiplied by `head_rate`.
+    Norms, biases and tokens have no weight decay unless the job requests it. They are the parameters with fewer than
+    two dimensions or the name of a token. The learning rate of each layer is `layer_decay` times that of the next layer
+    (Clark et al. 2020, ELECTRA; Bao et al. 2022, BEiT). In the head, it is multiplied by `head_rate`.
     """
     depths, head = _depths(model), tuple(f"{name}." for name in heads_of(model))
     last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
@@ -35,10 +35,10 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
 
 
 def _depths(model: nn.Module) -> dict[str, int]:
-    """Return the number of layers before each parameter, in the order of the model's definition.
+    """Return the number of layers before each parameter, by the parameter's name.
 
-    A layer is a block or, in models without blocks, a module with weights. Parameters between blocks belong to the
-    block before them.
+    Layers are in the order of the model's definition. A layer is a block or, in models without blocks, a module with
+    weights. Parameters between blocks belong to the block before them.
     """
     layers = [f"{name}." for name, _ in blocks(model)] or [
         f"{name}." for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))

@@ -1,7 +1,7 @@
 """Conversion between complete parameters and this rank's shards.
 
 FSDP and tensor parallelism shard parameters as DTensors. Plain tensors are returned unchanged. DTensor is only imported
-if there is one, because the import takes over a second.
+if a parameter is one, because the import takes over a second.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ import torch.distributed as dist
 from torch import Tensor
 
 PACKED_FOR = "packed_for"
-"""Name of the attribute with the number of ranks for which `pack_qkv` has reordered a parameter's rows."""
+"""Name of a parameter's attribute with the number of ranks for which `pack_qkv` has reordered its rows."""
 _QKV = 3
-"""Number of equal parts of a weight: rows for queries, then keys, then values."""
+"""Number of equal parts of a weight that `pack_qkv` reorders: rows for queries, keys and values."""
 
 
 def pack_qkv(rows: Tensor, ranks: int) -> Tensor:
-    """Reorder rows [q, k, v] so that each of `ranks` equal chunks contains the q, k and v rows of the same heads."""
+    """Reorder the rows of a weight for queries, keys and values (in this order), and return them.
+
+    Each of `ranks` equal chunks of the result contains the query, key and value rows of the same heads.
+    """
     return rows.unflatten(0, (_QKV, ranks, -1)).transpose(0, 1).flatten(0, 2).contiguous()
 
 
 def unpack_qkv(rows: Tensor, ranks: int) -> Tensor:
-    """Undo `pack_qkv`."""
+    """Restore the original order of rows that `pack_qkv` has reordered."""
     return rows.unflatten(0, (ranks, _QKV, -1)).transpose(0, 1).flatten(0, 2).contiguous()
 
 
@@ -34,18 +37,19 @@ def is_sharded(tensor: Tensor) -> bool:
 
 @torch.no_grad()
 def local_shard(tensor: Any) -> Tensor:
-    """Return this rank's shard of `tensor` as a plain tensor that shares its memory."""
+    """Return this rank's shard of `tensor`, as a plain tensor that shares memory with it."""
     shard: Tensor = tensor.to_local() if is_sharded(tensor) else tensor.detach()
     return shard
 
 
 @torch.no_grad()
 def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
-    """Assemble `shard` of all ranks on rank 0's CPU, and return the complete tensor there. Return None on other ranks.
+    """Assemble the shards of all ranks on rank 0's CPU, and return the complete tensor there. Other ranks return None.
 
-    Shards must be laid out like the parameter `like`. Single numbers that belong to a parameter, such as an optimizer's
-    step count, are equal on all ranks and copied unchanged. All ranks call it together. Other ranks temporarily hold
-    the complete tensor on their device. A GPU may still be copying the result: synchronize with it before reading.
+    `shard` must be laid out like the shard of the parameter `like`. Single numbers that belong to a parameter, such as
+    an optimizer's step count, are equal on all ranks, and are copied unchanged. All ranks call it together. Other ranks
+    temporarily hold the complete tensor on their device. A GPU may still be copying the result, so synchronize with it
+    before reading.
     """
     leads = dist.get_rank() == 0
     if not is_sharded(like) or shard.shape != local_shard(like).shape:
@@ -70,10 +74,10 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
 
 @torch.no_grad()
 def shard_of(tensor: Tensor, like: Any) -> Tensor:
-    """Copy this rank's shard from the complete `tensor`, laid out like the parameter `like` and on its device.
+    """Copy this rank's shard from the complete `tensor`, to the device and with the layout of the parameter `like`.
 
     Single numbers that belong to a parameter stay on their device. If `tensor` is memory-mapped, FSDP on CPUs reads
-    only the shard. Otherwise the complete tensor is read.
+    only the shard. Otherwise, the complete tensor is read.
     """
     if tensor.shape != like.shape:
         return tensor.clone()

@@ -1,4 +1,4 @@
-"""Division of a model's segments among the ranks of a pipeline, which minimizes the time of the slowest rank.
+"""Division of a model's segments into pipeline stages that minimizes the time of the slowest rank.
 
 Segments are numbered from 0. A stage consists of the segments from `start` up to, but not including, `end`. A division
 is given by the ends of all stages except the last. The functions here are pure arithmetic on functions that return the
@@ -14,27 +14,30 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 Cost = Callable[[int, int, int], float]
-"""Function that returns the cost of a stage from its number, `start` and `end`."""
+"""Function that returns the cost of a stage, given its number, `start` and `end`."""
 Ends = tuple[int, ...]
 
 ALL_TRIED = 2_000
-"""Maximum number of divisions for an exhaustive search. It is used if a rank holds several stages, or with phases."""
+"""Maximum number of divisions that are all tried.
+
+All are tried only if a rank holds several stages or a step has phases.
+"""
 IMPROVED = 4
-"""Number of coarse divisions that are improved by local search."""
+"""Number of divisions on the coarse grid that the local search starts from."""
 
 
 class SegmentCosts(NamedTuple):
-    """Segments to divide, with the costs of every possible stage.
+    """Segments to divide into stages, with the costs of every possible stage.
 
     Attributes:
         segments: Number of segments.
         stage_ranks: Rank of each stage.
-        seconds: Time of a stage.
-        min_seconds: Lower bound of `seconds` that grows with every further segment.
-        memory: Memory of a stage.
-        limits: Memory limit of each rank, or infinity.
+        seconds: Time of a stage in seconds.
+        min_seconds: Lower bound of `seconds`, which grows with every segment added to the stage.
+        memory: Memory of a stage in bytes.
+        limits: Memory limit of each rank in bytes, or infinity.
         phases: Times of a stage in each phase of a step, which add up to `seconds`. It is empty unless all ranks
-            complete one phase before the next.
+            complete one phase before the next begins.
     """
 
     segments: int
@@ -47,10 +50,10 @@ class SegmentCosts(NamedTuple):
 
 
 class Division(NamedTuple):
-    """Division of segments. Comparing divisions finds the better one, which is smaller.
+    """Division of segments into stages, with its costs. Of two divisions, the better one compares as smaller.
 
-    `excess` is the largest fraction by which a rank exceeds its memory limit, or 0 if all fit. `seconds` is the time of
-    the slowest rank, summed over the phases.
+    `excess` is the largest fraction by which a rank exceeds its memory limit, or 0 if all ranks have enough memory.
+    `seconds` is the time of the slowest rank, summed over the phases.
     """
 
     excess: float
@@ -63,11 +66,11 @@ class Division(NamedTuple):
 def divide(costs: SegmentCosts) -> Division:
     """Find the best division. If none fits into memory, the result has a positive `excess`.
 
-    With one stage per rank and no phases, dynamic programming over the stages finds the optimum. Otherwise, all
-    divisions are tried if there are at most `ALL_TRIED`. If there are more, the result is a local optimum under moves
-    of a cut or a stage. The local search starts from the best few divisions on a coarse grid, from the one that
-    minimizes the time of the slowest stage, and from the one that minimizes the memory of the largest stage. There must
-    be at least as many segments as stages.
+    There must be at least as many segments as stages. With one stage per rank and no phases, dynamic programming over
+    the stages finds the optimum. Otherwise, all divisions are tried if there are at most `ALL_TRIED`. If there are
+    more, the result is a local optimum, which no move of a cut or of a stage improves. The local search starts from the
+    best few divisions on a coarse grid, from the division that minimizes the time of the slowest stage, and from the
+    one that minimizes the memory of the largest stage.
     """
     stages = len(costs.stage_ranks)
     if len(set(costs.stage_ranks)) == stages and not costs.phases:
@@ -82,7 +85,7 @@ def divide(costs: SegmentCosts) -> Division:
 
 
 def _grid(segments: int, stages: int) -> list[int]:
-    """Return the finest evenly spaced grid of ends for stages that allows at most `ALL_TRIED` divisions."""
+    """Return evenly spaced ends for stages, as many as possible with at most `ALL_TRIED` divisions at these ends."""
     count = stages - 1
     while count < segments - 1 and math.comb(count + 1, stages - 1) <= ALL_TRIED:
         count += 1
@@ -107,7 +110,10 @@ def _division(costs: SegmentCosts, ends: Ends) -> Division:
 
 
 def _slowest_fastest(costs: SegmentCosts) -> Ends | None:
-    """Minimize the time of the slowest stage over the divisions that fit into memory. Return None if none fits."""
+    """Return the division that minimizes the time of the slowest stage and fits into memory.
+
+    Returns None if no division fits.
+    """
 
     def cost(stage: int, start: int, end: int) -> float:
         fits = costs.memory(stage, start, end) <= costs.limits[costs.stage_ranks[stage]]
@@ -117,7 +123,10 @@ def _slowest_fastest(costs: SegmentCosts) -> Ends | None:
 
 
 def _fullest_least(costs: SegmentCosts) -> Ends:
-    """Minimize the memory of the largest stage, relative to the rank's limit if it has one."""
+    """Return the division that minimizes the memory of the largest stage.
+
+    If ranks have memory limits, the memory is relative to the limit of the stage's rank.
+    """
     finite = [limit for limit in costs.limits if math.isfinite(limit)]
 
     def cost(stage: int, start: int, end: int) -> float:
@@ -130,10 +139,10 @@ def _fullest_least(costs: SegmentCosts) -> Ends:
 
 
 def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
-    """Minimize the cost of the most expensive stage. Return None if every division has infinite cost.
+    """Return the division that minimizes the cost of its most expensive stage, or None if all costs are infinite.
 
-    Among equal divisions, the result has a low total cost. `minimum` is a lower bound of `cost` that grows with every
-    further segment. Divisions into nearly equal stages are searched first, because there are only few.
+    Among equal divisions, one with a low total cost is returned. `minimum` is a lower bound of `cost` that grows with
+    every segment added to a stage. Divisions into nearly equal stages are searched first, because there are only few.
     """
     even = sum(minimum(stage, 0, segments) for stage in range(stages)) / stages**2
     tries = (
@@ -143,7 +152,7 @@ def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> En
 
 
 def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
-    """Run `_minimize_worst` on the divisions whose stages cost at most `bound` each."""
+    """Return the result of `_minimize_worst` among the divisions in which each stage costs at most `bound`."""
     firsts = [segments]  # earliest start of each stage with which the later stages can hold the remaining segments
     for stage in range(stages - 1, 0, -1):
         end = firsts[0]
@@ -182,7 +191,7 @@ def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost,
 
 
 def _improved(costs: SegmentCosts, division: Division) -> Division:
-    """Improve `division` by the best move of a cut or a stage, as often as possible."""
+    """Improve `division` repeatedly by the best move of a cut or of a stage, until no move improves it."""
     while True:
         best = min((_division(costs, ends) for ends in _moves(division.ends, costs.segments)), default=division)
         if best[:-1] >= division[:-1]:
@@ -191,7 +200,10 @@ def _improved(costs: SegmentCosts, division: Division) -> Division:
 
 
 def _moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
-    """Yield all divisions after moving one cut between its neighbors, or two neighboring cuts by the same distance."""
+    """Yield all divisions that result from a single move.
+
+    A move shifts one cut between its neighbors, or two neighboring cuts by the same distance, which moves a stage.
+    """
     fences = (0, *ends, segments)
     for together in (1, 2):
         for number in range(len(ends) + 1 - together):

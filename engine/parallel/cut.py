@@ -1,4 +1,4 @@
-"""Cut of a model into stages: costs of the segments between split points, and the best cuts.
+"""Cut of a model into stages, with the costs of the segments between split points, and the best cuts.
 
 This is pure data and arithmetic, so that the window can show and move a cut without torch.
 `engine.strategies.pipelining.stage_costs` measures the costs.
@@ -18,7 +18,7 @@ from engine.parallel.balancing import SegmentCosts, divide
 
 
 class CannotCut(ValueError):  # noqa: N818 - describes the model
-    """Raised when a model can't be cut into stages. The message is the reason, as a clause.
+    """Raised when a model can't be cut into stages. The message is a clause with the reason.
 
     `field` is the job field that causes the problem, and `remedy` is a sentence with advice.
     """
@@ -32,7 +32,7 @@ class CannotCut(ValueError):  # noqa: N818 - describes the model
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Content and costs of one stage. Times are for the forward and backward pass of one microbatch."""
+    """Segments and costs of one stage. Times are those of the forward and backward pass of one microbatch."""
 
     group_rank: int
     device: str
@@ -42,19 +42,19 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     parameters: int
     seconds: float
     share: float
-    """Time of the stage as a fraction of the time of all stages."""
+    """Time of this stage as a fraction of the total time of all stages."""
     memory_bytes: int
-    """Memory for the state of the parameters, and for the activations of all microbatches in flight."""
+    """Memory for the state of the stage's parameters, and for the activations of all microbatches in flight."""
     over_memory: bool
     sent_bytes: int
-    """Bytes per microbatch of the activations for the next stage, and also of the gradients that it returns.
+    """Size of the activations that are sent to the next stage for each microbatch, in bytes.
 
-    It is 0 for the last stage.
+    Their gradients, which the next stage returns, have the same size. It is 0 for the last stage.
     """
 
 
 class _Ledger:
-    """Costs of a stage with any range of segments, computed from running sums."""
+    """Costs of a stage that consists of any range of segments, computed from running sums."""
 
     def __init__(self, cut: Cut) -> None:
         self.cut = cut
@@ -74,12 +74,12 @@ class _Ledger:
         return sum(running[rank][end] - running[rank][start] for running in (self._forward, self._backward))
 
     def forward_s(self, stage: int, start: int, end: int) -> float:
-        """Return the seconds for the forward pass, including the transfer of activations from the previous stage."""
+        """Return the seconds for a stage's forward pass, with the transfer of activations from the previous stage."""
         forward = self._forward[self.cut.stage_ranks[stage]]
         return forward[end] - forward[start] + self._received(stage, start) * self.cut.seconds_per_byte
 
     def backward_s(self, stage: int, start: int, end: int) -> float:
-        """Return the seconds for the backward pass, including the transfer of gradients from the next stage."""
+        """Return the seconds for the backward pass of a stage, with the transfer of gradients from the next stage."""
         backward = self._backward[self.cut.stage_ranks[stage]]
         arriving = self._received(stage + 1, end) if end < self.segments else 0
         return backward[end] - backward[start] + arriving * self.cut.seconds_per_byte
@@ -88,7 +88,7 @@ class _Ledger:
         return self.forward_s(stage, start, end) + self.backward_s(stage, start, end)
 
     def memory_bytes(self, stage: int, start: int, end: int) -> int:
-        """Return the memory for the parameters' state and the microbatches in flight."""
+        """Return the memory for the state of a stage's parameters and for its microbatches in flight, in bytes."""
         state = self.parameters(start, end) * self.cut.state_bytes
         retained = self._activations[end] - self._activations[start]
         arrived = self.cut.segments[start - 1].output_bytes if start else 0
@@ -107,21 +107,25 @@ class _Ledger:
         return len(self.cut.segments)
 
     def _received(self, stage: int, start: int) -> int:
-        """Return the bytes sent to `stage` if it starts at `start`, or 0 if the stage before it is on the same rank."""
+        """Return the number of bytes that `stage` receives for a microbatch if its first segment is `start`.
+
+        It is 0 if the previous stage is on the same rank.
+        """
         ranks = self.cut.stage_ranks
         stays = start == 0 or stage == 0 or stage >= len(ranks) or ranks[stage - 1] == ranks[stage]
         return 0 if stays else self.cut.segments[start - 1].output_bytes
 
 
 def _running(values: Iterable[float]) -> list[float]:
-    """Return the running sums of `values`, starting with 0."""
+    """Return the running sums of `values`, with a 0 before the first value."""
     return list(itertools.accumulate(values, initial=0.0))
 
 
 def stages(cut: Cut) -> tuple[Stage, ...]:
-    """Return the content and the costs of each stage of `cut`, in the order of computation.
+    """Return the segments and costs of each stage of `cut`, in the order of computation.
 
-    Raises ValueError if cuts are not split points of the model, are out of order, or do not match the number of stages.
+    Raises ValueError if the cuts are not split points of the model, are out of order, or do not match the number of
+    stages.
     """
     ledger = _Ledger(cut)
     limits = _limits(cut)
@@ -150,11 +154,12 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
 
 
 def best_cuts(cut: Cut) -> tuple[str, ...]:
-    """Find the split points that minimize the time of the slowest rank, within the memory of every device.
+    """Find the split points that minimize the time of the slowest rank and fit into the memory of every device.
 
-    If the cut is `phased`, the slowest forward and the slowest backward passes are added up. The current cuts of `cut`
-    are ignored. The docstring of `balancing.divide` explains when the result is the optimum. Raises CannotCut if there
-    are too few split points, or if no cut fits into memory. The text then contains the numbers.
+    If the cut is `phased`, the time is that of the slowest forward passes plus that of the slowest backward passes. The
+    current cuts of `cut` are ignored. The docstring of `balancing.divide` explains when the result is the optimum.
+    Raises CannotCut if there are too few split points. If no cut fits into memory, the error names the memory that is
+    needed.
     """
     needed, points = len(cut.stage_ranks) - 1, len(cut.segments) - 1
     if points < needed:
@@ -183,12 +188,12 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
 
 
 def automatic(cut: Cut) -> Cut:
-    """Replace the cuts of `cut` by the best ones, marked as `chosen`. Raises CannotCut."""
+    """Return a copy of `cut` with the best cuts, marked as `chosen`. Raises CannotCut."""
     return msgspec.structs.replace(cut, cuts=best_cuts(cut), chosen=True)
 
 
 def moved(cut: Cut, number: int, split_point: str) -> Cut:
-    """Return `cut` with cut `number` (from 0) moved to `split_point`, and not marked as `chosen`.
+    """Return a copy of `cut` in which the cut `number` (from 0) is at `split_point`, not marked as `chosen`.
 
     Raises ValueError if the split point is not `reachable`.
     """
@@ -199,13 +204,16 @@ def moved(cut: Cut, number: int, split_point: str) -> Cut:
 
 
 def reachable(cut: Cut, number: int) -> tuple[str, ...]:
-    """Return all split points between the neighbors of cut `number` (from 0), in order."""
+    """Return all split points to which cut `number` (from 0) can be moved, in order.
+
+    They are those between its neighbors.
+    """
     fences = (0, *_ends(cut), len(cut.segments))
     return tuple(segment.split_point for segment in cut.segments[fences[number] : fences[number + 2] - 1])
 
 
 def _ends(cut: Cut) -> tuple[int, ...]:
-    """Return the number of segments before each cut."""
+    """Return the number of segments before each of the cuts."""
     numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1], start=1)}
     unknown = [name for name in cut.cuts if name not in numbers]
     if unknown:
@@ -223,7 +231,7 @@ def _limits(cut: Cut) -> tuple[float, ...]:
 
 
 def _too_large(cut: Cut) -> CannotCut:
-    """Create the error that explains why not even `cut`, the best one, fits into memory."""
+    """Create the error for a model that doesn't fit into memory with its best cut, `cut`."""
     needed = [0] * len(cut.devices)
     for stage in stages(cut):
         needed[stage.group_rank] += stage.memory_bytes

@@ -1,4 +1,4 @@
-"""Layout of a job's ranks: replicas, stages of a pipeline and microbatches. Pure arithmetic."""
+"""Layout of a job's ranks as replicas and pipeline stages, and its microbatches. It is pure arithmetic."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from engine.contract.job import Job
 INTERLEAVED_STAGES = 2
 """Default number of stages per device under interleaved 1F1B."""
 PER_ROUND = frozenset({"interleaved_1f1b", "zb1p"})
-"""Schedules that proceed in rounds of equal size, with at least one microbatch per device."""
+"""Schedules that proceed in equal rounds, each with at least one microbatch per device."""
 ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
-"""Schedules that split the backward pass into gradients of the inputs and gradients of the weights."""
+"""Schedules that divide the backward pass into one for the inputs and one for the weights."""
 
 
 class Layout(NamedTuple):
     """Layout of a job's ranks.
 
-    Rank `replica * group + group_rank` is at index `group_rank` of its replica. `stage_ranks[s]` is the group rank of
-    stage s. It is empty for strategies without stages. `microbatches` is None if the batch can't be divided into
-    microbatches.
+    A replica has `group` ranks. The rank `replica * group + group_rank` has the index `group_rank` in its replica.
+    `stage_ranks[s]` is the group rank of stage s. It is empty for strategies without stages. `microbatches` is None if
+    the batch can't be divided into microbatches.
     """
 
     replicas: int
@@ -34,7 +34,7 @@ class Layout(NamedTuple):
         return len(self.stage_ranks)
 
     def stages_at(self, group_rank: int) -> tuple[int, ...]:
-        """Return the stages of the rank at `group_rank`, in the order of computation."""
+        """Return the numbers of the stages on the rank with index `group_rank`, in the order of computation."""
         return tuple(stage for stage, holder in enumerate(self.stage_ranks) if holder == group_rank)
 
 
@@ -57,7 +57,7 @@ def layout(job: Job, strategy: StrategyEntry) -> Layout:
 
 
 class ParallelDims(NamedTuple):
-    """Size of each dimension of the mesh, or coordinates of one rank.
+    """Size of each dimension of the mesh, or the coordinates of a rank in it.
 
     Ranks that differ in `replicate` or `shard` process different parts of every batch. Ranks that differ only in
     `pipeline` or `tensor` process the same part.
@@ -70,7 +70,7 @@ class ParallelDims(NamedTuple):
 
     @classmethod
     def of(cls, strategy: StrategyEntry, layout: Layout) -> ParallelDims:
-        """Return the sizes of the mesh for a job with this `layout`."""
+        """Return the sizes of the mesh for a job with this strategy and layout."""
         if not strategy.process_per_device:
             return cls()
         sizes = (layout.replicas, layout.group) if strategy.replicates else (layout.group,)
@@ -84,7 +84,11 @@ class ParallelDims(NamedTuple):
 
 
 def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[int, ...]:
-    """Return the rank of each stage: round-robin for interleaved 1F1B, back and forth for ZBV."""
+    """Return the group rank of each stage.
+
+    Each of the `devices` has one stage, except under two schedules. Interleaved 1F1B assigns `per_device` stages to
+    each device, round-robin (`INTERLEAVED_STAGES` if it is None). ZBV assigns two, forth and back.
+    """
     if schedule == "zbv":
         return (*range(devices), *reversed(range(devices)))
     rounds = (per_device or INTERLEAVED_STAGES) if schedule == "interleaved_1f1b" else 1
@@ -92,7 +96,7 @@ def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[in
 
 
 def fits(schedule: str, microbatches: int, devices: int) -> bool:
-    """Return True if `schedule` supports this number of microbatches, by the rules of torch.distributed.pipelining.
+    """Return True if a schedule supports this number of microbatches, by the rules of torch.distributed.pipelining.
 
     1F1B needs at least one microbatch per stage. The schedules in `PER_ROUND` run in equal rounds of at least one
     microbatch per device.
@@ -105,10 +109,10 @@ def fits(schedule: str, microbatches: int, devices: int) -> bool:
 
 
 def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | None:
-    """Choose the number of microbatches if the job does not set it. Return None if no number fits.
+    """Choose the number of microbatches for a job that does not set it. Return None if no number is possible.
 
-    It is the divisor of the batch size that fits the schedule and is closest to four per device. (For GPipe and 1F1B,
-    the idle fraction is (devices - 1) / (microbatches + devices - 1), after Huang et al. 2019.)
+    It is the divisor of the batch size that the schedule supports and that is closest to four per device. For GPipe and
+    1F1B, the idle fraction is (devices - 1) / (microbatches + devices - 1), after Huang et al. 2019.
     """
     small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
     divisors = {divisor for n in small for divisor in (n, batch_size // n) if fits(schedule, divisor, devices)}
@@ -116,11 +120,11 @@ def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | N
 
 
 def bubble(job: Job, strategy: StrategyEntry) -> float:
-    """Return the theoretical ratio of idle time to computing time in a pipeline.
+    """Return the theoretical ratio of idle time to computing time in a job's pipeline.
 
     With p devices and m microbatches, it is (p - 1) / m for GPipe and 1F1B (Huang et al. 2019). If stages are
-    interleaved, it is divided by the stages per device (Narayanan et al. 2021). Zero-bubble schedules reach 0 at best
-    (Qi et al. 2023).
+    interleaved, it is divided by the number of stages per device (Narayanan et al. 2021). Zero-bubble schedules reach 0
+    at best (Qi et al. 2023).
     """
     arrangement = layout(job, strategy)
     if not strategy.schedules or not arrangement.microbatches or job.parallel.pipeline_schedule in ZERO_BUBBLE:

@@ -1,15 +1,15 @@
-"""Maximum number of microbatches whose activations a pipeline stage stores at a time. Pure arithmetic.
+"""Maximum number of microbatches whose activations a pipeline stage stores at a time. It is pure arithmetic.
 
-The number grows by one in a forward pass and shrinks by one in a backward pass; under the zero-bubble schedules, in the
-backward pass for the weights. The orders are those of torch.distributed.pipelining, after Huang et al. 2019 (GPipe),
-Narayanan et al. 2021 (1F1B, interleaved) and Qi et al. 2023 (ZB1P, ZBV).
+A forward pass increases the number by one, and a backward pass decreases it by one. Under the zero-bubble schedules,
+this is the backward pass for the weights. The orders of passes are those of torch.distributed.pipelining, after Huang
+et al. 2019 (GPipe), Narayanan et al. 2021 (1F1B, interleaved) and Qi et al. 2023 (ZB1P, ZBV).
 """
 
 from __future__ import annotations
 
 
 def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the maximum number of microbatches in flight for each stage under `schedule`."""
+    """Return the maximum number of microbatches in flight in each stage under `schedule`."""
     stages = len(stage_ranks)
     devices = max(stage_ranks) + 1
     if schedule == "1f1b":
@@ -28,11 +28,12 @@ def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) ->
 
 
 def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> int:
-    """Return the maximum for one stage of interleaved 1F1B with `rounds` stages per device.
+    """Return the maximum number of microbatches in flight in one stage of interleaved 1F1B.
 
-    A device first executes `warmup` forward passes, then forward and backward passes in turn. It processes `together`
-    microbatches on one of its stages before it goes to the next stage, from the first to the last in forward passes,
-    and from the last to the first in backward passes.
+    `rounds` is the number of stages per device. A device first executes `warmup` forward passes, and then alternates
+    between forward and backward passes. It processes `together` microbatches in one of its stages before it continues
+    with another stage. In forward passes, it proceeds from its first stage to its last, and in backward passes from its
+    last to its first.
     """
     rank, chunk = stage % devices, stage // devices
     together = microbatches // max(1, microbatches // devices)

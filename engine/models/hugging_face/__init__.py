@@ -1,1 +1,1 @@
-"""Detectors and segmenters of the package transformers, for Footplate's tasks."""
+"""Detectors and segmentation models of the package transformers, adapted to Footplate's tasks."""

@@ -1,4 +1,4 @@
-"""Construction of the models of transformers, as a table of their kinds."""
+"""Construction of models of transformers, from a table with their kinds."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from engine.models.model_surgery import adapt_first_conv
 
 
 class _Kind(NamedTuple):
-    """Facts about a kind of models.
+    """Facts about models of one kind.
 
     Attributes:
-        library: Class of transformers.
-        adapter: Mixin that adapts it to Footplate's interface.
-        losses: Kinds of losses, each a sum over the layers of the decoder and the queries for denoising.
-        backbone: Names of the modules that pretrained weights of a classifier would be for.
-        pyramid: Name of the module that computes feature maps.
-        stride: Number that divides the sides of images, or 0 for the patch size times the number of windows.
+        library: Name of the model's class in transformers.
+        adapter: Mixin that adapts the class to Footplate's interface.
+        losses: Kinds of losses. The loss of a kind is the sum over the decoder's layers and the denoising queries.
+        backbone: Names of the modules that make up the backbone.
+        pyramid: Name of the module that computes feature maps, or "".
+        stride: Number that the sides of images must be a multiple of. With 0, it is the patch size times the number of
+            windows.
     """
 
     library: str
@@ -63,7 +64,10 @@ KINDS = {
 
 
 def construct(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
-    """Build a model with random weights. `kind` is a key of `KINDS`, `config` the arguments of its configuration."""
+    """Build a model with random weights.
+
+    `kind` is a key in `KINDS`, and `config` has the arguments of its configuration.
+    """
     facts = KINDS[kind]
     plain_class = getattr(transformers, facts.library)
     # `len` of a tensor is a constant in exported files, which then take batches of one size.
@@ -97,12 +101,15 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
 
 
 def _length(values: Any) -> Any:
-    """Return the length of `values`, of tensors as a number that torch.export can follow."""
+    """Return the length of `values`. For a tensor, torch.export can then follow how it depends on the input."""
     return values.shape[0] if isinstance(values, Tensor) else len(values)
 
 
 def _outside(backbone: tuple[str, ...], model: nn.Module, parent: str = "") -> tuple[str, ...]:
-    """Return the names of the modules that together hold all layers outside the modules `backbone`."""
+    """Return the names of the modules that together hold all layers outside the backbone.
+
+    `backbone` has the names of the backbone's modules. `parent` is the dotted path of `model` in the recursion.
+    """
     found: list[str] = []
     for name, child in model.named_children():
         path = f"{parent}.{name}".lstrip(".")

@@ -1,4 +1,4 @@
-"""Detectors of transformers, with the losses that the library computes; RF-DETR also segments instances."""
+"""Detectors of transformers, which use the library's losses. RF-DETR also segments instances."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ _COEFFICIENTS = {
     "mask_ce": "mask_class_loss",
     "mask_dice": "mask_dice_loss",
 }
-"""Names of RF-DETR's coefficients of losses. The other detectors multiply by theirs themselves."""
+"""Names of RF-DETR's coefficients, by the kind of loss that they multiply.
+
+The other detectors apply their coefficients themselves.
+"""
 
 
 class HubDetector(HubModel):
-    """Mixin for detectors of transformers, whose losses are sums over the objects of the batch."""
+    """Mixin for detectors of transformers. Their losses are sums over the objects in the batch."""
 
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return each image's share of the sums of losses over all objects in these images.
+        """Return equal shares of the losses for each image, by name.
 
-        The library divides the sums by the number of objects, or of their copies for groups of queries.
+        The losses are sums over the objects in these images. The library divides its losses by the number of objects
+        or, with groups of queries, of their copies. This division is undone.
         """
         labels = self.labels(inputs, self.objects(targets))
         found = sum_by_kind(self.call_library(inputs, labels=labels).loss_dict, self.loss_names)
@@ -42,7 +46,7 @@ class HubDetector(HubModel):
         return count_objects(targets)
 
     def labels(self, inputs: Tensor, objects: Detections) -> list[dict[str, Any]]:
-        """Return the objects of each image as the library expects them."""
+        """Return the objects in each image in the form that the library expects."""
         height, width = inputs.shape[-2:]
         scale = inputs.new_tensor([width, height, width, height])
         return [
@@ -51,11 +55,14 @@ class HubDetector(HubModel):
         ]
 
     def objects(self, targets: Tensor) -> Detections:
-        """Return each image's targets as torchvision's detectors expect them."""
+        """Return the objects in each image in the form that torchvision's detectors expect."""
         return box_targets(targets)
 
     def predictions(self, inputs: Tensor) -> Tensor:
-        """Return the queries with the highest scores, each for one class, as transformers' post-processing does."""
+        """Return the detections with the highest scores in each image, as the library's post-processing does.
+
+        A detection is one query with one class.
+        """
         outputs = self.call_library(inputs)
         boxes, scores = self._boxes_and_scores(outputs, inputs)
         best_scores, best = scores.flatten(1).topk(min(self.max_detections, scores[0].numel()))
@@ -66,7 +73,10 @@ class HubDetector(HubModel):
         return torch.cat([*columns, *self.mask_columns(outputs, queries, boxes, inputs)], 2)
 
     def mask_columns(self, outputs: Any, queries: Tensor, boxes: Tensor, inputs: Tensor) -> list[Tensor]:
-        """Return additional columns for detections, given their `queries` [n, k] and `boxes` [n, k, 4]."""
+        """Return additional columns for detections with masks, or [] for detectors without masks.
+
+        `queries` [n, k] are the queries of the detections, and `boxes` [n, k, 4] their boxes.
+        """
         return []
 
     def detections(self, inputs: Tensor) -> Detections:
@@ -77,16 +87,17 @@ class HubDetector(HubModel):
         return found
 
     def _boxes_and_scores(self, outputs: Any, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return boxes [n, q, 4] in pixels, and scores [n, q, classes]."""
+        """Return the boxes of all queries in pixels, [n, q, 4], and their scores for each class, [n, q, classes]."""
         height, width = inputs.shape[-2:]
         scale = torch.tensor([width, height, width, height], dtype=torch.float32, device=inputs.device)
         boxes = box_convert(outputs.pred_boxes.float(), "cxcywh", "xyxy").clamp(0, 1) * scale
         return boxes, outputs.logits.float().sigmoid()
 
     def fit_size(self, title: str, size: int) -> None:
-        """Use fewer queries for small images with fewer positions, since the library selects queries among these.
+        """Prepare for images of `size` px, with fewer queries if the feature maps of small images have fewer positions.
 
-        RF-DETR has weights for each query.
+        The library selects its queries among these positions. RF-DETR needs at least as many positions, because it has
+        weights for each query.
         """
         smallest = self.stride
         while hasattr(self.config, "group_detr") and not self.accepts(smallest):
@@ -98,13 +109,13 @@ class HubDetector(HubModel):
         return self._positions(size) >= int(self.config.num_queries)
 
     def _positions(self, size: int) -> int:
-        """Return the number of positions in the feature maps of images of `size` px."""
+        """Return the number of positions in all feature maps of an image of `size` px."""
         strides = getattr(self.config, "feat_strides", None) or [self.config.backbone_config.patch_size]
         return sum((size // stride) ** 2 for stride in strides)
 
 
 class HubMasker(HubDetector):
-    """Mixin for RF-DETR's models for instance segmentation."""
+    """Mixin for the instance segmentation models of RF-DETR."""
 
     def objects(self, targets: Tensor) -> Detections:
         return instance_targets(targets)
@@ -122,9 +133,9 @@ class HubMasker(HubDetector):
 
 
 class _MatcherByImage(loss_rf_detr.RfDetrHungarianMatcher):
-    """Matcher that treats images separately, and compares masks at points that depend on the image alone.
+    """Matcher that handles each image separately, and compares masks at points that depend only on the image.
 
-    The library's matcher draws the points for the batch, and as many as it has images.
+    The library's matcher would draw points for the entire batch, so that they depend on the other images.
     """
 
     def forward(self, outputs: Any, targets: Any, group_detr: int = 1) -> list[tuple[Tensor, Tensor]]:
@@ -140,7 +151,7 @@ class _MatcherByImage(loss_rf_detr.RfDetrHungarianMatcher):
 
 
 class _LossByImage(loss_rf_detr.RfDetrImageLoss):
-    """Loss that compares masks at points that depend on the image alone."""
+    """Criterion that compares masks at points that depend only on the image."""
 
     def loss_masks(self, outputs: Any, targets: list[dict[str, Any]], indices: Any, num_boxes: float) -> Any:
         masks = outputs["pred_masks"]
@@ -155,10 +166,10 @@ class _LossByImage(loss_rf_detr.RfDetrImageLoss):
 
 
 def _is_alone() -> bool:
-    """Return False instead of whether torch.distributed is initialized.
+    """Return False in place of a function of the library that returns True if torch.distributed is initialized.
 
-    The strategies count the objects of all ranks. A sum inside of the loss would wait for ranks without a part of the
-    batch.
+    The library would then sum the number of objects over all ranks, and wait for ranks whose part of the batch is
+    empty. The strategies compute this sum instead.
     """
     return False
 

@@ -1,4 +1,4 @@
-"""Base of the models of transformers: their weights, and what their losses have in common."""
+"""Base of the models of transformers, which loads their weights and has the common parts of their losses."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _CLASS_LAYERS = ("class_embed", "score_head", "denoising_class_embed", "class_pr
 
 
 class HubModel(LoadableDetector):
-    """Mixin for models of transformers, which precedes the library's class in the list of base classes.
+    """Mixin for models of transformers. It must precede the library's class in the list of base classes.
 
     Attributes:
-        config: Configuration of transformers.
-        library_class: Class of transformers.
-        stride: Number that divides the sides of images.
-        channels: Channels of the images.
-        pyramid: Name of the module that computes feature maps.
+        config: Configuration of the model in transformers.
+        library_class: Class of the model in transformers.
+        stride: Number that the sides of images must be a multiple of.
+        channels: Number of image channels.
+        pyramid: Name of the module that computes feature maps, or "".
     """
 
     config: Any
@@ -42,7 +42,10 @@ class HubModel(LoadableDetector):
     pyramid: str
 
     def check_size(self, title: str, size: int, smallest: int) -> None:
-        """Raise TaskError unless `size` is a multiple of the stride and at least `smallest`."""
+        """Raise TaskError unless `size` is a multiple of the stride and at least `smallest`.
+
+        `title` is the model's name in the message.
+        """
         if size % self.stride or size < smallest:
             valid = max(smallest, round(size / self.stride) * self.stride)
             message = f"{title} needs an image size from {smallest} px on that is a multiple of {self.stride} px."
@@ -54,15 +57,15 @@ class HubModel(LoadableDetector):
             raise TaskError("progressive_from", message, "Leave it empty, or set a larger size.")
 
     def accepts(self, size: int) -> bool:
-        """Return True if the model, prepared for its image size, also accepts images of `size` px."""
+        """Return True if the model also accepts images of `size` px, after it was prepared for another size."""
         return True
 
     def adapt_weights(self, state: weights.State) -> weights.State:
-        """Return weights for this model's image size."""
+        """Return weights that are adapted to this model's image size."""
         return state
 
     def load_initial(self, initial: weights.Initial) -> None:
-        """Load weights with the names of any version of transformers.
+        """Load weights, whose names may be those of any version of transformers. Raises TaskError.
 
         Layers that depend on the classes are loaded only if all of them fit.
         """
@@ -91,12 +94,12 @@ class HubModel(LoadableDetector):
 
 
 def _depends_on_classes(name: str) -> bool:
-    """Return True if the shape of the weights with this name depends on the number of classes."""
+    """Return True if the shape of the weights `name` depends on the number of classes."""
     return any(layer in name for layer in _CLASS_LAYERS)
 
 
 def sum_by_kind(losses: dict[str, Tensor], kinds: tuple[str, ...]) -> dict[str, Tensor]:
-    """Return the sum of the losses of each kind; "loss_bbox_aux_0" is of the kind "bbox"."""
+    """Add up the losses of each kind in `kinds`. For example, "loss_bbox_aux_0" is of the kind "bbox"."""
     sums = {}
     for kind in kinds:
         of_kind = [loss for name, loss in losses.items() if name.removeprefix("loss_").startswith(kind)]
@@ -106,7 +109,7 @@ def sum_by_kind(losses: dict[str, Tensor], kinds: tuple[str, ...]) -> dict[str, 
 
 
 def image_seeds(inputs: Tensor) -> list[int]:
-    """Return a seed for each image that depends only on its pixels."""
+    """Return a seed for each image in `inputs`, which depends only on its pixels."""
     bits = inputs.detach().float().contiguous().view(torch.int32)
     seeds: list[int] = bits.flatten(1).sum(1).tolist()
     return seeds
@@ -114,9 +117,9 @@ def image_seeds(inputs: Tensor) -> list[int]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the random number generator of `device` inside the context, and restore its state afterwards.
+    """Context manager that seeds the random number generator of `device` and restores its state when it ends.
 
-    Generators of other devices are not touched, since DataParallel uses them at the same time.
+    Generators of other devices are not changed, since DataParallel uses them at the same time.
     """
     generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     state = generator.get_state()
@@ -128,10 +131,11 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def crop_masks(masks: Tensor, boxes: Tensor, size: tuple[int, int], side: int) -> Tensor:
-    """Return the values of each mask [k, h, w] in its box [k, 4] in pixels of an image of this size, [k, side * side].
+    """Return the values of each mask in its box, on a grid with `side` cells on each side, [k, side * side].
 
-    The cells are those that torchvision's `paste_masks_in_image` puts back: it pads masks by a cell, enlarges the boxes
-    accordingly, and rounds them to pixels, both ends included.
+    The masks [k, h, w] cover images of the height and width `size`, and the boxes [k, 4] are in pixels of these images.
+    torchvision's `paste_masks_in_image` is the inverse: it pads masks by a cell, enlarges the boxes accordingly, and
+    rounds them to pixels, including both ends.
     """
     half = (boxes[:, 2:] - boxes[:, :2]) / 2
     middle, half = boxes[:, :2] + half, half * (side + 2) / side

@@ -1,4 +1,4 @@
-"""Mask2Former and EoMT for instances and for the classes of pixels, with the losses that the library computes."""
+"""Mask2Former and EoMT for instance and semantic segmentation, with the losses that the library computes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MIN_SCORE = 1e-6
 
 
 class HubSegmenter(HubModel):
-    """Mixin for models whose queries each predict a class and a mask.
+    """Mixin for models in which each query predicts a class and a mask.
 
-    The loss of masks is a mean over all masks of the batch. The loss of classes is a weighted mean over all queries, in
-    which those without an object have a small weight.
+    The loss for masks is a mean over all masks in the batch. The loss for classes is a weighted mean over all queries,
+    in which queries without an object have a small weight.
     """
 
     _layers: list[dict[str, Tensor]]
@@ -31,11 +31,14 @@ class HubSegmenter(HubModel):
 
     @property
     def attn_mask_probs(self) -> Any:
-        """EoMT's probabilities, for each layer, that a query attends only to its mask; numbers while the model is exported."""
+        """EoMT's probabilities that a query attends only to its mask, one per layer.
+
+        The result is a tensor, or Python numbers while the model is exported.
+        """
         return self._probabilities if torch.compiler.is_exporting() else self._buffers["attn_mask_probs"]
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return each image's classes [k] and masks, float [k, h, w]."""
+        """Return the classes [k] and the masks, float [k, h, w], of each image."""
         raise NotImplementedError
 
     def count_masks(self, targets: Tensor) -> Tensor:
@@ -50,7 +53,10 @@ class HubSegmenter(HubModel):
         return torch.stack([of_queries, counts.sum(), counts.sum()])
 
     def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return each image's share of the sums of losses over these images (the library's means times units)."""
+        """Return equal shares of the losses for each image, by name. The losses are sums over units in these images.
+
+        The library returns means. They are multiplied by the number of units, which `loss_units` returns.
+        """
         labels = self.classes_and_masks(targets)
         criterion: Any = self.criterion
         criterion.seeds = criterion.matcher.seeds = image_seeds(inputs)
@@ -66,7 +72,7 @@ class HubSegmenter(HubModel):
         return {name: sums[name] * units for name, units in zip(self.loss_names, per_image, strict=True)}
 
     def get_loss(self, loss_dict: dict[str, Tensor]) -> Any:
-        """Store the weighted losses, because the library returns only their sum."""
+        """Store the weighted losses of one layer, and return their sum as the library does."""
         self._layers.append(loss_dict)
         return sum(loss_dict.values())
 
@@ -95,14 +101,17 @@ class HubSegmenter(HubModel):
 
 
 def save_probabilities(model: Any, _: object = None) -> None:
-    """Save the numbers in EoMT's buffer of probabilities. Called after weights are loaded."""
+    """Copy the values in EoMT's buffer of probabilities to Python numbers, which are used while the model is exported.
+
+    It is called after weights are loaded.
+    """
     buffer = model._buffers.get("attn_mask_probs")
     if buffer is not None and not buffer.is_meta:
         model._probabilities = tuple(buffer.tolist())
 
 
 class InstanceSegmenter(HubSegmenter):
-    """Mixin for instance segmentation. Each query is one object."""
+    """Mixin for instance segmentation, in which each query is one object."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         return [(each["labels"] - 1, each["masks"].float()) for each in instance_targets(targets)]
@@ -111,10 +120,10 @@ class InstanceSegmenter(HubSegmenter):
         return has_instance(targets).sum(1)
 
     def predictions(self, inputs: Tensor) -> Tensor:
-        """Return the queries with the highest probabilities, each for one class, with the box around its mask.
+        """Return the detections with the highest scores in each image. A detection is one query with one class.
 
-        As in the library's post-processing, the score is the probability of the class times the mean probability of the
-        mask's pixels.
+        Its box surrounds its mask. As in the library's post-processing, its score is the probability of the class times
+        the mean probability of the mask's pixels.
         """
         outputs = self.call_library(inputs)
         probabilities = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
@@ -127,9 +136,14 @@ class InstanceSegmenter(HubSegmenter):
         return torch.cat([self._rows(inputs, probabilities.shape[-1], *image) for image in images])
 
     def _rows(self, inputs: Tensor, classes: int, logits: Tensor, best: Tensor, chosen: Tensor) -> Tensor:
-        """Return the detections of images with the masks' `logits` [n, q, h, w].
+        """Return detections as rows of a tensor, [n, k, 6 + s * s].
 
-        `best` [n, k] are probabilities of `classes`, and `chosen` [n, k] the positions of these among all queries' classes.
+        Args:
+            inputs: Images.
+            classes: Number of classes.
+            logits: Masks of all queries, [n, q, h, w].
+            best: Highest probabilities of a class, [n, k].
+            chosen: Their positions among the classes of all queries, [n, k].
         """
         queries = (chosen // classes)[..., None, None].expand(-1, -1, *logits.shape[-2:])
         masks = _enlarged(logits.gather(1, queries), inputs).flatten(0, 1)
@@ -151,7 +165,7 @@ class InstanceSegmenter(HubSegmenter):
 
 
 class PixelSegmenter(HubSegmenter):
-    """Mixin for semantic segmentation. Each class in an image is one mask."""
+    """Mixin for semantic segmentation, in which each class in an image has one mask."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         return [
@@ -163,7 +177,10 @@ class PixelSegmenter(HubSegmenter):
         return _has_class(targets).sum(1)
 
     def predictions(self, inputs: Tensor) -> Tensor:
-        """Return the logarithm of each class's score at each pixel, [n, classes, h, w], as the library does."""
+        """Return the logarithm of the score of each class at each pixel, [n, classes, h, w].
+
+        The scores are those of the library.
+        """
         outputs = self.call_library(inputs)
         classes = outputs.class_queries_logits.float().softmax(-1)[..., :-1]
         masks = _enlarged(outputs.masks_queries_logits.float(), inputs)
@@ -171,17 +188,17 @@ class PixelSegmenter(HubSegmenter):
 
 
 def _has_class(planes: Tensor) -> Tensor:
-    """Return a bool tensor [n, 255] that is True for each class in the planes [n, h, w]."""
+    """Return a bool tensor [n, 255] that is True for each class that occurs in the planes [n, h, w]."""
     return is_present(planes)[:, :NO_CLASS]
 
 
 def _enlarged(logits: Tensor, inputs: Tensor) -> Tensor:
-    """Return the probabilities of masks [n, q, h, w] at the size of the inputs."""
+    """Return the probabilities of masks [n, q, h, w], enlarged to the size of `inputs`."""
     return functional.interpolate(logits, inputs.shape[-2:], mode="bilinear", align_corners=False).sigmoid()
 
 
 def boxes_around(masks: Tensor) -> Tensor:
-    """Return the boxes around masks, bool [k, h, w], as float [k, 4]; zeros for an empty mask."""
+    """Return the boxes around masks, bool [k, h, w], as float [k, 4]. The box of an empty mask is 0."""
     sides = []
     for axis in (1, 2):  # columns and rows
         positions = torch.arange(1, masks.shape[3 - axis] + 1, device=masks.device)
@@ -194,7 +211,7 @@ def boxes_around(masks: Tensor) -> Tensor:
 
 
 def _resize_positions(table: Tensor, cells: int) -> Tensor:
-    """Return learned positions [g * g, d] for a grid with `cells` patches on each side."""
+    """Resample learned positions [g * g, d] to a grid with `cells` patches on each side."""
     side = round(len(table) ** 0.5)
     if side == cells:
         return table
@@ -204,7 +221,10 @@ def _resize_positions(table: Tensor, cells: int) -> Tensor:
 
 
 class MatcherByImage:
-    """Mixin for matchers, which compares masks at points that depend on the image alone."""
+    """Mixin for matchers that makes them compare masks at points that depend only on the image.
+
+    `seeds` has a seed for each image.
+    """
 
     seeds: list[int]
 
@@ -221,7 +241,7 @@ class MatcherByImage:
 
 
 class LossByImage:
-    """Mixin for criteria, which compares masks in fp32, at points that depend on the image alone."""
+    """Mixin for criteria that makes them compare masks in fp32, at points that depend only on the image."""
 
     seeds: list[int]
 

@@ -1,6 +1,7 @@
-"""Models of transformers that Footplate offers, as a table. Nothing of transformers is imported until one is built.
+"""Table of the models of transformers that Footplate offers.
 
-The configurations are those of the published checkpoints, so that these can be loaded.
+transformers is not imported until a model is built. The configurations are those of the published checkpoints, so that
+these can be loaded.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from engine.models.base import Model
 EXTRA = "transformers"
 CHECKPOINT = "model.safetensors"
 UNCHANGED: Statistics = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-"""Colors from 0 to 1, as D-FINE, RT-DETR and DEIMv2 with HGNetV2 expect them."""
+"""Mean and standard deviation that leave colors unchanged, from 0 to 1.
+
+D-FINE, RT-DETR and DEIMv2 with HGNetV2 expect such colors.
+"""
 
 
 def build_detector(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
-    """Build a model with random weights. It has no output for the background.
+    """Build a detector with random weights. It has no output for the background.
 
     Args:
-        kind: Prefix of the classes of transformers, as "DFine".
+        kind: Prefix of the model's classes in transformers, such as "DFine".
         config: Arguments of the configuration.
-        classes: Number of classes with the background.
-        channels: Channels of the images.
+        classes: Number of classes, including the background.
+        channels: Number of image channels.
     """
     from engine.models.hugging_face.construction import construct
 
@@ -35,21 +39,24 @@ def build_detector(kind: str, config: dict[str, Any], classes: int, channels: in
 
 
 def build_segmenter(kind: str, config: dict[str, Any], classes: int, channels: int) -> nn.Module:
-    """Build a model for semantic segmentation with random weights, like `build_detector` but without a background."""
+    """Build a model for semantic segmentation with random weights.
+
+    The arguments are those of `build_detector`, but `classes` does not include a background.
+    """
     from engine.models.hugging_face.construction import construct
 
     return construct(kind, config, classes, channels)
 
 
 def _hgnet(channels: tuple[int, ...], inner: tuple[int, ...], depth: tuple[int, ...], layers: int, **more: Any) -> Any:
-    """Return the configuration of an HGNetV2.
+    """Return the configuration of an HGNetV2 backbone.
 
     Args:
-        channels: Channels of the stem, before and after its last layer, and of the three or four stages.
-        inner: Channels inside the stages.
-        depth: Blocks of the stages.
-        layers: Layers of a block.
-        more: Further fields.
+        channels: Channels of the stem before and after its last layer, followed by those of the three or four stages.
+        inner: Channels inside each stage.
+        depth: Number of blocks in each stage.
+        layers: Number of layers in each block.
+        more: Additional fields of the configuration.
     """
     before, after, *stages = channels
     count = len(stages)
@@ -122,17 +129,17 @@ _DEIM_NANO = _NANO | {"decoder_activation_function": "silu"}
 
 
 def _lite(width: int, deepest: int, blocks: int, queries: int, feedforward: int, **backbone: Any) -> dict[str, Any]:
-    """Return the configuration of a DEIMv2 that uses the last of three stages of a pruned HGNetV2.
+    """Return the configuration of a small DEIMv2, which uses the last of three stages of a pruned HGNetV2.
 
-    These models are trained without the losses of distributions and without matches that all layers share.
+    These models are trained without the losses for distributions, and without matches that all layers share.
 
     Args:
         width: Channels of the encoder and decoder.
         deepest: Channels of the last stage.
-        blocks: Blocks of the last stage.
+        blocks: Number of blocks in the last stage.
         queries: Number of queries.
-        feedforward: Inner size of the decoder's layers.
-        backbone: Further fields of the backbone.
+        feedforward: Channels inside the decoder's layers.
+        backbone: Additional fields of the backbone's configuration.
     """
     more = {"use_learnable_affine_block": True, "out_indices": [3]} | backbone
     return {
@@ -177,7 +184,10 @@ _R50 = {"backbone_config": _resnet("bottleneck", (256, 512, 1024, 2048), (3, 4, 
 
 
 def _windowed(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str, Any]:
-    """Return the configuration of an RF-DETR on DINOv2-S, with additional fields `backbone` for the backbone."""
+    """Return the configuration of an RF-DETR on DINOv2-S.
+
+    `backbone` has additional fields of the backbone's configuration.
+    """
     return {
         "backbone_config": {
             "model_type": "rf_detr_dinov2",
@@ -195,9 +205,9 @@ def _windowed(image_size: int, decoder_layers: int, **backbone: Any) -> dict[str
 
 
 def _model(kind: str, title: str, config: dict[str, Any], repository: str = "", **more: Any) -> Model:
-    """Return an entry of the table, a detector unless `more` changes its fields.
+    """Return an entry of the table. It is a detector unless `more` changes its fields.
 
-    `repository` is "" if the hub has no weights.
+    `repository` is its repository on the Hugging Face Hub, or "" if there are no weights for it.
     """
     of_source = {"licence": more.pop("licence", "apache-2.0"), "revision": more.pop("revision", "main")}
     source = Weights(repository=repository, path=CHECKPOINT, **of_source)
@@ -250,7 +260,11 @@ _PIXELS: dict[str, Any] = {"task": "segmentation", "statistics": None, "own_loss
 
 
 def _mask2former(size: str, blocks: int, average_precision: float, mean_iou: float) -> dict[str, Model]:
-    """Return the models on a Swin with so many `blocks` in the third stage, by id."""
+    """Return the Mask2Former models on one size of Swin, by id: one for instances, one for semantic segmentation.
+
+    `blocks` is the number of blocks in Swin's third stage. `average_precision` and `mean_iou` are the published
+    accuracies of the two models.
+    """
     config = {
         "backbone_config": {
             "model_type": "swin",
@@ -282,7 +296,11 @@ _EOMT: dict[str, dict[str, Any]] = {
 
 
 def _eomt(letter: str, repository: str, published: str, semantic: tuple[str, str, dict[str, Any]]) -> dict[str, Model]:
-    """Return the models on a DINOv2, by id. `semantic` has repository, accuracy and fields for classes of pixels."""
+    """Return the EoMT models on one size of DINOv2, by id: one for instances, one for semantic segmentation.
+
+    `repository` and `published` describe the weights for instances. `semantic` has the repository, the accuracy and the
+    changed fields of the configuration for semantic segmentation.
+    """
     title, config, licence = f"EoMT-{letter}", _EOMT[letter] | {"layerscale_value": 1e-5}, "mit"
     of_pixels_repository, of_pixels_published, changed = semantic
     of_pixels = {"published": of_pixels_published, "image_size": changed.get("image_size", 640)} | _PIXELS
@@ -302,7 +320,7 @@ def _eomt(letter: str, repository: str, published: str, semantic: tuple[str, str
 
 
 def _panoptic_eomt(letter: str, repository: str, quality: float) -> dict[str, Model]:
-    """Return the models whose only weights are those of panoptic segmentation."""
+    """Return the EoMT models on one size of DINOv2 that only have weights for panoptic segmentation, by id."""
     published = f"COCO {quality} PQ, EoMT model zoo"
     return _eomt(letter, repository, published, (repository, published, {}))
 
