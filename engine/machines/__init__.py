@@ -1,4 +1,4 @@
-"""Runs on several machines, under SLURM or torchrun, and access to runs on other machines.
+"""Train runs on several machines, under SLURM or torchrun, and access runs on other machines.
 
-It contains both ends of each connection.
+The code for both ends of each connection is in this package.
 """

@@ -15,7 +15,7 @@ from engine.contract.hosts import FIRST_PORT, PORTS
 def connection_addresses() -> tuple[str, str]:
     """Return the local and remote address of the ssh or srun connection through which this process was started.
 
-    Both are "" without such a connection. Sources: sshd(8), srun(1).
+    Both are "" if there is no such connection. Sources: sshd(8), srun(1).
     """
     if launcher := os.environ.get("SLURM_LAUNCH_NODE_IPADDR"):
         return local_address(launcher), launcher
@@ -24,9 +24,9 @@ def connection_addresses() -> tuple[str, str]:
 
 
 def local_address(machine: str, port: int = FIRST_PORT) -> str:
-    """Return the local address for connections to another machine. No data is sent.
+    """Return the address of this machine from which connections to another machine would start.
 
-    Raises OSError.
+    No data is sent. Raises OSError.
     """
     family, _, _, _, address = socket.getaddrinfo(machine, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -36,7 +36,10 @@ def local_address(machine: str, port: int = FIRST_PORT) -> str:
 
 
 def interface_of(address: str) -> str:
-    """Return the name of the interface with this `address`. Raises ValueError, with a list of existing addresses."""
+    """Return the name of the network interface with this `address`.
+
+    Raises ValueError, whose message lists the existing addresses.
+    """
     interfaces = {
         each.address.partition("%")[0]: name
         for name, addresses in psutil.net_if_addrs().items()
@@ -56,10 +59,10 @@ def has_infiniband() -> bool:
 
 
 def bind_collectives(address: str, *, infiniband: bool = True) -> None:
-    """Bind gloo and NCCL to the interface with this `address`, unless the user's environment sets another.
+    """Bind gloo and NCCL to the interface with this `address`, unless environment variables set by the user differ.
 
-    Without `infiniband`, NCCL does not use InfiniBand: all machines must use the same kind of connection. Raises
-    ValueError.
+    If `infiniband` is False, NCCL does not use InfiniBand, since all machines must use the same kind of connection.
+    Raises ValueError.
     """
     interface = interface_of(address)
     defaults = {
@@ -76,8 +79,8 @@ def bind_collectives(address: str, *, infiniband: bool = True) -> None:
 def listen(address: str, first: int, attempt: int = 0) -> socket.socket:
     """Listen on one of the `PORTS` ports from `first` on, only on `address`.
 
-    Each attempt starts with another port, so that its processes never connect to those of the previous attempt. Raises
-    OSError.
+    Each attempt starts with another port, so that its processes never connect to processes of the previous attempt.
+    Raises OSError if all ports are in use.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for number in range(PORTS):

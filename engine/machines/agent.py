@@ -1,6 +1,6 @@
 """Process with torch's elastic agent, which starts a machine's workers and stops them all if one fails.
 
-The node itself does not import torch: it forks the agent from a process that has already imported torch, and the agent
+The node itself does not import torch. It forks the agent from a process that has already imported torch, and the agent
 forks the workers.
 """
 
@@ -36,20 +36,20 @@ class AgentFailed(Exception):  # noqa: N818 - describes the event
 
 
 class _Result(msgspec.Struct):
-    """Exit codes of the workers by rank, or the error of the agent."""
+    """Exit codes of the workers by rank, or the error of the agent. A code is None if the agent stopped the worker."""
 
     codes: dict[int, int | None] = {}
     error: str = ""
 
 
 def preload() -> None:
-    """Start the process that later forks the agent. It imports torch in the background."""
+    """Start the process that later forks the agent, so that it imports torch in the background."""
     _CONTEXT.set_forkserver_preload(["engine.machines.preload"])
     multiprocessing.forkserver.ensure_running()
 
 
 class Agent:
-    """Agent process for the workers in `order`. Any thread may call `kill`."""
+    """Agent process, which runs the workers of this machine. Any thread may call `kill`."""
 
     def __init__(self, order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: Path) -> None:
         """Start the agent process.
@@ -57,8 +57,8 @@ class Agent:
         Args:
             order: Order that the node has received, with its workers.
             meet: Address and port of the rendezvous of all agents.
-            listener: Socket that listens there, on the first node only, and now belongs to the agent process.
-            node_socket: Socket on which the node receives messages of its workers.
+            listener: Socket that listens at that address, only on the first node. The agent process takes it over.
+            node_socket: Path of the socket on which the node receives messages from its workers.
         """
         self._ranks = [spec.rank for spec in order.specs]
         self._connection, child_end = _CONTEXT.Pipe(duplex=False)
@@ -99,7 +99,7 @@ class Agent:
 def _serve(
     order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: str, connection: Connection
 ) -> None:
-    """Run the agent in this process, which exits with its parent."""
+    """Run the agent in this process, and send its result over `connection`. The process exits with its parent."""
     linux.die_with_parent(os.getppid())
     linux.name_process("footplate-agent")
     try:

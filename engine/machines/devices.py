@@ -1,4 +1,4 @@
-"""Description of this machine's devices, and their measurements for a run's log."""
+"""Describe this machine's devices, and sample them for the log of a run."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _DECODER = msgspec.json.Decoder(Snapshot)
 
 
 def snapshot() -> Snapshot:
-    """Return the current state of the devices. Raises OSError, subprocess.SubprocessError, msgspec.DecodeError."""
+    """Return the current state of the devices. Raises OSError, subprocess.SubprocessError or msgspec.DecodeError."""
     done = run_child([*_SAMPLER, "--once"], timeout_s=_SNAPSHOT_TIMEOUT_S, cwd=str(paths.PACKAGES))
     done.check_returncode()
     return _DECODER.decode(done.stdout)
 
 
 def start_sampling(order: NodeOrder, send: Callable[[Sampled], None]) -> None:
-    """Start a thread that samples the devices in `order` and passes the samples to `send`.
+    """Start a thread that samples the devices in `order` regularly, and passes the samples to `send`.
 
-    The samples contain the run's names for the devices.
+    In the samples, the devices have the names that the run uses for them.
     """
     spec = order.specs[0]
     host = host_of(spec.devices[spec.rank])

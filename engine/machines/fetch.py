@@ -1,7 +1,7 @@
-"""Copying of files from a run on another machine, where ``footplate node --send RUN`` serves them through ssh.
+"""Copy files from a run on another machine, where ``footplate node --send RUN`` serves them through ssh.
 
-An interrupted copy is continued the next time. The SHA-256 of the complete file is verified. The window runs
-``python -m engine.machines.fetch HOST RUN FILE``, which prints `FetchProgress` lines.
+An interrupted copy is continued the next time. The SHA-256 of the complete file is verified. The window runs ``python
+-m engine.machines.fetch HOST RUN FILE``, which prints `FetchProgress` lines.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from engine.system.ssh import ssh_command, ssh_exit_reason
 
 _PROGRESS_INTERVAL_S = 0.2
 _PATTERNS = ("checkpoints/*.pt", "*.log", "worker-*-traceback.txt")
-"""Patterns of files that can be fetched: checkpoints, logs and tracebacks. The follower copies events.jsonl."""
+"""Patterns of the files that can be fetched: checkpoints, logs and tracebacks.
+
+events.jsonl is not included, since the follower copies it.
+"""
 
 
 class NotFetched(Exception):  # noqa: N818 - describes the outcome
-    """Raised when a file was not copied. The message gives the user the reason."""
+    """Raised when a file can't be copied. The message gives the user the reason."""
 
 
 def list_files(name: str) -> int:
-    """Print a list of a local run's files for fetching, as JSON lines, and return the exit code."""
+    """Print the files of a local run that can be fetched, as lines of JSON, and return the exit code."""
     run = find_run(name)
     if run is None:
         return 1
@@ -46,7 +49,7 @@ def list_files(name: str) -> int:
 
 
 def send_files(name: str) -> int:
-    """Serve the files of a local run to another machine and return the exit code."""
+    """Serve the files of a local run to another machine over standard input and output. Returns the exit code."""
     run = find_run(name)
     if run is None:
         print(f"There is no run “{name}”.", file=sys.stderr)
@@ -55,7 +58,7 @@ def send_files(name: str) -> int:
 
 
 def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int], object]) -> Path:
-    """Copy a file of run `name` on `machine` into the run's local copy and return its path.
+    """Copy a file of the run `name` on `machine` to the local copy of the run, and return its local path.
 
     `on_progress` is called with the number of copied bytes and the total. Raises NotFetched and OSError.
     """

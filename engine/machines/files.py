@@ -1,4 +1,7 @@
-"""Transfer of a run's files between the supervisor and other machines, and the run folder on a machine."""
+"""Transfer a run's files between the supervisor and the machines of a run.
+
+It also manages the folder of the run on such a machine.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from engine.system.files import open_file, read_end
 
 RESUME, BEST, LAST = "resume.pt", "checkpoints/best.pt", "checkpoints/last.pt"
 OnDone = Callable[[str], None]
-"""Callback for the end of a transfer, called with "" or the reason for a failure."""
+"""Callback for the end of a transfer. Its argument is the reason for a failure, or ""."""
 
 _LOCK = "node.lock"
 _ABANDONED_S = 86_400.0
@@ -39,7 +42,10 @@ _SCRATCH_PREFIX = "node-"
 
 
 def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, Path]:
-    """Return the files that a machine needs for resuming, by their path on that machine."""
+    """Return the files that a machine needs to resume a run, keyed by their paths in the run folder there.
+
+    `has_rank_0` is True for the machine with the worker of rank 0. The result is empty if the job starts from scratch.
+    """
     if not job.checkpoints.resume_from:
         return {}
     best = {BEST: run.path / BEST} if has_rank_0 and (run.path / BEST).exists() else {}
@@ -48,10 +54,14 @@ def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, P
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Transfer:
-    """Queued transfer: a file to fetch or, if `source` is set, a file to send.
+    """Queued transfer of a file.
 
-    `saved` is the event that announced a fetched last.pt. `sha256` returns the digest of a sent file, or "" if it is
-    unknown.
+    Attributes:
+        path: Path of the file in the run folder.
+        on_done: Callback for the end of the transfer.
+        saved: Event that announced the file, if it is a last.pt to fetch.
+        source: File to send, or None if the file is to be fetched.
+        sha256: Function that returns the digest of the file to send, or "" if it is unknown.
     """
 
     path: str
@@ -62,10 +72,15 @@ class _Transfer:
 
 
 class FileTransfers:
-    """File transfers between the supervisor and one machine, in a thread and over a separate connection.
+    """Transfers of files between the supervisor and one machine, in a thread and over a separate connection.
 
-    `command` starts the other end (`exchange`), where a node must be running. Its standard error is appended to `log`.
-    `poll` calls the callbacks. `keep` older checkpoints are kept next to last.pt.
+    Call `poll` regularly, which calls the callbacks.
+
+    Args:
+        run: Run folder on the supervisor's machine.
+        command: Command that starts the other end (`exchange`) on the machine, where a node must be running.
+        log: File to which the standard error of the command is appended.
+        keep: Number of older checkpoints to keep next to last.pt.
     """
 
     def __init__(self, run: RunFolder, command: Sequence[str], log: Path, keep: int) -> None:
@@ -78,15 +93,15 @@ class FileTransfers:
         self._thread = threading.Thread(target=self._work, name="files", daemon=True)
         self._is_closed = False
         self._fetched: dict[str, str] = {}
-        """Digests of the fetched files."""
+        """SHA-256 digests of the files that were fetched, by path."""
         self._last: CheckpointSaved | None = None
-        """Event that announced the current last.pt in the run folder."""
+        """Event that announced the last.pt that is now in the run folder."""
         self._thread.start()
 
     def fetch(self, path: str, on_done: OnDone, saved: CheckpointSaved | None = None) -> None:
-        """Queue a file for fetching, even if an earlier transfer of it is in progress, since it may have changed.
+        """Queue a file for fetching. An earlier transfer may be in progress, since the file may have changed.
 
-        `saved` is the event that announced a last.pt.
+        `saved` is the event that announced the file, if it is a last.pt.
         """
         if is_inside(path):
             self._submit(_Transfer(path=path, on_done=on_done, saved=saved))
@@ -94,11 +109,14 @@ class FileTransfers:
             on_done(f"{path} is not a file of the run's folder")
 
     def send(self, path: str, source: Path, sha256: Callable[[], str], on_done: OnDone) -> None:
-        """Queue a file for sending, unless the machine already has its content. `sha256` waits for its digest."""
+        """Queue a file for sending. Its content is not sent if the machine already has it.
+
+        `path` is its path on the machine, and `sha256` is a function that waits for the digest of `source`.
+        """
         self._submit(_Transfer(path=path, on_done=on_done, source=source, sha256=sha256))
 
     def poll(self) -> None:
-        """Call the callbacks of completed transfers."""
+        """Call the callbacks of the transfers that have ended."""
         while not self._results.empty():
             transfer, error = self._results.get()
             if transfer in self._pending:
@@ -106,7 +124,7 @@ class FileTransfers:
                 transfer.on_done(error)
 
     def give_up(self) -> None:
-        """Close the connection and report to the callbacks of all pending transfers that the machine is away."""
+        """Close the connection, and end all pending transfers with the error that the machine is away."""
         self.close()
         pending, self._pending = self._pending, []
         for transfer in pending:
@@ -138,7 +156,7 @@ class FileTransfers:
         self._disconnect()
 
     def _copy(self, transfer: _Transfer) -> str:
-        """Fetch or send a file, and return the error, or "" if it succeeds."""
+        """Fetch or send a file. Returns the error, or "" if it succeeds."""
         try:
             connection = self._connect()
             if transfer.source is not None:
@@ -170,7 +188,7 @@ class FileTransfers:
             connection.close()
 
     def _receive(self, connection: FileConnection, transfer: _Transfer) -> str:
-        """Fetch a file, unless it is unchanged since it was last fetched, and return the error, or "" if none."""
+        """Fetch a file, unless it is unchanged since it was last fetched. Returns the error, or "" if it succeeds."""
         connection.write(RunFile(path=transfer.path))
         offer = connection.read()
         if offer.problem:
@@ -199,12 +217,12 @@ class FileTransfers:
 
 
 def _older_path(saved: CheckpointSaved) -> str:
-    """Return the path under which the last.pt of the event `saved` is kept."""
+    """Return the path under which a last.pt is kept as an older checkpoint. `saved` is the event that announced it."""
     return f"checkpoints/epoch-{saved.epoch}-step-{saved.step}.pt"
 
 
 def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> str:
-    """Send a file, and return the error, or "" if it succeeds."""
+    """Send the file `source`, which gets the path `path` on the machine. Returns the error, or "" if it succeeds."""
     with open_file(source) as stream, suppress(BrokenPipeError):  # the answer explains the refusal
         if problem := connection.send(stream, RunFile(path=path, sha256=sha256)):
             return problem
@@ -214,7 +232,7 @@ def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> s
 class NodeFiles:
     """Run folder on the machine of a node.
 
-    It belongs to this process. If a node of an earlier attempt still uses it, that node is killed. If
+    The folder belongs to this process. If a node of an earlier attempt still uses it, that node is killed. If
     `order.run_folder` is set, it is the original folder on a shared file system, and nothing is transferred.
     """
 
@@ -224,7 +242,7 @@ class NodeFiles:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Create the folder, if it is not the original one, and lock it for the lifetime of this process.
+        """Create the folder and lock it for the lifetime of this process. The original run folder is not locked.
 
         Raises:
             OSError: The folder can't be created.
@@ -239,11 +257,15 @@ class NodeFiles:
         paths.make_folder(self.folder / "checkpoints")
 
     def resume_from(self, path: str) -> Path:
-        """Return the local path of the checkpoint, whose path on the supervisor's machine is `path`."""
+        """Return the local path of a checkpoint, given its `path` on the supervisor's machine."""
         return self.folder / RESUME if self._is_copy else Path(path)
 
     def worker_files(self, rank: int, last_bytes: int) -> dict[str, bytes]:
-        """Return the end of a worker's log and traceback by name, or {} if the original run folder has them."""
+        """Return the end of a worker's log and of its traceback, keyed by file name.
+
+        At most `last_bytes` of each are returned. The result is empty if the files already are in the original run
+        folder.
+        """
         found = {}
         for name in worker_files(rank) if self._is_copy else ():
             with suppress(OSError):
@@ -258,12 +280,15 @@ class NodeFiles:
 
 
 def node_folder(run_id: str) -> Path:
-    """Return a run's folder on this machine. Machines with a shared home folder get different ones."""
+    """Return the folder that a run uses on this machine.
+
+    It contains the name of the machine, so that machines with a shared home folder use different ones.
+    """
     return paths.home() / "nodes" / Path(run_id).name / platform.node()
 
 
 def exchange(run_id: str) -> int:
-    """Serve a run's folder on this machine until its node exits, and return the exit code."""
+    """Serve the folder of a run on this machine until the node of the run exits. Returns the exit code."""
     folder = node_folder(run_id)
 
     def watch() -> None:
@@ -278,9 +303,9 @@ def exchange(run_id: str) -> int:
 
 
 def make_scratch() -> Path:
-    """Create a folder for this process's sockets and temporary files, and remove those of killed nodes.
+    """Create a folder for this process's sockets and temporary files, and remove the folders of killed nodes.
 
-    Its path is short enough for a Unix socket.
+    Its path is short enough for a Unix socket. `tempfile` uses it from now on.
     """
     base = paths.runtime_folder()
     for folder in base.glob(f"{_SCRATCH_PREFIX}*"):
@@ -293,12 +318,15 @@ def make_scratch() -> Path:
 
 
 def worker_files(rank: int) -> tuple[str, str]:
-    """Return the names of the files that a worker writes itself."""
+    """Return the names of the log and the traceback file that the worker of a rank writes."""
     return f"worker-{rank}.log", f"worker-{rank}-traceback.txt"
 
 
 def _lock_folder(folder: Path) -> int:
-    """Create the folder and lock it, after killing an earlier attempt's node that uses it. Return the descriptor."""
+    """Create the folder, lock it, and return the file descriptor of the lock.
+
+    A node of an earlier attempt that still holds the lock is killed. Raises TimeoutError if it does not exit.
+    """
     path = folder / _LOCK
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while True:
@@ -321,7 +349,7 @@ def _kill_node(pid: bytes) -> None:
 
 
 def _remove_abandoned() -> None:
-    """Remove run folders that are over a day old and whose node has exited."""
+    """Remove the folders of runs that are more than a day old and whose node has exited."""
     for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
         with suppress(OSError):
             if lock.stat().st_mtime < time.time() - _ABANDONED_S and _is_abandoned(lock):
@@ -329,7 +357,7 @@ def _remove_abandoned() -> None:
 
 
 def _is_abandoned(lock: Path) -> bool:
-    """Return True if the node that has locked the file has exited. Raises OSError."""
+    """Return True if the node that locked the file `lock` has exited. Raises OSError."""
     descriptor = file_locks.open_file(lock)
     try:
         return file_locks.try_lock(descriptor)

@@ -1,7 +1,7 @@
 """``python -m engine.machines.follower HOST RUN``: follow a run on another machine through ssh.
 
-It writes the run's events to a local copy of its folder (see `mirror_folder`), and takes the place of the supervisor
-there: windows and commands read this log and connect as to any run, and their commands are forwarded. While the other
+The follower writes the run's events to a local copy of the run folder (see `mirror_folder`), and acts as the supervisor
+there. Windows and commands read this log and connect as to any run, and their commands are forwarded. While the other
 machine is unreachable, clients are notified and the connection is retried. The follower exits when its standard input
 is closed. The run continues.
 """
@@ -41,11 +41,11 @@ _TICK_S = 0.25
 _LOCK_RETRY_S = 1.0
 _MIN_RETRY_S, _MAX_RETRY_S = 0.5, 10.0
 MAX_LOG_BYTES = 16 << 30
-"""Maximum size of the copied log, a hundred times that of a long run."""
+"""Maximum size of the copied log in bytes. It is a hundred times the size of the log of a long run."""
 
 
 class Follower:
-    """Follower of run `name` on `machine`, which runs until standard input is closed."""
+    """Follower of the run `name` on `machine`. It runs until standard input is closed."""
 
     def __init__(self, machine: Host, name: str) -> None:
         self._machine, self._name = machine, name
@@ -62,7 +62,7 @@ class Follower:
         self._exit_code = 0
 
     def run(self) -> int:
-        """Follow the run, and return the exit code, which is 1 if the run was not found."""
+        """Follow the run. Returns the exit code, which is 1 if the run was not found."""
         self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _mask: self._on_input())
         try:
             while not self._is_done:
@@ -90,7 +90,10 @@ class Follower:
             self._is_done = True
 
     def _acquire_lock(self) -> bool:
-        """Return True if this process may write the local copy. Only one follower of a run may."""
+        """Try to lock the local copy, and return True if this process may write to it.
+
+        Only one follower of a run may write.
+        """
         if self._lock is None or self._run is None:
             return True
         is_acquired = file_locks.try_lock(self._lock)
@@ -110,7 +113,7 @@ class Follower:
             self._on_away(f"{command[0]} can't be started: {error}.")
 
     def _on_message(self, message: FromNode) -> None:
-        """Handle a message. Disconnect if it is invalid or can't be stored."""
+        """Handle a message from the other machine. Disconnect if it is invalid or can't be stored."""
         if self._link is None:
             return  # it was disconnected because of an earlier message
         try:
@@ -136,7 +139,10 @@ class Follower:
                 self._on_away(f"{self._machine.title}: {message.cause}.")
 
     def _on_found(self, found: RunFound) -> None:
-        """Request the part of the log that is missing, unless another follower writes the folder."""
+        """Request the part of the log that is missing in the local copy.
+
+        If another follower writes to the local copy, disconnect instead.
+        """
         assert self._link is not None
         if self._run is None:
             self._run = mirror_folder(self._machine.name, found.run_id)
@@ -155,7 +161,10 @@ class Follower:
         self._link.send(LogRequest(offset=self._log.end, sha256=file_sha256(self._run.events_file)))
 
     def _append_log(self, chunk: LogChunk) -> None:
-        """Append the complete lines of a chunk to the log. A chunk at offset 0 starts a new log."""
+        """Append the complete lines of a chunk to the log.
+
+        A chunk with offset 0 starts a new log if there already is one.
+        """
         assert self._log is not None
         assert self._run is not None
         if chunk.offset == 0 and self._log.end:
@@ -171,7 +180,7 @@ class Follower:
         self._log.copy(data[:end])
 
     def _on_state(self, state: RunLiveness) -> None:
-        """Serve clients as if this process were the supervisor, as long as the run has one."""
+        """Act as the supervisor for local clients as long as the run on the other machine has a supervisor."""
         assert self._run is not None
         if not state.alive:
             self._stop_serving()
@@ -203,7 +212,7 @@ class Follower:
         self._on_away(f"{title}: {reason}." if reason else ssh_exit_reason(title, code, errors))
 
     def _on_away(self, reason: str) -> None:
-        """Disconnect and retry later. Exit if the run has never been reached."""
+        """Disconnect, and retry later. If the run has never been reached, exit instead."""
         if not self._has_reported:
             self._report(FollowResult(problem=reason))
             self._is_done, self._exit_code = True, 1
@@ -218,7 +227,7 @@ class Follower:
     # This machine
 
     def _report(self, result: FollowResult) -> None:
-        """Print the result once, for the parent process."""
+        """Print the result of connecting for the parent process. Only the first call prints."""
         if not self._has_reported:
             self._has_reported = True
             print(ENCODE.encode(result).decode(), flush=True)

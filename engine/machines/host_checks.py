@@ -1,4 +1,4 @@
-"""Checks of machines before they train together. Failures are reported as problems with remedies."""
+"""Check machines before they train together. Failures are reported as problems with remedies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from engine.system.format import size
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 MAX_CLOCK_OFFSET_S = 2.0
-"""Maximum clock difference before logs and files of several machines become hard to compare."""
+"""Maximum clock difference in seconds. Above it, logs and files of several machines are hard to compare."""
 MIN_FREE_BYTES = 2 << 30
 _TIMEOUT_S = 120.0
 _EXIT_TIMEOUT_S = 10.0
@@ -33,7 +33,14 @@ _MAX_ANSWER_BYTES = 1 << 16
 
 
 class CheckedHost(NamedTuple):
-    """Result for one machine: its facts (None if unreachable), how far its clock is ahead in seconds, and problems."""
+    """Result of checking one machine.
+
+    Attributes:
+        host: Machine.
+        facts: Facts about it, or None if it is unreachable.
+        clock_offset_s: Time by which its clock is ahead of this machine's, in seconds.
+        problems: Problems found.
+    """
 
     host: Host
     facts: NodeFacts | None
@@ -42,14 +49,17 @@ class CheckedHost(NamedTuple):
 
 
 def command_on(host: Host, *arguments: str) -> list[str]:
-    """Return the command line that runs `footplate` with `arguments` on `host`."""
+    """Return the command line that runs `footplate` with `arguments` on `host` through ssh."""
     if not host.name:
         return [sys.executable, "-m", "footplate", *arguments]
     return ssh_command(host.reached_by, host.command(*arguments))
 
 
 def check_hosts(hosts: Sequence[Host], dataset: str = "") -> list[CheckedHost]:
-    """Check all hosts in parallel and compare each with this machine."""
+    """Check all hosts in parallel, and compare each with this machine.
+
+    If `dataset` is given, its content is compared, too.
+    """
     local_inputs = inputs_of(Job.from_fields(dataset=dataset)) if dataset else {}
     with ThreadPoolExecutor(max_workers=max(1, len(hosts))) as pool:
         checked = list(pool.map(lambda host: _check_host(host, dataset), hosts))
@@ -88,7 +98,7 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
 
 
 class _Peer:
-    """Process on a machine that tests connections to other machines (see `meeting`)."""
+    """Process on another machine that tests connections to further machines (see `meeting`)."""
 
     def __init__(self, checked: CheckedHost, *, infiniband: bool) -> None:
         assert checked.facts is not None
@@ -111,7 +121,7 @@ class _Peer:
         return self.answer()
 
     def answer(self) -> MeetResult:
-        """Return the next result, which is a failure if the machine does not answer in time."""
+        """Return the next result of the process. If the machine does not answer in time, the result is a failure."""
         assert self._process.stdout is not None
         with killed_after(self._process, _TIMEOUT_S):
             line = self._process.stdout.readline(_MAX_ANSWER_BYTES)
@@ -133,7 +143,7 @@ class _Peer:
 
 
 def unreachable(checked: Sequence[CheckedHost]) -> list[Problem]:
-    """Test the connections between all machines and return a problem for each failure.
+    """Test the connections between all machines, and return a problem for each failure.
 
     Each machine in turn acts as the first machine of a run, and all others connect to it. They sum numbers over gloo
     and, if all have GPUs, over NCCL.
@@ -158,7 +168,7 @@ def unreachable(checked: Sequence[CheckedHost]) -> list[Problem]:
 def _meet(
     pool: ThreadPoolExecutor, first: _Peer, others: Sequence[_Peer], backend: Literal["gloo", "nccl"]
 ) -> list[Problem]:
-    """Let `others` connect to the machine `first`, and return the problems."""
+    """Test if all `others` can connect to the machine `first`. Returns the problems."""
     ranks = len(others) + 1
     opened = first.ask(MeetOrder(ranks=ranks, backend=backend, port=first.host.port))
     if opened.problem:
@@ -210,5 +220,5 @@ def _not_checked(host: Host, error: OSError | subprocess.TimeoutExpired) -> Prob
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    """Run a command on a machine. Raises OSError, subprocess.TimeoutExpired."""
+    """Run the command line of a check. Raises OSError and subprocess.TimeoutExpired."""
     return run_child(command, timeout_s=_TIMEOUT_S, cwd=str(paths.PACKAGES), env=english_environment())

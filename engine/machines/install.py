@@ -1,4 +1,7 @@
-"""Installation of Footplate on another machine through ssh: a wheel in a virtual environment of its own."""
+"""Install Footplate on another machine through ssh.
+
+A wheel is installed in a separate virtual environment there.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from engine.system.files import open_file
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 FOLDER = ".local/share/footplate/venv"
-"""Folder of the virtual environment on that machine, relative to the home folder."""
+"""Folder of the virtual environment on the other machine, relative to the home folder."""
 _INSTALL = """set -e
 mkdir -p "$HOME/{parent}"
 cat > "$HOME/{parent}/{wheel}"
@@ -22,11 +25,11 @@ rm "$HOME/{parent}/{wheel}"
 
 
 class InstallFailed(Exception):  # noqa: N818 - describes the event
-    """Raised when an installation fails. The message is the reason."""
+    """Raised when an installation on another machine fails. The message is the reason."""
 
 
 def install(host: Host, wheel: Path) -> None:
-    """Copy `wheel` to `host` and install it with its dependencies. Raises InstallFailed."""
+    """Copy `wheel` to `host`, and install it there with its dependencies. Raises InstallFailed."""
     name = wheel.name
     if not re.fullmatch(r"footplate-[\w.+-]+\.whl", name, re.ASCII):  # used in a shell script below
         raise InstallFailed(f"{wheel} is not a wheel of Footplate.")

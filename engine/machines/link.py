@@ -1,4 +1,7 @@
-"""Connection between a supervisor and a node: frames over the standard streams of a command."""
+"""Connection between a supervisor and a node.
+
+Both exchange frames over the standard input and output of a command.
+"""
 
 from __future__ import annotations
 
@@ -40,26 +43,34 @@ _CHUNK = 1 << 18
 _KEEP_ALIVE = ENCODE.encode(KeepAlive()) + b"\n"
 _JOIN_S = 1.0
 START_S = 60.0
-"""Timeout in seconds for the start of a machine's shell, and again for the start of Python."""
+"""Timeout in seconds for the start of a machine's shell, and also for the subsequent start of Python."""
 MAX_LOG_BYTES = 64 << 20
-"""Maximum number of bytes that a machine may add to a log through standard error."""
+"""Maximum number of bytes that a machine's standard error may add to a log."""
 SHUTDOWN_S = 5.0
-"""Seconds to wait for a machine to stop everything that it has started."""
+"""Maximum time in seconds to wait until a machine has stopped everything that it started."""
 
 
 def remote_command(host: Host, *arguments: str) -> list[str]:
-    """Return a command line that runs `footplate` on another machine and first reports the start of the shell."""
+    """Return a command line that runs `footplate` with `arguments` on another machine.
+
+    It reports the start of the remote shell before it starts Python.
+    """
     started = shlex.quote(ENCODE.encode(ShellStarted()).decode())
     return ssh_command(host.reached_by, ["sh", "-c", f"echo {started}; exec {shlex.join(host.command(*arguments))}"])
 
 
 class NodeLink:
-    """Supervisor's end of a connection, which runs a command and exchanges frames with it.
+    """Supervisor's end of a connection. It runs a command and exchanges frames with it. Raises OSError.
 
-    `on_message` is called with each message. `on_end` is called once after the last message: with the reason if a
-    message was invalid, else with "". The command's standard error is appended to `log`; for ssh, its size is limited.
     A thread sends messages and heartbeats, so that machines do not give up on a supervisor that is busy for a long
-    time. Raises OSError.
+    time.
+
+    Args:
+        command: Command line, which starts with "ssh" for another machine.
+        log: File to which the standard error of the command is appended. For ssh, its size is limited.
+        selector: Selector that the caller polls.
+        on_message: Called with each message.
+        on_end: Called once after the last message, with the reason if a message was invalid, otherwise with "".
     """
 
     def __init__(
@@ -119,7 +130,10 @@ class NodeLink:
         return time.monotonic() - self._received_at
 
     def silence_reason(self, title: str) -> str:
-        """Return an explanation if the machine `title` has been silent for so long that it counts as lost, else ""."""
+        """Return an explanation if the machine has been silent for so long that it counts as lost, otherwise "".
+
+        `title` is the name of the machine for the user.
+        """
         limit_s = LOST_S if self.has_answered else START_S
         if self.silent_s > limit_s:
             self._receive()  # messages may have arrived while this process was busy
@@ -141,7 +155,7 @@ class NodeLink:
         self._outbox.put(ENCODE.encode(message) + b"\n")
 
     def exit_status(self) -> tuple[int, str]:
-        """Wait for the command to exit. Return its exit code and the end of its standard error."""
+        """Wait for the command to exit. Returns its exit code and the end of its standard error."""
         with suppress(OSError), open_file(self._log) as stream:
             stream.seek(max(self._log_start, os.fstat(stream.fileno()).st_size - 4096))
             return self._process.wait(), stream.read().decode(errors="replace")
@@ -152,7 +166,7 @@ class NodeLink:
         self._outbox.put(None)
 
     def finish(self, timeout_s: float) -> None:
-        """Close the command's input and wait for its exit. Kill it after `timeout_s`."""
+        """Close the command's input, and wait until the command exits. Kill it after `timeout_s`."""
         self.close()
         deadline = time.monotonic() + timeout_s
         while self._output is not None and time.monotonic() < deadline:
@@ -172,7 +186,7 @@ class NodeLink:
         self._close_output()
 
     def _write(self, stream: IO[bytes]) -> None:
-        """Send queued messages, and heartbeats between them, until the connection is closed."""
+        """Send queued messages to `stream`, with heartbeats in between, until the connection is closed."""
         with suppress(OSError), stream:  # the end of the other stream is reported
             while True:
                 try:
@@ -214,9 +228,9 @@ class NodeLink:
 
 
 class SupervisorLink:
-    """Node's end of a connection, on standard input and output. All other output goes to standard error.
+    """Node's end of a connection, which uses standard input and output. All other output goes to standard error.
 
-    Any thread may call `send`, which never raises an exception. If the supervisor is gone, `messages` ends.
+    Any thread may call `send`, which never raises an exception. When the supervisor is gone, `messages` ends.
     """
 
     def __init__(self) -> None:
@@ -230,9 +244,9 @@ class SupervisorLink:
             write_all(self._output, ENCODE.encode(message) + b"\n")
 
     def messages(self) -> Iterator[ToNode]:
-        """Yield the supervisor's messages, until it closes the connection or is silent for `SILENCE_S`.
+        """Yield the supervisor's messages until it closes the connection or is silent for `SILENCE_S`.
 
-        Raises FrameError, msgspec.DecodeError.
+        Raises FrameError and msgspec.DecodeError.
         """
         while select.select([0], [], [], SILENCE_S)[0] and (data := os.read(0, _CHUNK)):
             for line in self._frames.feed(data):
@@ -240,7 +254,7 @@ class SupervisorLink:
                     yield message
 
     def start_beating(self) -> None:
-        """Start a thread that sends heartbeats."""
+        """Start a thread that sends heartbeats to the supervisor."""
 
         def beat() -> None:
             while True:
@@ -251,7 +265,7 @@ class SupervisorLink:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of `data` to a blocking descriptor. Raises OSError."""
+    """Write all of `data` to a blocking file descriptor. Raises OSError."""
     remaining = memoryview(data)
     while remaining:
         remaining = remaining[os.write(descriptor, remaining) :]

@@ -1,4 +1,4 @@
-"""``footplate node --meet``: test process groups between machines, opened as in a run.
+"""``footplate node --meet``: test connections between machines with process groups that are opened as in a run.
 
 Each line of standard input is a test as JSON, and each is answered with a `MeetResult`. The machine to which the others
 connect answers twice, first with its port.
@@ -30,7 +30,10 @@ _NUMBERS = 1 << 18
 
 
 def serve(address: str, *, infiniband: bool) -> NoReturn:
-    """Run the tests from standard input until it is closed, and exit."""
+    """Run the tests from standard input until it is closed, then exit the process.
+
+    `address` is the address of this machine.
+    """
     output = os.dup(1)
     os.dup2(2, 1)
 
@@ -67,7 +70,7 @@ def serve(address: str, *, infiniband: bool) -> NoReturn:
 
 
 def _meet(store: dist.Store, order: MeetOrder) -> str:
-    """Exchange numbers with the other machines over gloo or NCCL, and return the error, or "" if it succeeds."""
+    """Exchange numbers with the other machines over gloo or NCCL. Returns the error, or "" if it succeeds."""
     try:
         if order.backend == "nccl":
             _all_reduce_on_gpus(store, order)
@@ -93,7 +96,7 @@ def _answer_in_pair(store: dist.Store, other: int) -> None:
 
 
 def _all_reduce_in_pair(store: dist.Store, other: int, rank: int) -> None:
-    """Compute a sum with one other machine over gloo. Raises RuntimeError."""
+    """Compute a sum with one other machine, whose rank is `other`, over gloo. Raises RuntimeError."""
     import torch
     import torch.distributed as dist
 
@@ -120,6 +123,6 @@ def _all_reduce_on_gpus(store: dist.Store, order: MeetOrder) -> None:
 
 
 def _last_line(error: Exception) -> str:
-    """Return the last line of an error's text, where NCCL describes the cause."""
+    """Return the last line of an error's message, where NCCL describes the cause."""
     lines = str(error).strip().splitlines()
     return lines[-1].rstrip(".") if lines else type(error).__name__

@@ -1,8 +1,8 @@
 """``footplate node``: train on one of several machines, started through ssh and controlled by the run's supervisor.
 
-It exits with its supervisor: when standard input is closed or no frame has arrived for `SILENCE_S`, it kills everything
-that it has started. It never restarts workers. On the supervisor's own machine, ``python -m engine.machines.node`` does
-the same.
+The node exits with its supervisor. When standard input is closed, or no frame has arrived for `SILENCE_S`, it kills
+everything that it has started. It never restarts workers. On the supervisor's own machine, ``python -m
+engine.machines.node`` does the same.
 """
 
 from __future__ import annotations
@@ -57,13 +57,16 @@ from engine.system.format import exit_words
 
 QUEUE_POLL_S = 0.5
 QUEUE_TIMEOUT_S = 600.0
-"""Seconds that a run waits for devices that other runs on this machine use."""
+"""Maximum time in seconds that a run waits for devices that other runs on this machine use."""
 _LOG_BYTES = 1 << 18
-"""Size of the part of a worker's log that is sent to the supervisor. Two such parts fit into a frame."""
+"""Maximum number of bytes that are sent to the supervisor from the end of a worker's log and of its traceback.
+
+Both fit into one frame.
+"""
 
 
 def serve() -> int:
-    """Run this machine's part of one attempt and return the exit code."""
+    """Run this machine's workers in one attempt, and return the exit code."""
     link = SupervisorLink()
     linux.name_process("footplate-node")
     faulthandler.enable(all_threads=False)
@@ -77,7 +80,7 @@ def serve() -> int:
 
 
 def fetch_weights(job: Job) -> str:
-    """Download or verify the pretrained weights for `job`, and return the error, or "" if it succeeds."""
+    """Download or verify the pretrained weights for `job`. Returns the error, or "" if it succeeds."""
     needs_weights = job.model.pretrained and not job.model.weights_file and not job.checkpoints.resume_from
     weights = weights_of(job, load_catalogue()) if needs_weights else None
     if weights is None:
@@ -91,7 +94,7 @@ def fetch_weights(job: Job) -> str:
 
 
 class _Node:
-    """State of a node: `run` trains in the main thread, while other threads handle messages."""
+    """State of a node. `run` trains in the main thread, while other threads handle messages."""
 
     def __init__(self, link: SupervisorLink, scratch: Path) -> None:
         self._link, self._scratch = link, scratch
@@ -101,7 +104,7 @@ class _Node:
         self._files: NodeFiles | None = None
         self._agent: agent.Agent | None = None
         self._is_cancelled = False
-        """True after the supervisor has stopped workers that had not started."""
+        """True after the supervisor has canceled workers that had not started."""
         self._done = threading.Event()
 
     def run(self) -> int:
@@ -118,7 +121,7 @@ class _Node:
         return 0
 
     def end(self) -> None:
-        """Kill everything that this process has started, remove its files, and exit."""
+        """Kill all processes that this node has started, remove its files, and exit."""
         if self._workers is not None:
             self._workers.close()
         for child in psutil.Process().children(recursive=True):
@@ -162,7 +165,7 @@ class _Node:
             self._link.send(WorkerEnded(rank=rank, code=code, files=self._files.worker_files(rank, _LOG_BYTES)))
 
     def _local_spec(self, order: NodeOrder, spec: WorkerSpec) -> WorkerSpec:
-        """Adapt a worker's spec to the paths and cores of this machine."""
+        """Return the spec of a worker, adapted to the paths and the number of cores of this machine."""
         assert self._files is not None
         resume_from = spec.job.checkpoints.resume_from and str(
             self._files.resume_from(spec.job.checkpoints.resume_from)
@@ -202,7 +205,7 @@ class _Node:
         self._link.send(facts)
 
     def _reserve_devices(self, order: NodeOrder) -> str:
-        """Wait in this machine's queue for the devices. Return a reason if the run can't have them, otherwise "".
+        """Wait in this machine's queue for the devices. Returns a reason if the run can't have them, otherwise "".
 
         If the machine is the supervisor's, or a SLURM node with access to the original run folder, the devices are
         already reserved. The waiting time is limited, since two runs may wait for each other's devices.
@@ -253,8 +256,8 @@ class _Node:
     def _kill(self, message: KillWorker) -> None:
         """Signal a worker. If it has not started, kill all workers, because it may be waiting for a lost machine.
 
-        Without an agent, no worker exists. The supervisor needs that report at once, because importing torch, on which
-        the agent's start depends, may take longer than the supervisor waits.
+        If there is no agent, no worker exists, and its end is reported at once. Importing torch, which precedes the
+        agent's start, may take longer than the supervisor waits for the report.
         """
         if self._workers is not None and self._workers.kill(message.rank, hard=message.hard):
             return
@@ -266,16 +269,16 @@ class _Node:
 
 
 def _keep(slot: QueueSlot) -> NoReturn:
-    """Hold the reservation until this process exits, even if the queue's folder is cleared."""
+    """Hold the reservation of `slot` until this process exits, even if the queue's folder is cleared."""
     while True:
         slot.poll()
         time.sleep(QUEUE_POLL_S)
 
 
 def _missing_gpus(order: NodeOrder) -> tuple[tuple[str, ...], str]:
-    """Return the GPUs in `order` that NVML has lost, and a sentence about the GPUs that this machine lacks.
+    """Return the requested GPUs that NVML has lost, and a sentence about requested GPUs that are lost or don't exist.
 
-    The sentence is "" if it lacks none.
+    The sentence is "" if all GPUs are available.
     """
     required = {device for device in order.specs[0].local_devices if is_gpu(device)}
     if not required:

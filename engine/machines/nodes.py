@@ -1,4 +1,7 @@
-"""Connections of the supervisor to all machines in one attempt: it compares them and runs their workers."""
+"""Connections of the supervisor to all machines of a run in one attempt.
+
+The supervisor compares the machines, copies files, and runs the workers there.
+"""
 
 from __future__ import annotations
 
@@ -48,42 +51,42 @@ from engine.system.slurm import srun_command
 from engine.system.ssh import ssh_command, ssh_exit_reason
 
 QUIET_S = 2.5
-"""Seconds of silence after which a machine may have caused the failures that other machines report."""
+"""Seconds of silence after which a machine is suspected to have caused the failures that other machines report."""
 RETURN_S = 600.0
-"""Seconds that a run waits for a lost machine to return."""
+"""Maximum time in seconds that a run waits for a lost machine to return."""
 _RETRY_S = 3.0
 _EVENTS_WITH_FILES = (b'{"type":"checkpoint"', b'{"type":"predicted"')
-"""Prefixes of events that refer to files."""
+"""Prefixes of encoded events that refer to files in the run folder."""
 _Result = TypeVar("_Result")
 
 
 class _Stage(Enum):
-    """Stages of starting a run on several machines, in order."""
+    """Stages of starting an attempt on several machines, in order."""
 
     COMPARING = auto()
-    """Connect to the machines and compare their facts."""
+    """The machines are connected, and their facts are compared."""
     COPYING = auto()
-    """Send files to the machines."""
+    """Files are sent to the machines."""
     MEETING = auto()
-    """Open the rendezvous on the first machine."""
+    """The rendezvous is opened on the first machine."""
     TRAINING = auto()
 
 
 class Node:
-    """Machine of a run, with the state of the connection to it."""
+    """Machine of a run, and the state of the connection to it."""
 
     def __init__(self, machine: Host, specs: list[WorkerSpec]) -> None:
         self.host = machine
         self.specs = specs
         self.link: NodeLink | None = None
         self.files: FileTransfers | None = None
-        """Transfers between the run folder and the machine, unless both are on a shared file system."""
+        """Transfers between the run folder and the machine, or None if the machine shares the run folder."""
         self.facts: NodeFacts | None = None
         self.workers: list[RemoteWorker] = []
         self.exit_codes: dict[int, int | None] = {}
         self.retry_at = 0.0
         self.pending_events = 0
-        """Number of worker events that wait for their files."""
+        """Number of events of its workers that are not forwarded until their files are copied."""
 
     @property
     def title(self) -> str:
@@ -99,7 +102,7 @@ class Node:
 
     @property
     def shares_folder(self) -> bool:
-        """True if the machine has access to the original run folder: this machine, or a SLURM node."""
+        """True if the machine uses the original run folder, which is true of this machine and of SLURM nodes."""
         return not self.host.name or self.is_slurm
 
     @property
@@ -115,7 +118,7 @@ class Node:
         return [*self.host.environment_command, sys.executable, "-m", "engine.machines.node"]
 
     def give_up(self) -> None:
-        """Stop waiting for the machine's workers and files."""
+        """Stop waiting for the machine's workers and file transfers."""
         for worker in self.workers:
             if worker.exit_code is None:
                 worker.set_exit_code(None)
@@ -124,11 +127,19 @@ class Node:
 
 
 class Nodes:
-    """Machines of one attempt, in the job's order.
+    """Machines of one attempt, in the order of the job's devices.
 
-    Call `poll` often. Once all machines are connected to each other, their workers join `group`. `attempt` counts from
-    0. In later attempts, the run waits for an unreachable machine, unless `job_without` returns a job that does without
-    it. Otherwise `job_without` returns the reason.
+    Call `poll` often. Once all machines are connected to each other, their workers join the group given to `launch`.
+
+    Args:
+        run: Run folder.
+        specs: Specs of all workers.
+        selector: Selector that the caller polls.
+        on_event: Receives events for the log.
+        on_samples: Receives samples of the machines' devices.
+        attempt: Number of the attempt, counted from 0. In later attempts, the run waits for an unreachable machine.
+        job_without: Function that returns a job which does not need the named machine, or the reason why the run has to
+            wait for it.
     """
 
     def __init__(
@@ -164,13 +175,13 @@ class Nodes:
         return any(node.is_quiet for node in self.nodes)
 
     def launch(self, group: Group) -> None:
-        """Start connecting to all machines, whose workers will join `group`."""
+        """Start to connect to all machines. Their workers will join `group`."""
         self._group = group
         for node in self.nodes:
             self._connect(node)
 
     def poll(self) -> None:
-        """Retry connections, detect lost machines, and process completed transfers."""
+        """Retry connections, detect lost machines, and process file transfers that have ended."""
         if self._stage is _Stage.COMPARING:
             self._compare()
         for node in self.nodes:
@@ -201,7 +212,7 @@ class Nodes:
     # From the connection to the rendezvous
 
     def _connect(self, node: Node) -> None:
-        """Start the connection to a machine and send it its order."""
+        """Start the connection to a machine, and send the machine its order."""
         number = self.nodes.index(node)
         command = node.command()
         try:
@@ -233,7 +244,7 @@ class Nodes:
         return self._run.path / f"node-{self.nodes.index(node)}.log"
 
     def _compare(self) -> None:
-        """Compare the machines once all have reported their facts, then send them the missing files."""
+        """Compare the machines once all of them have reported their facts, then send them the missing files."""
         assert self._group is not None
         facts = [node.facts for node in self.nodes if node.facts is not None]
         if len(facts) < len(self.nodes) or not self._inputs.done() or self._group.failure is not None:
@@ -258,7 +269,7 @@ class Nodes:
             self._copy_files()
 
     def _lost_gpus(self) -> Failed:
-        """Create the failure for a restart after machines have lost GPUs."""
+        """Create the failure that makes the run restart without the GPUs that machines have lost."""
         lost = [
             device
             for node in self.nodes
@@ -275,9 +286,9 @@ class Nodes:
         return Failed(cause=cause, kind="lost_gpu", devices=tuple(lost))
 
     def _copy_files(self) -> None:
-        """Send the machines all files that they need for resuming, then start the rendezvous.
+        """Send each machine the files that it needs to resume, then start the rendezvous.
 
-        The rendezvous comes last, because its time is limited.
+        The rendezvous comes last because its time is limited.
         """
 
         def on_copied(node: Node, error: str) -> None:
@@ -308,7 +319,7 @@ class Nodes:
         self._send_rendezvous(self.nodes[0], "", 0)
 
     def _send_rendezvous(self, node: Node, address: str, port: int) -> None:
-        """Send a machine the address of the rendezvous. An empty address makes it listen."""
+        """Send a machine the address and port of the rendezvous. If `address` is "", the machine opens it."""
         assert node.link is not None
         assert node.facts is not None
         callers = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
@@ -321,7 +332,10 @@ class Nodes:
         node.link.send(Rendezvous(local_address=local, address=address, port=port, infiniband=infiniband))
 
     def _on_listening(self, listening: Listening) -> None:
-        """Send the address of the listening first machine to the others and add all workers to the group."""
+        """Handle the message that the first machine has opened the rendezvous.
+
+        The other machines are sent its address, and all workers are added to the group.
+        """
         assert self._group is not None
         if len(self.nodes) > 1:
             text = (
@@ -367,7 +381,7 @@ class Nodes:
                 self._fail(Failed(cause=message.cause, kind="fault" if self._stage is _Stage.TRAINING else "error"))
 
     def _on_worker_message(self, node: Node, message: FromWorker) -> None:
-        """Forward a worker's message. If it refers to files on another machine, copy them first."""
+        """Forward a message of a worker. If it refers to files that are on another machine, copy these first."""
         worker = next((each for each in node.workers if each.rank == message.rank), None)
         if worker is None:
             return
@@ -385,7 +399,10 @@ class Nodes:
     def _fetch_then_forward(
         self, node: Node, worker: RemoteWorker, event: AnyEvent, files: list[str], sources: list[Node]
     ) -> None:
-        """Copy `files` from the machines that have them, among `sources`, then forward a worker's event."""
+        """Copy `files` to the run folder, then forward the event of a worker that refers to them.
+
+        Each file is fetched from the first of the machines `sources` that has it.
+        """
         remaining, first_error = len(files), ""
         saved = event if isinstance(event, CheckpointSaved) and event.path == LAST else None
         node.pending_events += 1
@@ -421,7 +438,7 @@ class Nodes:
                     paths.write_atomically(self._run.path / name, message.files[name])
 
     def _end_workers(self, node: Node) -> None:
-        """Report the exit of workers. If they have succeeded, report it only after their files have been copied."""
+        """Report the exit of a machine's workers. If they have succeeded, do so only after their files are copied."""
         for worker in node.workers:
             worker.has_ended = worker.rank in node.exit_codes
             code = node.exit_codes.get(worker.rank)
@@ -431,7 +448,10 @@ class Nodes:
     # Lost machines
 
     def _on_end(self, node: Node, reason: str) -> None:
-        """Handle the end of a connection. Unless the machine's workers have exited, the machine is lost."""
+        """Handle the end of the connection to a machine.
+
+        Unless the machine's workers have exited, the machine is lost.
+        """
         assert node.link is not None
         code, errors = node.link.exit_status()
         if node.workers and all(worker.exit_code is not None for worker in node.workers):
@@ -448,7 +468,11 @@ class Nodes:
         self._on_lost(node, cause)
 
     def _on_lost(self, node: Node, cause: str) -> None:
-        """Handle the loss of a machine: wait for it or continue without it while a later attempt starts, else fail."""
+        """Handle the loss of a machine.
+
+        While a later attempt starts, the run waits for the machine or continues without it. Otherwise, the attempt
+        fails.
+        """
         assert self._group is not None
         can_wait = self._attempt > 0 and self._stage is _Stage.COMPARING and time.monotonic() < self._give_up_at
         if not can_wait or node.facts is not None:
@@ -474,7 +498,7 @@ class Nodes:
 
 
 def _in_thread(function: Callable[[], _Result]) -> Future[_Result]:
-    """Call a slow function in a thread that does not prevent the process from exiting."""
+    """Call a slow function in a thread that does not keep the process from exiting. Returns its future."""
     future: Future[_Result] = Future()
 
     def run() -> None:

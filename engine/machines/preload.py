@@ -1,4 +1,4 @@
-"""Imports of the process that forks the agent and the workers."""
+"""Modules imported by the process that forks the agent, which forks the workers."""
 
 from __future__ import annotations
 

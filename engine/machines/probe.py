@@ -1,4 +1,4 @@
-"""Facts about a machine before it trains, for comparison with other machines."""
+"""Collect facts about a machine before it trains, to compare it with other machines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from engine.system.decode_errors import NOT_DECODED
 
 
 def print_facts(dataset: str, address: str) -> int:
-    """Print this machine's `NodeFacts`, including the digest of `dataset` if given, and return the exit code."""
+    """Print the `NodeFacts` of this machine, and return the exit code.
+
+    If `dataset` is not "", they include its digest. `address` is the address of this machine, or "" to detect it.
+    """
     local_address, remote_address = addresses.connection_addresses()
     problem, driver = "", ""
     gpus: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
-"""``footplate node --relay RUN``: send a local run's log to a follower on another machine, and forward its commands.
+"""``footplate node --relay RUN``: send the log of a local run to a follower on another machine.
 
-It reads the log file, which contains all events. The relay exits with its follower. The run continues.
+The commands of the follower are forwarded to the run. The relay reads the log file, which contains all events. It exits
+with its follower. The run continues.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class _Relay:
             time.sleep(_LOG_POLL_S)
 
     def _receive(self) -> None:
-        """Handle messages, in a thread, until the follower disconnects; then exit."""
+        """Handle messages of the follower, in a thread. When the follower disconnects, exit the process."""
         try:
             for message in self._link.messages():
                 match message:
@@ -91,7 +92,7 @@ class _Relay:
         os._exit(0)
 
     def _open_log(self, request: LogRequest) -> None:
-        """Open the log at the end of the follower's copy, or at its start if the copy belongs to another log."""
+        """Open the log at the end of the follower's copy, or at the start if the copy belongs to another log."""
         with suppress(OSError):
             self._log = open_file(self._run.events_file)
             digest = hashlib.sha256(self._log.read(request.offset))
@@ -100,7 +101,7 @@ class _Relay:
             self._log.seek(self._offset)
 
     def _send_log(self) -> None:
-        """Send lines that were added to the log, or a new log that has replaced it. Raises OSError."""
+        """Send the lines that were added to the log. If a new log has replaced it, send that. Raises OSError."""
         info = self._run.events_file.stat()
         if self._log is None or info.st_size < self._offset or not os.path.samestat(info, os.fstat(self._log.fileno())):
             self._log, self._offset = open_file(self._run.events_file), 0

@@ -1,4 +1,4 @@
-"""Worker on another machine, with the interface of a local one."""
+"""Worker on another machine, with the same interface as a local worker."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class RemoteWorker:
         self._on_readable = hear
 
     def on_message(self, message: bytes | FromWorker) -> None:
-        """Queue a message for `receive`, encoded or not."""
+        """Queue a message, encoded or decoded, for `receive`."""
         self._received.append(message)
         self._on_readable()
 
     def set_exit_code(self, exit_code: int | None) -> None:
-        """Set the exit code, or None if the worker was stopped because of another one."""
+        """Set the exit code of the worker. It is None if the worker was stopped because of another one."""
         self.because_of_another = exit_code is None
         self.exit_code = -9 if exit_code is None else exit_code
 
@@ -52,7 +52,7 @@ class RemoteWorker:
         return self.exit_code
 
     def receive(self) -> list[FromWorker]:
-        """Return queued messages; after the last one, close the channel. Raises msgspec.DecodeError."""
+        """Return the queued messages. After the last one, the channel is closed. Raises msgspec.DecodeError."""
         messages = []
         while self._received:
             message = self._received.popleft()

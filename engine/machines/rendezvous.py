@@ -10,13 +10,13 @@ from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStore
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 NAME = "footplate"
-"""Name of the rendezvous backend, registered with torch."""
+"""Name under which the rendezvous backend is registered with torch."""
 
 
 class OneAddressRendezvous(StaticTCPRendezvous):
-    """Static rendezvous whose store listens on one address, whereas torch's listens on all interfaces.
+    """Static rendezvous whose store listens on a single address. The store of torch's listens on all interfaces.
 
-    The first node (rank 0) passes the store's socket as `listener`.
+    The first node (rank 0) passes the socket of the store as `listener`.
     """
 
     def __init__(

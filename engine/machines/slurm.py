@@ -44,7 +44,7 @@ class _CannotStart(Exception):  # noqa: N818 - describes the event
 
 
 def supervise_slurm(folder: Path) -> int:
-    """Run the job in `folder` until it ends or is requeued, and return the exit code."""
+    """Supervise the run in `folder` until it ends or its SLURM job is requeued. Returns the exit code."""
     run = RunFolder(folder.absolute())
     job_id, first = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURMD_NODENAME", "")
     if not job_id.isdecimal() or not first:
@@ -76,7 +76,7 @@ def _supervise(run: RunFolder, first: str) -> int:
 
 
 def _note(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
-    """Record a state of the SLURM job for readers of the run folder."""
+    """Record the state of the SLURM job in the run folder."""
     before = read_slurm(run.path)
     now = SlurmJob(job_id=int(job_id), host=before.host if before else "", state=state, reason=reason)
     try:
@@ -86,9 +86,9 @@ def _note(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
 
 
 def _local_job(run: RunFolder, first: str) -> Job:
-    """Return the run's job with the devices that SLURM has allocated.
+    """Return the run's job with the devices that SLURM has allocated. `first` is the name of this node.
 
-    Raises _CannotStart, SlurmFailed, OSError, subprocess.SubprocessError.
+    Raises _CannotStart, SlurmFailed, OSError or subprocess.SubprocessError.
     """
     job, problems = load_job(run.job_file)
     if job is None:
@@ -111,9 +111,9 @@ def _local_job(run: RunFolder, first: str) -> Job:
 
 
 def _gpus(first: str, name: str) -> tuple[str, ...]:
-    """Return the UUIDs of the job's GPUs on a node, in the order of CUDA.
+    """Return the UUIDs of the SLURM job's GPUs on the node `name`, in the order of CUDA.
 
-    Raises _CannotStart, OSError, subprocess.SubprocessError.
+    `first` is the name of this node. Raises _CannotStart, OSError or subprocess.SubprocessError.
     """
     if name == first:
         state = snapshot()
@@ -130,7 +130,7 @@ def _gpus(first: str, name: str) -> tuple[str, ...]:
 
 
 def _was_warned(run: RunFolder) -> bool:
-    """Return True if the run was paused because of SLURM's warning."""
+    """Return True if the run was paused because SLURM warned that the job's time is running out."""
     warned, last = False, None
     for last in run.events():
         if isinstance(last, RunStarted):

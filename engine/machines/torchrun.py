@@ -1,9 +1,9 @@
 """``torchrun … -m engine.machines.torchrun JOB``: one worker of a run whose processes torchrun has started.
 
-JOB is a job file, or a job as JSON (see `footplate torchrun`). The process of rank 0 is also the run's supervisor: it
+JOB is a job file, or a job as JSON (see `footplate torchrun`). The process of rank 0 is also the run's supervisor. It
 creates the run folder, writes the event log and serves the window. On each other machine, the first process creates a
-folder. Specs for the other ranks on its machine are passed in files in the user's runtime folder. Their names contain
-the process id of torchrun's agent, the parent of all these processes.
+folder. The specs for the other ranks on its machine are passed in files in the user's runtime folder. The names of the
+files contain the process id of torchrun's agent, the parent of all these processes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REFUSED = 2
 
 @dataclass(frozen=True)
 class TorchrunProcess:
-    """Ranks, address and other values that torchrun has passed to this process."""
+    """Rank of this process, numbers of processes, address and port of rank 0, and number of restarts, as set by torchrun."""
 
     rank: int
     local_rank: int
@@ -66,7 +66,7 @@ class TorchrunProcess:
         return range(first, first + self.local_world_size)
 
     def spec_file(self, rank: int) -> Path:
-        """Return the path of the file with the spec for a rank on this machine."""
+        """Return the path of the file with the spec of a rank on this machine."""
         agent = os.getppid()
         return paths.runtime_folder() / f"torchrun-{agent}-{int(process_start(agent) * 1000)}-{rank}.json"
 
@@ -81,7 +81,7 @@ def torchrun_process() -> TorchrunProcess:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train, and return the exit code."""
+    """Train as one of the ranks, and return the exit code."""
     linux.die_with_parent(os.getppid())
     if len(arguments) != 1:
         return _refuse([Problem("", "One job is expected.", "Give a job file, or the line of `footplate torchrun`.")])
@@ -121,7 +121,7 @@ def _read_job(text: str) -> tuple[Job | None, list[Problem]]:
 
 
 def _mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
-    """Return problems if the job does not match the processes that torchrun has started."""
+    """Return the problems that occur if a job does not match the processes that torchrun has started."""
     found = []
     if world_size(job) != process.world_size:
         message = f"The job has {world_size(job)} workers, and torchrun started {process.world_size}."
@@ -142,7 +142,7 @@ def _refuse(problems: list[Problem]) -> int:
 
 
 def _supervise(job: Job, process: TorchrunProcess) -> int:
-    """Supervise the run and run the worker of rank 0. Print the run folder and the outcome to torchrun's terminal."""
+    """Supervise the run, and train as rank 0. Prints the run folder and the outcome to torchrun's terminal."""
     run = create_run(job)
     print(f"Run {run.run_id} in {escaped(str(run.path))}", file=sys.stderr, flush=True)
     with os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal:
@@ -155,7 +155,7 @@ def _supervise(job: Job, process: TorchrunProcess) -> int:
 
 
 def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list[WorkerSpec]:
-    """Write the specs for the other ranks on this machine to files and return the spec for this process."""
+    """Write the specs of the other ranks on this machine to files, and return the spec of this process."""
     threads = max(1, usable_cores() // process.local_world_size)
     local, *others = (
         msgspec.structs.replace(
@@ -171,7 +171,7 @@ def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list
 
 
 def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
-    """Wait for the spec for this process. This includes the time that the run waits for its devices."""
+    """Wait for the spec of this process. This may include the time that the run waits for its devices."""
     path = process.spec_file(process.rank)
     while not path.exists():
         time.sleep(_POLL_S)
@@ -181,7 +181,7 @@ def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
 
 
 def _train(spec: WorkerSpec) -> int:
-    """Train as a rank without a connection to the supervisor. Print failures to torchrun's terminal."""
+    """Train as a rank other than 0, without a connection to the supervisor. Prints failures to torchrun's terminal."""
     os.environ.update(worker_environment(spec))
     reader, writer = socket.socketpair()
     thread = threading.Thread(target=_print_failures, args=(reader,), name="channel", daemon=True)

@@ -1,7 +1,8 @@
-"""Transfer of a run's files between two machines, as raw bytes over a separate connection, verified by SHA-256.
+"""Transfer a run's files between two machines, as raw bytes over a separate connection, verified by SHA-256.
 
 ``footplate node --send RUN`` and ``--exchange RUN`` serve the files through ssh. Requests and offers are lines of JSON
-(`RunFile`). The receiver of an offer answers with the number of bytes that it already has, and is sent the rest.
+(`RunFile`). The receiver of an offer answers with the number of bytes that it already has, and the sender sends the
+remaining ones.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ class ConnectionLost(OSError):  # noqa: N818 - describes the state
 
 
 def is_inside(path: str) -> bool:
-    """Return True if a path from another machine stays inside the run folder."""
+    """Return True if a relative path that another machine has sent stays inside the run folder."""
     parts = PurePosixPath(path).parts
     return bool(parts) and not PurePosixPath(path).is_absolute() and ".." not in parts and "\0" not in path
 
 
 class Channel:
-    """End of a connection that sends and receives files over two file descriptors."""
+    """One end of a connection that sends and receives files over two file descriptors."""
 
     def __init__(self, reader: int, writer: int) -> None:
         self._reader, self._writer = reader, writer
@@ -64,11 +65,9 @@ class Channel:
         return msgspec.json.decode(bytes(line), type=RunFile)
 
     def send(self, stream: IO[bytes], offer: RunFile) -> str:
-        """Offer a file and send it. Return the receiver's reason for refusing it, or "" if it was accepted.
+        """Offer a file and send its content. Returns the reason if the receiver refuses it, otherwise "".
 
-        The digest is computed if `offer` lacks it.
-
-        Raises OSError.
+        If `offer` has no digest, it is computed. Raises OSError.
         """
         digest = offer.sha256 or hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
         size_bytes = stream.seek(0, os.SEEK_END)
@@ -118,7 +117,10 @@ class Channel:
 
 
 class FileConnection(Channel):
-    """Connection to a command that serves files and writes its standard error to `errors`. Raises OSError."""
+    """Connection to a command that serves files. Raises OSError.
+
+    The standard error of the command is written to `errors`.
+    """
 
     def __init__(self, command: Sequence[str], errors: IO[bytes] | int) -> None:
         def limit_errors() -> None:
@@ -152,16 +154,20 @@ class FileConnection(Channel):
 
 
 def remove_partial(target: Path) -> None:
-    """Remove interrupted copies of `target`."""
+    """Remove the partial copies of `target` that interrupted transfers have left."""
     for partial in target.parent.glob(f".{target.name}.*.part"):
         partial.unlink(missing_ok=True)
 
 
 def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bool = False) -> int:
-    """Serve the files of a folder over standard input and output until these are closed. Return the exit code.
+    """Serve the files of a folder over standard input and output until these are closed. Returns the exit code.
 
-    If the folder is `writable`, offered files are stored there. If one of the files in `copies` has the same content, a
-    link to it is created instead.
+    Args:
+        folder: Folder with the files.
+        run_id: Id of the run.
+        copies: Paths of files that may have the same content as an offered file. Such a file is linked instead of
+            received.
+        writable: True to store offered files in the folder.
     """
     channel = Channel(0, os.dup(1))
     os.dup2(2, 1)
@@ -190,7 +196,10 @@ def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bo
 
 
 def _store(channel: Channel, folder: Path, offer: RunFile, copies: Sequence[str]) -> None:
-    """Receive an offered file, unless a file with the same content exists, and confirm it. Raises OSError."""
+    """Receive an offered file and confirm it. Raises OSError.
+
+    If one of the files in `copies` has the same content, a link to it is created instead.
+    """
     target = folder / offer.path
     candidates = (folder / each for each in (offer.path, *copies))
     same = next((each for each in candidates if file_sha256(each) == offer.sha256), None)

@@ -1,4 +1,4 @@
-"""Worker process that torch's elastic agent starts. It gets its spec from the node and reports to it."""
+"""Worker process that torch's elastic agent starts. The worker gets its spec from the node, and reports to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.system import linux, stdio
 
 
 class WorkerHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """First message from a worker to its node, a line of JSON. The node answers with the `WorkerSpec`."""
+    """First message of a worker to its node, sent as a line of JSON. The node answers with the `WorkerSpec`."""
 
     rank: int
 
@@ -24,8 +24,8 @@ class WorkerHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def run(node_socket: str) -> int:
     """Train as the rank in the environment variable RANK, and return 0.
 
-    If training fails, the supervisor is notified, and the process exits at once, because torch would report the failure
-    again.
+    If training fails, the supervisor is notified, and the process exits at once, because otherwise torch would report
+    the failure again.
     """
     linux.die_with_parent(os.getppid())
     os.setpgid(0, 0)
@@ -43,7 +43,7 @@ def run(node_socket: str) -> int:
 
 
 def _read_line(channel: socket.socket) -> bytes:
-    """Read a single line and no byte after it. Raises EOFError."""
+    """Read a single line, and no byte after it. Raises EOFError."""
     line = b""
     while not line.endswith(b"\n"):
         byte = channel.recv(1)

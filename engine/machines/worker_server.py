@@ -1,4 +1,4 @@
-"""Connection between a node and the workers on its machine."""
+"""Server through which a node communicates with the workers on its machine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ _HELLO = msgspec.json.Decoder(WorkerHello)
 
 
 class WorkerServer:
-    """Server on a private socket in `folder` that gives each worker its spec and forwards its messages."""
+    """Server on a private socket that gives each worker its spec, and passes its messages to the supervisor.
+
+    `folder` contains the socket.
+    """
 
     def __init__(self, specs: Sequence[WorkerSpec], forward: Callable[[FromWorker], None], folder: Path) -> None:
         self._specs = {spec.rank: spec for spec in specs}
         self._forward = forward
         self._channels: dict[int, socket.socket] = {}
         self._early = dict.fromkeys(self._specs, b"")
-        """Encoded commands for workers that have not connected yet."""
+        """Encoded commands for workers that have not connected, by rank."""
         self._lock = threading.Lock()
         self._pids: dict[int, int] = {}
         self._threads: list[threading.Thread] = []
@@ -43,7 +46,7 @@ class WorkerServer:
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
     def send(self, rank: int, command: Command) -> None:
-        """Send a command to a worker. If it has not connected yet, the command follows its spec."""
+        """Send a command to a worker. If the worker has not connected, it gets the command after its spec."""
         data = ENCODE.encode(command) + b"\n"
         with self._lock:
             channel = self._channels.get(rank)
@@ -54,7 +57,7 @@ class WorkerServer:
             channel.sendall(data)
 
     def kill(self, rank: int, *, hard: bool) -> bool:
-        """Signal a worker's process group. Return False if the worker has not connected yet."""
+        """Send a signal to the process group of a worker. Returns False if the worker has not connected."""
         pid = self._pids.get(rank)
         if pid is None:
             return False
@@ -63,7 +66,7 @@ class WorkerServer:
         return True
 
     def finish(self) -> None:
-        """Forward the last messages from workers that have exited, then close."""
+        """Forward the last messages of workers that have exited, then close the server."""
         for thread in self._threads:
             thread.join(_DRAIN_S)
         self.close()

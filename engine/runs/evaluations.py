@@ -152,7 +152,7 @@ def _log_probability(count: int, number: int) -> float:
 
 
 def _interval(value: float, first: Sequence[float | None], second: Sequence[float | None]) -> Interval:
-    """Return `value`, a difference, with its 95 % interval from paired resamples (percentile bootstrap).
+    """Return `value`, a difference, with its 95% interval from paired resamples (percentile bootstrap).
 
     `first` and `second` are the values in the resamples of both evaluations.
     """

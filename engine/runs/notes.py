@@ -16,7 +16,7 @@ from engine.system.files import read_file
 
 FILE = "notes.json"
 _MAX_NAME = 120
-"""Maximum length of a name or a tag, as for the name of a job."""
+"""Maximum length of a name or a tag in characters, which is that of a job's name."""
 
 
 class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,12 +34,12 @@ class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def tags_of(text: str) -> tuple[str, ...]:
-    """Split a text at commas into unique tags."""
+    """Split a text at commas into tags, without duplicates."""
     return tuple(dict.fromkeys(tag for part in text.split(",") if (tag := " ".join(part.split()))))
 
 
 def read_notes(folder: Path) -> RunNotes:
-    """Read the notes from a run folder. They are empty if the file is missing or invalid."""
+    """Read the notes from a run folder. Returns empty notes if the file is missing or invalid."""
     try:
         notes = msgspec.json.decode(read_file(folder / FILE), type=RunNotes)
     except (OSError, *NOT_DECODED):
@@ -49,7 +49,7 @@ def read_notes(folder: Path) -> RunNotes:
 
 
 def change_notes(folder: Path, **changes: Any) -> RunNotes:
-    """Change some notes atomically and return all notes. Raises OSError."""
+    """Change the fields in `changes` in the notes of a run, atomically, and return all notes. Raises OSError."""
     if "name" in changes:
         changes["name"] = " ".join(str(changes["name"]).split())[:_MAX_NAME]
     notes = msgspec.structs.replace(read_notes(folder), **changes)

@@ -37,7 +37,7 @@ from engine.system.files import read_file
 
 FILE = "notices.toml"
 SENDER = "engine.supervisor.notices.sending"
-"""Module that sends one notification: it reads a `Notice` from standard input and prints a `NoticeSent`."""
+"""Module that sends one notification. It reads a `Notice` from standard input, and prints a `NoticeSent`."""
 COMMAND_S = 60.0
 """Timeout for the user's command in seconds."""
 
@@ -55,11 +55,11 @@ VARIABLES = {
     "FOOTPLATE_BEST": "its best metrics, such as top1=0.941 top5=0.998; may be empty",
     "FOOTPLATE_SECONDS": "how long it has been running",
 }
-"""Environment variables for the user's command, with their contents."""
+"""Environment variables that the user's command receives, with descriptions of their contents."""
 
 
 class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings for notifications. The module's docstring describes the fields."""
+    """Settings for notifications. The docstring of this module describes the fields."""
 
     ended: bool = True
     failed: bool = True
@@ -77,7 +77,7 @@ class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 @dataclass(frozen=True)
 class KindWords:
-    """Label and explanation of a kind of notification."""
+    """Label and explanation of a kind of notification, for the user."""
 
     title: str
     meaning: str
@@ -96,11 +96,20 @@ KINDS: dict[NoticeKind, KindWords] = {
         "Run restarted", "A worker died or hung, and the run resumes by itself from its last checkpoint."
     ),
 }
-"""All kinds of notifications in display order."""
+"""All kinds of notifications, in the order in which they are displayed."""
 
 
 class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Notification to send. The user's command runs in `folder`, with `variables` in its environment."""
+    """Notification to send.
+
+    Attributes:
+        title: Title of the notification.
+        text: Text of the notification.
+        folder: Run folder, in which the command runs.
+        desktop: True to show the notification on the desktop.
+        command: Command line of the user, or "" for none.
+        variables: Environment variables for the command.
+    """
 
     title: str
     text: str
@@ -113,9 +122,13 @@ class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class NoticeSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Result of sending a notification.
 
-    `desktop_by` is the program that has shown it, or "". `command_code` is the exit code of the command. It is None if
-    there was no command or it timed out. `said` is the end of the command's output. `desktop_problem` and
-    `command_problem` are "" without an error.
+    Attributes:
+        desktop_by: Program that has shown the notification on the desktop, or "".
+        desktop_problem: Reason why it could not be shown, or "".
+        command_code: Exit code of the user's command, or None if there was no command or it timed out.
+        command_s: Duration of the command in seconds.
+        said: End of the command's output.
+        command_problem: Problem with the command, or "".
     """
 
     desktop_by: str = ""
@@ -139,9 +152,9 @@ def settings_file(folder: Path | None = None) -> Path:
 
 
 def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Problem]]:
-    """Read the settings and return them with problems, which are only warnings because they block no run.
+    """Read the settings, and return them with the problems found.
 
-    Defaults replace invalid settings.
+    Invalid settings are replaced by the defaults. The problems are only warnings, because they do not block a run.
     """
     path = settings_file(folder)
     try:
@@ -190,7 +203,10 @@ def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
 
 
 def has_session_bus() -> bool:
-    """Return True if the desktop's D-Bus is available. Without it, a library might try to start one."""
+    """Return True if the D-Bus of the desktop session is available.
+
+    Without it, a library might try to start one.
+    """
     if not sys.platform.startswith("linux"):
         return False
     runtime = os.environ.get("XDG_RUNTIME_DIR")

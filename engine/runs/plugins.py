@@ -1,4 +1,4 @@
-"""Catalogue supplement with the entries of installed plug-ins, for windows and commands."""
+"""Read the entries of installed plug-ins, which supplement the catalogue, for windows and commands."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ ARGUMENTS = ("-m", "engine.catalogue", "--plugins")
 
 
 def see_plugins(*, afresh: bool = False) -> None:
-    """Write the catalogue's supplement in a child process if it is missing, or in any case if `afresh` is True.
+    """Write the catalogue's supplement, the file with the entries of plug-ins, in a child process.
 
-    Does nothing without plug-ins. Raises OSError if the cache can't be written.
+    Nothing is done if there are no plug-ins, or if the file exists and `afresh` is False. Raises OSError if the file
+    can't be written.
     """
     file = supplement_file()
     if file is None or (file.exists() and not afresh):

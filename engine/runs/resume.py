@@ -1,4 +1,4 @@
-"""Resuming of a run in its own folder: fields that may change, the next job, and the checkpoint."""
+"""Resume a run in its own folder: the fields that may change, the next job, and the checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ResumableRun:
-    """Job and state of a run. If it can't be resumed, the job is None and `problems` explain why."""
+    """Job and state of a run that may be resumed.
+
+    `job` is None if it can't be read. `problems` then explain why.
+    """
 
     run_id: str
     job: Job | None
@@ -38,7 +41,7 @@ class ResumableRun:
 
 
 def read_resumable(run: RunFolder) -> ResumableRun:
-    """Read the job and the state from the run folder."""
+    """Read the job and the state of a run from its folder."""
     job, problems = load_job(run.job_file)
     if job is not None and (machine := machine_of(run)):
         message = f"{run.run_id} is on {machine}, and can't be resumed from here."
@@ -50,7 +53,10 @@ def read_resumable(run: RunFolder) -> ResumableRun:
 
 
 def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> tuple[Job | None, list[Problem]]:
-    """Apply `changed_job` to the run's current job and state."""
+    """Return the job with which a run on disk is resumed with `changes`, and the problems that prevent this.
+
+    See `changed_job`. A run under SLURM is resumed only on devices given in `changes`.
+    """
     job, found = changed_job(read_resumable(run), changes)
     if "devices" not in changes and read_slurm(run.path) is not None:
         message = f"SLURM has chosen the devices of {run.run_id}."
@@ -60,10 +66,10 @@ def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> t
 
 
 def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """Return the run's job with `changes` (plain values by field), and all problems that prevent resuming.
+    """Return the run's job with `changes` (plain values by field name), and the problems that prevent resuming.
 
-    The job is None if there are any. Then check with `job_checks.problems` if the job can run on this machine, with the
-    result of `checkpoint_of` as its `resume_from`.
+    The job is None if there are problems. Otherwise, set its `resume_from` to the result of `checkpoint_of`, and check
+    with `job_checks.problems` if it can run on this machine.
     """
     before, problems, state = run.job, list(run.problems), run.state
     if state not in ENDED:
@@ -91,14 +97,17 @@ def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | No
 
 
 def save_next_job(run: RunFolder, job: Job) -> None:
-    """Save `job` for the next execution of `run`. The caller must start its supervisor. Raises OSError."""
+    """Save the job for the next execution of `run`, whose supervisor the caller must start. Raises OSError."""
     if read_notes(run.path).set_aside:
         change_notes(run.path, set_aside=False)  # show the next interruption again
     save_job(job, run.job_file)
 
 
 def checkpoint_of(run: RunFolder) -> Path | None:
-    """Return last.pt or else the job's `resume_from` as the checkpoint for resuming, or None to start from scratch."""
+    """Return the checkpoint from which a run is resumed, or None if it starts from scratch.
+
+    This is last.pt, or else the newest older checkpoint, or else the job's `resume_from`.
+    """
     last = run.checkpoints / "last.pt"
     if last.exists():  # even if it is not a file: reading it reports an error
         return last
@@ -110,7 +119,7 @@ def checkpoint_of(run: RunFolder) -> Path | None:
 
 
 def last_execution(run: RunFolder) -> int:
-    """Return the number of the current or last execution, or 0 before the first."""
+    """Return the number of the current or last execution of a run, or 0 if there was none."""
     supervisor, last = run.supervisor(), run.last_event()
     started = supervisor.execution if supervisor is not None else 0
     return max(started, last.execution) if isinstance(last, RunFinished) else started
@@ -121,7 +130,7 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _changed_options(before: Job, after: Job) -> list[Problem]:
-    """Return a problem for each changed option that must stay the same."""
+    """Return a problem for each changed option that must keep its value when a run is resumed."""
     known = {
         field.name: field
         for field in load_catalogue().options_of(before.task, before.model.name, before.resolved_strategy)

@@ -1,4 +1,4 @@
-"""Folders, states and drivers of hyperparameter searches."""
+"""Folders of hyperparameter searches, and the processes (drivers) that carry out the searches."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
 _START_S = 30.0
-"""Seconds to wait for a new driver to write its file."""
+"""Maximum time in seconds for a new driver to record its process. Until then, the search counts as running."""
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 def searches_folder() -> Path:
-    """Return the folder of all searches."""
+    """Return the folder that contains all searches."""
     return paths.home() / "searches"
 
 
 class SearchFolder:
-    """Folder of one search. Nothing is cached, so that every method reads the disk."""
+    """Access to the folder of one search. Nothing is cached, so every method reads the disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -58,24 +58,24 @@ class SearchFolder:
 
     @property
     def state_file(self) -> Path:
-        """Path of the state file. Its modification time shows when the state has last changed."""
+        """Path of the state file. Its modification time is that of the last change of the state."""
         return self.path / STATE_FILE
 
     def search(self) -> Search | None:
-        """Read the search as requested. Return None if it can't be read."""
+        """Read the request of the search. Returns None if it can't be read."""
         return _read(self.path / SEARCH_FILE, Search)
 
     def state(self) -> SearchState:
-        """Read the last state that the driver has written. It is empty if there is none."""
+        """Read the latest state that the driver has written. It is empty if the driver has not written any."""
         return _read(self.state_file, SearchState) or SearchState(time=0.0)
 
     def driver(self) -> DriverFile | None:
-        """Return the driver's process, or None if none is running."""
+        """Return the process of the driver, or None if no driver is running."""
         found = _read(self.path / DRIVER_FILE, DriverFile)
         return found if found is not None and process_alive(found.pid, found.start_time) else None
 
     def status(self) -> Status:
-        """Determine the status from the process table and the driver's last state."""
+        """Determine the status of the search from the process table and the driver's last state."""
         if self.driver() is not None:
             return "running"
         with suppress(OSError):
@@ -85,7 +85,7 @@ class SearchFolder:
         return self.state().ended or "interrupted"
 
     def save(self, search: Search) -> None:
-        """Write the search as requested. Raises OSError."""
+        """Write the request of the search. Raises OSError."""
         _write(self.path / SEARCH_FILE, search)
 
     def save_state(self, state: SearchState) -> None:
@@ -109,7 +109,7 @@ def list_searches() -> list[SearchFolder]:
 
 
 def create_search(search: Search) -> SearchFolder:
-    """Create the folder of a search, or reuse one with its name, and write the request. Raises OSError."""
+    """Create the folder of a search, or reuse the folder with its name, and write the request. Raises OSError."""
     paths.make_home()
     folder = SearchFolder(paths.private_folder(searches_folder() / search.name))
     folder.save(search)
@@ -130,9 +130,9 @@ def start_driver(folder: SearchFolder) -> int:
 
 
 def stop_driver(folder: SearchFolder) -> bool:
-    """Ask the driver of a search to pause its trials and exit. Return False without a driver.
+    """Ask the driver of a search to pause its trials and exit. Returns False if no driver is running.
 
-    The driver exits after the current steps and final checkpoints: poll `status` for it.
+    The driver exits after its trials have completed their steps and saved checkpoints. Poll `status` to wait for this.
     """
     driver = folder.driver()
     if driver is None:
@@ -143,7 +143,10 @@ def stop_driver(folder: SearchFolder) -> bool:
 
 
 def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """Return the job with other values for some fields and options ("options.NAME"); see `job_from_values`."""
+    """Return the job with other values for some fields and options, whose names are "options.NAME".
+
+    The result is that of `job_from_values`.
+    """
     values = msgspec.to_builtins(job.values())
     values["options"] = dict(job.options)
     for name, value in params.items():
@@ -155,7 +158,7 @@ def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Prob
 
 
 def best_job(search: Search, row: TrialRow) -> Job:
-    """Return the job for a full training run with the settings of a trial."""
+    """Return the job that trains with the settings of a trial, with the devices and epochs for the best settings."""
     full: dict[str, Any] = {"name": f"{search.name} best", "devices": search.devices[: search.devices_per_trial]}
     if search.best_epochs is not None:
         full["epochs"] = search.best_epochs
@@ -166,14 +169,14 @@ def best_job(search: Search, row: TrialRow) -> Job:
 
 
 def train_best(search: Search, row: TrialRow) -> RunFolder:
-    """Start an ordinary run with the settings of a trial. Raises OSError."""
+    """Start an ordinary run, which is not a trial, with the settings of a trial. Raises OSError."""
     run = create_run(best_job(search, row))
     start_supervisor(run)
     return run
 
 
 def confirming_words(state: SearchState) -> str:
-    """Describe pending confirmations, as in "Confirming the best 4 settings with other seeds: 3 of 4 trained".
+    """Describe pending confirmations, e.g. "Confirming the best 4 settings with other seeds: 3 of 4 trained".
 
     Returns "" if there are none.
     """
@@ -187,7 +190,10 @@ def confirming_words(state: SearchState) -> str:
 
 
 def confirmed_words(state: SearchState, written: Callable[[float], str]) -> str:
-    """Describe the confirmed result ("0.853 over 1 other seed, 0.802 with the job's own settings"), or return ""."""
+    """Describe the confirmed result, e.g. "0.853 over 1 other seed, 0.802 with the job's own settings".
+
+    Returns "" if there is none. `written` formats a value of the goal.
+    """
     best, baseline = state.row(state.best), state.row(state.baseline)
     if best is None or best.mean is None:
         return ""
@@ -211,7 +217,7 @@ def _write(file: Path, content: msgspec.Struct) -> None:
 
 
 def trial_of(run: RunFolder) -> Trial | None:
-    """Read the trial that the run belongs to, or return None."""
+    """Read the trial to which a run belongs. Returns None if the run is not a trial."""
     try:
         return msgspec.json.decode(read_file(run.path / TRIAL_FILE), type=Trial)
     except (OSError, *NOT_DECODED):
@@ -219,12 +225,15 @@ def trial_of(run: RunFolder) -> Trial | None:
 
 
 def save_trial(run: RunFolder, trial: Trial) -> None:
-    """Record the trial that the run belongs to. Raises OSError."""
+    """Record the trial to which a run belongs. Raises OSError."""
     paths.write_atomically(run.path / TRIAL_FILE, msgspec.json.encode(trial), sync=True)
 
 
 def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
-    """Return the trials of a search, sorted by number. If several have the same number, the oldest one counts."""
+    """Return the trials of a search with their runs, sorted by number.
+
+    If several runs have the same trial number, only the oldest one is included.
+    """
     found: dict[int, tuple[RunFolder, Trial]] = {}
     for run in list_runs():
         trial = trial_of(run)
@@ -234,5 +243,5 @@ def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
 
 
 def tag_of(search: str) -> str:
-    """Return the tag of all runs of a search."""
+    """Return the tag that marks all runs of a search in the run list."""
     return f"search {search}"

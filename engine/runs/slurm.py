@@ -1,4 +1,4 @@
-"""Submission, polling and stopping of runs under SLURM, directly or through ssh.
+"""Submit, poll and stop runs under SLURM, directly or through ssh.
 
 The run folder must have the same path on the SLURM nodes and on the submitting machine.
 """
@@ -24,16 +24,19 @@ from engine.system.files import read_file
 from engine.system.slurm import SlurmFailed, run_slurm
 
 POLL_S = 15.0
-"""Minimum seconds between queries, since clusters ask their users to spare SLURM's controller."""
+"""Minimum time in seconds between queries, since clusters ask users to limit the load on SLURM's controller."""
 _HOSTS = "slurm-hosts"
-"""Name of the file in Footplate's home with the hosts for submitting runs, one per line."""
+"""Name of the file in Footplate's home that lists the hosts on which the user has submitted runs, one per line."""
 _SEPARATOR = "|"
 _SQUEUE = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%S|%P|%Q")
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State")
 
 
 def submit_new(job: Job, script: str, host: str) -> RunFolder:
-    """Create a run of `job` and submit it. The run is removed if that fails. Raises SlurmFailed, OSError."""
+    """Create a run of `job`, and submit it to SLURM on `host`. Raises SlurmFailed and OSError.
+
+    `script` is the text of the batch script. If the submission fails, the run is removed.
+    """
     run = create_run(job)
     try:
         paths.write_atomically(run.path / SCRIPT, script.encode())
@@ -45,7 +48,7 @@ def submit_new(job: Job, script: str, host: str) -> RunFolder:
 
 
 def submit(run: RunFolder, host: str) -> SlurmJob:
-    """Submit the script in the run folder. Raises SlurmFailed, OSError."""
+    """Submit the batch script in the run folder to SLURM on `host`. Raises SlurmFailed and OSError."""
     _trust(host)
     folder = shlex.quote(str(run.path))
     if host:
@@ -61,7 +64,7 @@ def submit(run: RunFolder, host: str) -> SlurmJob:
 
 
 def _trust(host: str) -> None:
-    """Record that the user has chosen `host`. Raises OSError."""
+    """Record that the user has chosen `host` for submitting runs. Raises OSError."""
     known = _submitted_through()
     if host and host not in known:
         paths.write_atomically(paths.make_home() / _HOSTS, "".join(f"{each}\n" for each in [*known, host]).encode())
@@ -75,7 +78,9 @@ def _submitted_through() -> list[str]:
 
 
 def _run_known(host: str, *command: str) -> str:
-    """Run a SLURM command on `host`, which the user must have chosen before. Run folders may come from other people.
+    """Run a SLURM command on `host`, if the user has submitted runs there. Returns its output.
+
+    The check is needed because run folders, which name the host, may come from other people.
 
     Raises:
         SlurmFailed: The host is unknown, or the command has failed.
@@ -92,9 +97,9 @@ def _not_visible(run: RunFolder, host: str) -> str:
 
 
 def refresh(runs: Iterable[RunFolder]) -> bool:
-    """Query the states of all active SLURM jobs of `runs` and record them. Return True if any has changed.
+    """Query the states of all active SLURM jobs of `runs`, and record them in the run folders.
 
-    Raises OSError.
+    Returns True if any state has changed. Raises OSError.
     """
     known: dict[str, dict[int, tuple[RunFolder, SlurmJob]]] = defaultdict(dict)
     for run in runs:
@@ -112,7 +117,7 @@ def refresh(runs: Iterable[RunFolder]) -> bool:
 
 
 def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Query the current states of the jobs."""
+    """Query the current states of SLURM jobs on a host. The jobs are keyed by their ids."""
     try:
         found = in_queue(_run_known(host, *_SQUEUE), jobs)
     except SlurmFailed as error:
@@ -128,7 +133,10 @@ def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def in_queue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Parse the output of squeue for `jobs`. Places count the pending jobs of a partition by priority."""
+    """Parse the output of squeue, and return the states of the `jobs` that it lists.
+
+    The place of a pending job is its position among the pending jobs of its partition, sorted by priority.
+    """
     rows = [row for line in output.splitlines() if len(row := line.split(_SEPARATOR)) == 6]
     found = {}
     for row in rows:
@@ -150,16 +158,19 @@ def in_queue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def _rank(row: list[str]) -> tuple[int, int]:
-    """Return the sort key of a queued job: highest priority first, then lowest id.
+    """Return the key that sorts queued jobs, with the highest priority first, then the lowest id.
 
-    The id of an array has a form such as "12_[1-9]".
+    `row` is a line of squeue. The id of a job array has a form such as "12_[1-9]".
     """
     number, priority = row[0].partition("_")[0], row[-1]
     return -int(priority) if priority.isdecimal() else 0, int(number) if number.isdecimal() else 0
 
 
 def in_accounts(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Parse the output of sacct ("12|CANCELLED by 1000") for `jobs`. The state of a job that it does not list is ""."""
+    """Parse the output of sacct, e.g. "12|CANCELLED by 1000", and return the states of `jobs`.
+
+    The state of a job that is not listed is "".
+    """
     rows = dict(line.split(_SEPARATOR, 1) for line in output.splitlines() if _SEPARATOR in line)
     return {
         number: SlurmJob(job_id=number, host=job.host, state=rows.get(str(number), "").partition(" ")[0])
@@ -168,21 +179,24 @@ def in_accounts(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def supervised_elsewhere(run: RunFolder) -> SlurmJob | None:
-    """Return the SLURM job of a run if its supervisor is on another machine or has not started, else None."""
+    """Return the active SLURM job of a run if no supervisor of the run is alive on this machine, otherwise None.
+
+    Its supervisor is on a SLURM node or has not started.
+    """
     job, supervisor = read_slurm(run.path), run.supervisor()
     is_local = supervisor is not None and supervisor.alive()
     return job if job is not None and job.is_active and not is_local else None
 
 
 def no_pause(run: RunFolder) -> str:
-    """Return an explanation that a run under SLURM can only be stopped, not paused."""
+    """Return a text which explains that a run under SLURM can only be stopped, not paused."""
     return f"SLURM has {run.run_id}, which can only be stopped from here; that saves a checkpoint."
 
 
 def send(run: RunFolder, *commands: Command) -> bool:
-    """Send commands to a run on this machine or under SLURM. Return False if it has not answered.
+    """Send commands to a run on this machine or under SLURM. Returns False if the run has not answered.
 
-    A run under SLURM accepts only Stop: a pending job is cancelled, and a running job receives a signal. Raises
+    A run under SLURM accepts only Stop. Then a pending job is canceled, and a running job receives a signal. Raises
     NotRunning and NotAnswering.
     """
     job = supervised_elsewhere(run)

@@ -18,10 +18,10 @@ _RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIG
 class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """SLURM job of a run.
 
-    `state` is SLURM's name of the state (squeue(1), JOB STATE CODES), or "" if SLURM no longer knows the job. For a
+    `state` is SLURM's name of the state (squeue(1), JOB STATE CODES), or "" if SLURM no longer lists the job. For a
     pending job, `reason` is why it waits, `place` is its position in the partition's queue, from 1 on, and `start` is
-    the expected start in the cluster's time zone. `query_error` is why SLURM could not be queried. `host` is as in
-    `SlurmOptions`.
+    the expected start in the cluster's time zone. `query_error` is why SLURM could not be queried, or "". `host` is as
+    in `SlurmOptions`.
     """
 
     job_id: int
@@ -42,7 +42,7 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def words(self) -> str:
-        """Description of the state: "job 12 is pending: Resources, place 3, expected to start 2026-11-24 14:05"."""
+        """Description of the state, e.g. "job 12 is pending: Resources, place 3"."""
         if not self.is_active:
             return f"job {self.job_id} is {self.state.lower().replace('_', ' ') or 'no longer known'}"
         parts = [self.reason, f"place {self.place}" if self.place else "", self.query_error.rstrip(".")]
@@ -52,7 +52,7 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 def read_slurm(folder: Path) -> SlurmJob | None:
-    """Read a run's SLURM job. Return None if there is none or the file is invalid."""
+    """Read the SLURM job of a run. Returns None if the run has none or the file is invalid."""
     try:
         return msgspec.json.decode(read_file(folder / FILE), type=SlurmJob)
     except (OSError, *NOT_DECODED):
@@ -60,5 +60,5 @@ def read_slurm(folder: Path) -> SlurmJob | None:
 
 
 def write_slurm(folder: Path, job: SlurmJob) -> None:
-    """Write a run's SLURM job. Raises OSError."""
+    """Write the SLURM job of a run. Raises OSError."""
     paths.write_atomically(folder / FILE, msgspec.json.encode(job))

@@ -1,4 +1,4 @@
-"""Detection of other users' processes on a run's GPUs, based on a snapshot."""
+"""Find other users' processes on a run's GPUs, based on a snapshot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class OtherUsers:
-    """Processes of other users: descriptions in `users`, their pids, and a sentence for each `unknown` fact."""
+    """Processes of other users on the GPUs of a run.
+
+    Attributes:
+        users: Description of each process and its memory.
+        pids: Process ids.
+        unknown: Sentences about facts that can't be determined.
+    """
 
     users: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
@@ -23,9 +29,10 @@ class OtherUsers:
 
 
 def other_users(devices: Iterable[str], snapshot: Snapshot | None) -> OtherUsers:
-    """Find other users' processes that compute on `devices`. Drawing does not count, since desktops never exit.
+    """Find other users' processes that compute on `devices`. `snapshot` is None if the GPUs' state is unknown.
 
-    In a container, all processes count, because NVML reports processes of the host with unknown users.
+    Processes that only draw are ignored, since desktops never exit. In a container, all processes count, because NVML
+    reports processes of the host whose users are unknown.
     """
     users: list[str] = []
     pids: list[int] = []
@@ -50,7 +57,11 @@ def other_users(devices: Iterable[str], snapshot: Snapshot | None) -> OtherUsers
 
 
 def _user_of(process: GpuProcess, *, is_foreign: bool) -> str | None:
-    """Describe a process ("root: python (pid 123)"). Return None if it is this user's, only draws, or has exited."""
+    """Describe a process of another user, e.g. "root: python (pid 123)".
+
+    Returns None if the process belongs to this user, only draws, or has exited. `is_foreign` is True if process ids
+    belong to the host of this container.
+    """
     if process.kind == "graphics":
         return None
     if is_foreign:

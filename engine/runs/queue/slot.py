@@ -1,4 +1,4 @@
-"""Place of a run in the queue, held by its supervisor."""
+"""Position of a run in the queue, held by its supervisor."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from engine.runs.searches import trial_of
 from engine.system.file_locks import is_same_file, unlock
 
 UNKNOWN_USERS_TIMEOUT_S = 10.0
-"""Seconds after which a run starts even if it can't find out who else uses its GPUs."""
+"""Seconds after which a run starts even if it can't be determined who else uses its GPUs."""
 _MAX_SNAPSHOT_AGE_S = 10.0
 _LOCK_TIMEOUT_S = 0.1
 
 
 class QueueSlot:
-    """Place of one execution of `run` in the queue, which becomes the reservation of its devices.
+    """Position of one execution of `run` in the queue, which becomes the reservation of its devices.
 
-    Call `poll` about twice a second, even after `has_devices`: the queue's folder is deleted when the user logs out,
-    and the reservation must then be recreated. A run that need not wait has its devices after the first call. If the
-    run starts without the usual guarantees, `warning` informs the user. `run_id` is the id of the run if its folder has
-    another name.
+    Call `poll` about twice a second, even once `has_devices` is True. The queue's folder is deleted when the user logs
+    out, and the reservation must then be recreated. A run that does not have to wait has its devices after the first
+    call. If the run starts without the usual guarantees, `warning` tells the user why. `run_id` is the id of the run if
+    its folder has another name.
 
     The lock belongs to this process, so a forked child must close all files of its parent.
     """
@@ -66,12 +66,14 @@ class QueueSlot:
         self._unknown_since: float | None = None
 
     def poll(self, snapshot: Snapshot | None = None) -> Waiting | None:
-        """Reserve the devices once the run may have them. Until then, return the reason for waiting if it has changed.
+        """Reserve the devices as soon as they are free for the run.
 
-        `snapshot` is only needed for a job with `wait_for_others`.
+        Until then, return the reason for waiting if it has changed, otherwise None. `snapshot` is needed only for a job
+        with `wait_for_others`.
 
         Raises:
-            CannotQueue: The queue can't be used. It is not raised if the run need not wait, or already has its devices.
+            CannotQueue: The queue can't be used. It is not raised if the run does not have to wait, or already has its
+                devices.
         """
         if self._is_closed or (self.has_devices and self._is_visible()):
             return None
@@ -90,7 +92,7 @@ class QueueSlot:
             return None
 
     def close(self) -> None:
-        """Leave the queue, or release the devices."""
+        """Leave the queue if the run waits, or release its devices."""
         self._is_closed = True
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -106,7 +108,10 @@ class QueueSlot:
             return False
 
     def _enter(self, queue: LockedQueue) -> None:
-        """Enter the queue unless the run is in it: at the end if the run must wait, else with its devices."""
+        """Enter the queue unless the run already is in it.
+
+        A run that must wait enters at the end. Any other run gets its devices immediately.
+        """
         path = queue.folder / self._name
         if not self._starts_at_once and not self.has_devices and self._name not in queue.order:
             queue.order.append(self._name)
@@ -138,7 +143,10 @@ class QueueSlot:
         return Waiting(position=ticket.position, behind=ticket.behind, others=users, held=ticket.held)
 
     def _is_alone(self, others: OtherUsers) -> bool:
-        """Return True if no other user uses the devices, or if this is unknown after `UNKNOWN_USERS_TIMEOUT_S`."""
+        """Return True if no other user uses the devices.
+
+        If this can't be determined, also return True after `UNKNOWN_USERS_TIMEOUT_S`.
+        """
         if others.users or not others.unknown:
             self._unknown_since = None
             return not others.users

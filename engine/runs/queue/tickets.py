@@ -28,11 +28,11 @@ from engine.system.file_locks import LOCKS_UNSUPPORTED, locked, open_file, try_l
 from engine.system.files import read_file
 
 LOCK_TIMEOUT_S = 5.0
-"""Seconds to wait for the lock of the queue, which each process holds for about a millisecond."""
+"""Maximum time in seconds to wait for the lock of the queue. Each process holds the lock for about a millisecond."""
 _SUFFIX = ".ticket"
 _MAX_BYTES = 1 << 16
 _NO_TICKET = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENXIO)
-"""Error numbers of opening a ticket that was removed, is not a file, or belongs to another user."""
+"""Error numbers that opening a ticket raises if it was removed, is not a file, or belongs to another user."""
 
 
 class CannotQueue(Exception):  # noqa: N818 - describes the state
@@ -46,10 +46,17 @@ class QueueBusy(CannotQueue):
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Run in the queue.
 
-    `pid` and `start_time` identify its supervisor, as in `SupervisorFile`. It has been in the queue `since` (seconds
-    since the epoch). `position` counts from 1, and is None if the run has its devices. `behind` lists the ids of the
-    runs for which it waits. While it is `held`, it keeps its position, but other runs overtake it. Runs of the same
-    `search` share the CPU.
+    Attributes:
+        run_id: Id of the run.
+        folder: Path of the run folder.
+        pid: Process id of its supervisor.
+        start_time: Start time of its supervisor, as in `SupervisorFile`.
+        devices: Devices that it needs.
+        since: Time at which it entered the queue, in seconds since the epoch.
+        search: Name of its search, or "". Runs of the same search share the CPU.
+        position: Position in the queue, counted from 1, or None if the run has its devices.
+        held: True if the run keeps its position, but lets other runs overtake it.
+        behind: Ids of the runs for which it waits.
     """
 
     run_id: str
@@ -70,7 +77,14 @@ class _Order(msgspec.Struct):
 
 
 class LockedQueue:
-    """Content of the locked queue: all `tickets` by name, and the names of those that wait (`order`) or are `held`."""
+    """Content of the queue while it is locked.
+
+    Attributes:
+        folder: Folder of the queue.
+        tickets: All tickets by name.
+        order: Names of the waiting tickets, in order.
+        held: Names of the waiting tickets that are held.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,13 +95,13 @@ class LockedQueue:
         self.held = order.held & set(self.order)
 
     def save(self) -> None:
-        """Write the order to disk. Raises OSError."""
+        """Write the order and the held tickets to disk. Raises OSError."""
         temporary = self.folder / "order.part"
         temporary.write_bytes(msgspec.json.encode(_Order(self.order, self.held)))
         os.replace(temporary, self.folder / "order.json")
 
     def leave(self, name: str) -> None:
-        """Remove a run from the order, which gives it its devices. Raises OSError."""
+        """Remove a ticket from the order, which gives its run the devices. Raises OSError."""
         self.order.remove(name)
         self.held.discard(name)
         self.save()
@@ -99,9 +113,9 @@ class LockedQueue:
         return sorted(running, key=lambda ticket: ticket.since)
 
     def waiting_ticket(self, name: str) -> Ticket:
-        """Return the ticket of a waiting run with its position and the runs for which it waits.
+        """Return the ticket with this name of a waiting run, including its position and the runs for which it waits.
 
-        Those are runs that use one of its devices, and earlier waiting runs that need one.
+        These are runs that use one of its devices, and waiting runs before it that need one of them.
         """
         ticket, position = self.tickets[name], self.order.index(name)
         in_front = (self.tickets[other] for other in self.order[:position] if other not in self.held)
@@ -109,13 +123,16 @@ class LockedQueue:
         return msgspec.structs.replace(ticket, position=position + 1, held=name in self.held, behind=tuple(behind))
 
     def waiting_name(self, run_id: str) -> str | None:
-        """Return the name of a waiting run's ticket."""
+        """Return the name of a waiting run's ticket, or None if the run is not waiting."""
         return next((name for name in self.order if self.tickets[name].run_id == run_id), None)
 
 
 @contextmanager
 def locked_queue(timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[LockedQueue]:
-    """Lock the queue. Raises CannotQueue, or QueueBusy after `timeout_s`."""
+    """Context manager that locks the queue and yields its content.
+
+    Raises CannotQueue, or QueueBusy if the lock is not free within `timeout_s`.
+    """
     folder = None
     try:
         folder = queue_folder()
@@ -128,7 +145,10 @@ def locked_queue(timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[LockedQueue]:
 
 
 def queue_folder() -> Path:
-    """Return the folder of the queue, created if missing. It is deleted when the user logs out. Raises OSError."""
+    """Return the folder of the queue, and create it if it is missing. Raises OSError.
+
+    The system deletes it when the user logs out.
+    """
     folder = paths.runtime_folder() / "queue"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
@@ -140,7 +160,7 @@ def new_name() -> str:
 
 
 def write_ticket(path: Path, ticket: Ticket) -> int:
-    """Create a locked ticket and return its file descriptor. Lock the queue before calling. Raises OSError."""
+    """Write a ticket, lock it, and return its file descriptor. The queue must be locked. Raises OSError."""
     descriptor = open_file(path, os.O_CREAT | os.O_EXCL)
     try:
         if not try_lock(descriptor):
@@ -162,9 +182,9 @@ def waiting() -> list[Ticket]:
 
 
 def holders() -> dict[str, tuple[str, ...]]:
-    """Return the ids of the runs on each occupied device (a GPU's UUID, or "cpu").
+    """Return the ids of the runs that use each occupied device, keyed by the device.
 
-    Raises CannotQueue.
+    A device is the UUID of a GPU, or "cpu". Raises CannotQueue.
     """
     found: dict[str, tuple[str, ...]] = {}
     with locked_queue() as queue:
@@ -175,9 +195,9 @@ def holders() -> dict[str, tuple[str, ...]]:
 
 
 def move(run_id: str, positions: int) -> bool:
-    """Move a waiting run back by `positions`, or forward if negative, but not beyond the ends of the queue.
+    """Move a waiting run back by `positions`, or forward if the number is negative.
 
-    Returns False if the run is not waiting. Raises CannotQueue.
+    The run stays within the ends of the queue. Returns False if the run is not waiting. Raises CannotQueue.
     """
     with locked_queue() as queue:
         name = queue.waiting_name(run_id)
@@ -191,7 +211,7 @@ def move(run_id: str, positions: int) -> bool:
 
 
 def hold(run_id: str) -> bool:
-    """Let other runs overtake a waiting run until `release`. Return False if it is not waiting.
+    """Let other runs overtake a waiting run until `release` is called. Returns False if the run is not waiting.
 
     Raises CannotQueue.
     """
@@ -199,7 +219,7 @@ def hold(run_id: str) -> bool:
 
 
 def release(run_id: str) -> bool:
-    """Undo `hold` for a waiting run. Return False if it is not waiting. Raises CannotQueue."""
+    """Undo `hold` for a waiting run. Returns False if the run is not waiting. Raises CannotQueue."""
     return _set_held(run_id, held=False)
 
 
@@ -214,13 +234,13 @@ def _set_held(run_id: str, *, held: bool) -> bool:
 
 
 def _collide(one: Ticket, other: Ticket) -> bool:
-    """Return True if two runs can't train at the same time."""
+    """Return True if two runs need a common device that they can't share."""
     common = set(one.devices) & set(other.devices)
     return bool(common - {CPU} if one.search and one.search == other.search else common)
 
 
 def _read_ticket(path: Path) -> Ticket | None:
-    """Read a ticket. If its process has exited or it is invalid, delete it and return None."""
+    """Read a ticket. If its process has exited, or if it is unusable, delete the file and return None."""
     ticket = None
     try:
         descriptor = open_file(path)
