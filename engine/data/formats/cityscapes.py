@@ -70,10 +70,10 @@ def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
     sample = sample_masks(mask_pairs or instance_pairs)
     if not (mask_pairs or instance_pairs) or not sample.readable:
         return []
-    strange = sample.values - {*files.code.values, *files.code.ignored}
+    unknown_values = sample.values - {*files.code.values, *files.code.ignored}
     against = sample.doubts
-    if mask_pairs and strange:
-        against = (f"values of no label of Cityscapes in the masks, such as {min(strange)}", *against)
+    if mask_pairs and unknown_values:
+        against = (f"values of no label of Cityscapes in the masks, such as {min(unknown_values)}", *against)
     kinds = (*(["masks"] if mask_pairs else []), *(["instances"] if instance_pairs else []))
     evidence = (f"{len(mask_pairs or instance_pairs):,} images with masks of Cityscapes' labels",)
     return [Detection(kinds, certain_unless(against), evidence, against, variant, source=files)]

@@ -60,7 +60,7 @@ ROLES = Roles(
     endings=ENDINGS,
     suffixes=("", *_SUFFIXES),
     image_folder_suffixes=_SUFFIXES,
-    strange=(
+    excluded_words=(
         *("edge", "bound", "contour", "depth", "dispar", "disp_", "overlay", "visual", "preview", "color", "colour"),
         *("thumb", "flow", "normal", "image"),
     ),

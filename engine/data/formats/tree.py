@@ -1,4 +1,4 @@
-"""Listing of a dataset folder that all formats share, so that each folder is listed only once. Torch-free."""
+"""Listing of a dataset folder that all formats share, so that each folder is read only once. Torch-free."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def split_named(name: str) -> str:
 
 
 def split_in(name: str) -> str:
-    """Return the only split that occurs as a full word in a name, or "" if none does.
+    """Return the split that a name contains as a full word, or "" if it contains none or several.
 
     For example, "instances_val2017.json" contains "val".
     """
@@ -47,7 +47,7 @@ def split_in(name: str) -> str:
 
 
 def split_of_folder(folder: str) -> str:
-    """Return the split given by the path of a folder, or "" if it gives none.
+    """Return the split that a name on the path of a folder denotes, or "" if none does.
 
     For example, "images/train/a" and "train_images" both give "train".
     """
@@ -57,7 +57,11 @@ def split_of_folder(folder: str) -> str:
 
 
 def split_of_file(name: str) -> str:
-    """Return the split given by a full word in an annotation file's name or else its nearest folder, or "" if none."""
+    """Return the split that the name of an annotation file contains as a full word.
+
+    `name` is the path of the file relative to the dataset folder. If the name itself contains no split, the nearest
+    folder whose name contains one decides. Returns "" if there is none.
+    """
     for part in reversed(name.split(os.sep)):
         if split := split_in(part):
             return split
@@ -65,17 +69,20 @@ def split_of_file(name: str) -> str:
 
 
 def split_of_table(folder: str, name: str) -> str:
-    """Return the split given by the name of a table, or else by its folders, or "" if none."""
+    """Return the split that the name of a table contains, or else the name of its nearest folder.
+
+    Returns "" if neither does.
+    """
     named = [split for part in folder.split(os.sep) if (split := split_named(part))]
     return split_in(name) or (named[-1] if named else "")
 
 
 def split_of_path(path: str, *, by_name: bool = False) -> str:
-    """Return the split given by a folder on a path, or "" if none gives one.
+    """Return the split that a folder on a path denotes, or "" if none does.
 
     Args:
         path: Path relative to the dataset folder.
-        by_name: True if a word in the file name may also name the split ("instances_train.xml").
+        by_name: True to search the file name for a split, too, as in "instances_train.xml".
     """
     *folders, name = path.replace("\\", "/").split("/")
     found = next((split for folder in folders if (split := split_named(folder))), "")
@@ -86,11 +93,11 @@ class _Entries(NamedTuple):
     folders: tuple[str, ...]
     files: Listing
     identity: tuple[int, int]
-    """Device and inode, which identify a folder that can be reached through several links."""
+    """Device and inode of the folder, to recognize it if several links lead to it."""
 
 
 class Tree:
-    """Folders and files of a dataset, listed on demand and cached.
+    """Folders and files of a dataset, which are listed on demand and cached.
 
     Folders are given relative to the dataset folder, which is "". Hidden files and `CLUTTER` are skipped. Links to
     folders are followed, but each folder is visited only once. All methods may raise OSError.
@@ -111,7 +118,7 @@ class Tree:
         return "" if relative == "." else relative
 
     def exists(self, folder: str) -> bool:
-        """Return True if a folder exists. Its path is relative to the dataset folder."""
+        """Return True if a folder, relative to the dataset folder, exists."""
         return os.path.isdir(self.path(folder))
 
     def folders(self, folder: str = "") -> tuple[str, ...]:
@@ -119,9 +126,9 @@ class Tree:
         return self._of(folder).folders
 
     def files(self, folder: str = "", endings: str | Sequence[str] = "") -> list[str]:
-        """Return the sorted names of the files in `folder` that have one of the extensions (".json").
+        """Return the sorted names of the files in `folder` that have one of the extensions, such as ".json".
 
-        With "", return all files.
+        If `endings` is "", all files are returned.
         """
         requested = {endings} if isinstance(endings, str) else set(endings)
         if "" not in requested and not requested & self.suffixes(folder).keys():
@@ -136,7 +143,7 @@ class Tree:
     def suffixes(self, folder: str = "") -> Counter[str]:
         """Count the files in `folder` by extension.
 
-        Extensions are in lower case with the dot, or "" if there is none.
+        The extensions are in lower case and begin with a dot. Files without an extension are counted under "".
         """
         if folder not in self._suffixes:
             listing = self._of(folder).files
@@ -153,14 +160,17 @@ class Tree:
         return not self.suffixes(folder).keys().isdisjoint([ending] if isinstance(ending, str) else ending)
 
     def named(self, names: Sequence[str], folder: str = "") -> list[str]:
-        """Return the folders in `folder` whose lower-case names are in `names`, in the order of `names`."""
+        """Return the names of the folders in `folder` that are in `names`, in the order of `names`.
+
+        `names` are in lower case, while the case of the folders does not matter.
+        """
         by_name: dict[str, list[str]] = {}
         for name in self.folders(folder):
             by_name.setdefault(name.lower(), []).append(name)
         return [name for requested in names for name in by_name.get(requested, ())]
 
     def splits(self, folder: str = "") -> dict[str, str]:
-        """Return the folders in `folder` that have the name of a split, by "train", "val" and "test"."""
+        """Return the name of the folder in `folder` for each of the splits "train", "val" and "test" that has one."""
         found: dict[str, str] = {}
         for split, names in SPLIT_NAMES.items():
             fitting = [name for name in self.folders(folder) if split_named(name) == split]
@@ -170,9 +180,9 @@ class Tree:
         return found
 
     def walk(self, folder: str = "", *, depth: int | None = None) -> Iterator[str]:
-        """Yield `folder` and the folders below it, up to `depth` levels deep.
+        """Yield `folder` and the folders below it, at most `depth` levels deep.
 
-        Parents come first, and no folder comes twice.
+        Parents come before their folders, and no folder is visited twice, even if several links lead to it.
         """
         visited: set[tuple[int, int]] = set()
         pending = [(folder, 0)]
@@ -214,7 +224,7 @@ def suffix(name: str) -> str:
 
 
 def unicode_key(name: str) -> str:
-    """Normalize a name to one Unicode form, since macOS separates letters from their accents."""
+    """Convert a name to one Unicode form, since macOS separates letters from their accents."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
@@ -225,15 +235,16 @@ def subfolders(folder: str) -> list[str]:
 
 
 def link_loops(folder: str) -> list[str]:
-    """Return the full paths of links in a folder that lead back to themselves."""
+    """Return the full paths of links in a folder that lead to themselves."""
     with os.scandir(folder) as entries:
         return sorted(entry.path for entry in entries if entry.is_symlink() and _is_loop(entry.path))
 
 
 def walk_files(folder: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield `folder` and each folder below it with the names of its visible files, both sorted as torchvision does.
+    """Yield `folder` and each folder below it, together with the sorted names of its visible files.
 
-    Links are followed, but a folder that is the target of several links is visited only once.
+    The order is that of torchvision. Links are followed, but a folder that is the target of several links is visited
+    only once.
     """
     visited: set[tuple[int, int]] = set()
     pending = [folder]
@@ -255,12 +266,12 @@ def walk_files(folder: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _is_visible(name: str) -> bool:
-    """Return False if a file or folder is hidden or clutter."""
+    """Return True unless a file or folder is hidden or in `CLUTTER`."""
     return name[0] != "." and (len(name) > _LONGEST_CLUTTER or name.lower() not in CLUTTER)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return True for a folder or a link to a folder, but False for a link that leads back to itself."""
+    """Return True for a folder or a link to a folder, but False for a link that leads to itself."""
     try:
         return entry.is_dir()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Arguments, results and helpers used by all inspections. Torch-free."""
+"""Arguments, results and helper functions that all inspections share. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.data.splits import Labels, RecognizedDataset, Split, spread_evenly
 
 EXAMPLES = 12
 EXAMPLE_SIDE = 384
-"""Maximum side length of an example image, in pixels."""
+"""Maximum side length of example images, in pixels."""
 
 Progress = Callable[[int, int], None]
 """Callback that receives the number of inspected images and the total number of images."""
@@ -31,7 +31,10 @@ LeaveOut = Callable[[str, str], None]
 
 @dataclass
 class Inspection:
-    """Result of an inspection. `channels` is the number of channels of the images, or None if it is unknown."""
+    """Result of inspecting a dataset.
+
+    `channels` is the number of channels of the images, or None if it is unknown. `mask_values` is only set for masks.
+    """
 
     splits: list[SplitReport] = field(default_factory=list)
     examples: list[Example] = field(default_factory=list)
@@ -46,13 +49,16 @@ Result = TypeVar("Result")
 
 
 def splits_of_type(found: RecognizedDataset, kind: type[Kind]) -> list[tuple[str, Kind]]:
-    """Return the training and validation splits, each with its name "train" or "val", after checking their type."""
+    """Return the training and validation splits of the type `kind`, each preceded by its name "train" or "val"."""
     halves = (("train", found.train), ("val", found.val))
     return [(name, split) for name, split in halves if isinstance(split, kind)]
 
 
 class MemoryGate:
-    """Gate for decoding threads. Work that runs out of memory is repeated while no other thread is working."""
+    """Gate that decoding threads pass through, so that files that need much memory are decoded alone.
+
+    If a call runs out of memory, it is repeated while no other thread is working.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -60,7 +66,7 @@ class MemoryGate:
         self._alone = False
 
     def run(self, check: Callable[[Given], Result], given: Given) -> Result:
-        """Return `check(given)`. Raises MemoryError only if no other thread was working."""
+        """Return `check(given)`. If it raises MemoryError, wait until no other thread is working and call it again."""
         with self._changed:
             self._changed.wait_for(lambda: not self._alone)
             self._busy += 1
@@ -85,16 +91,19 @@ class MemoryGate:
 
 
 class FileChecker:
-    """Counter for checked files, `total` in all, that reports the progress and unusable files."""
+    """Counter for checked files that reports the progress and the unusable files.
+
+    `total` is the number of files in all splits.
+    """
 
     def __init__(self, total: int, progress: Progress, leave_out: LeaveOut) -> None:
         self.total, self._progress, self._leave_out = total, progress, leave_out
         self._done = 0
 
     def usable_indices(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
-        """Return the indices of the usable `files`.
+        """Report unusable files and return the indices of the usable ones.
 
-        For each file, `reasons` contains the reason why it is unusable, or None if it is usable.
+        `reasons` holds the reason why a file is unusable, or None if it is usable, for each of the `files`.
         """
         usable = []
         for index, reason in enumerate(reasons):
@@ -107,9 +116,9 @@ class FileChecker:
         return usable
 
     def check_each(self, files: Sequence[str], check: Callable[[int], Result], threads: int) -> dict[int, Result]:
-        """Call `check` with the index of each file and return the results for usable files by index.
+        """Call `check` with the index of each file, in several threads, and return the results of usable files.
 
-        `check` must raise an exception for an unusable file.
+        They are keyed by index. `check` raises an exception for an unusable file, which is then reported.
         """
         found: dict[int, Result] = {}
         gate = MemoryGate()
@@ -128,14 +137,21 @@ class FileChecker:
 def start_inspection(
     found: RecognizedDataset, kind: type[Kind], progress: Progress, leave_out: LeaveOut
 ) -> tuple[list[tuple[str, Kind]], Inspection, FileChecker]:
-    """Return the splits, an empty result with the number of image channels, and a checker for the files."""
+    """Return the objects that an inspection begins with.
+
+    These are the training and validation splits with their names, an `Inspection` with the number of image channels,
+    and a `FileChecker` for all of their files. `kind` is the type of the splits.
+    """
     splits = splits_of_type(found, kind)
     files: list[Sequence[str]] = [getattr(split, "files", ()) for _, split in splits]
     return splits, Inspection(channels=folder_channels(*files)), FileChecker(sum(map(len, files)), progress, leave_out)
 
 
 def draw_examples(indices: Iterable[int], draw: Callable[[int], Example]) -> list[Example]:
-    """Return the examples that `draw` creates from samples. Samples that have become unreadable are left out."""
+    """Draw an example for each of the sample `indices` and return the examples.
+
+    `draw` creates an example. If it fails because the sample has become unreadable, the sample is left out.
+    """
     found = []
     for index in indices:
         with suppress(Exception):  # a broken file may raise nearly anything in a decoder
@@ -144,28 +160,28 @@ def draw_examples(indices: Iterable[int], draw: Callable[[int], Example]) -> lis
 
 
 def spread_examples(usable: Sequence[int]) -> list[int]:
-    """Return up to `EXAMPLES` evenly spaced indices of usable samples."""
+    """Return at most `EXAMPLES` evenly spaced elements of `usable`, the indices of usable samples."""
     return [usable[row] for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]]
 
 
 def title_of(name: str) -> str:
-    """Return the title of the split "train" or "val" for messages."""
+    """Return the adjective for the split `name` in messages: "training" for "train" and "validation" for "val"."""
     return "training" if name == "train" else "validation"
 
 
 def never_used(name: str) -> str:
-    """Return the consequence for classes missing from a split, for messages: "never learned" or "never validated"."""
+    """Return the consequence for classes missing from the split `name`: "never learned" or "never validated"."""
     return "never learned" if name == "train" else "never validated"
 
 
 def shares_of_classes(
     classes: Sequence[str], counts: Iterable[Labels | None]
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Return the number of files that contain each class, and the fraction of each class in all counts.
+    """Return the number of files that contain each class, and the fraction of each class in the sum of all counts.
 
     Args:
         classes: Names of the classes.
-        counts: Counts by class for each file, or None for a file that was not counted.
+        counts: For each file, the number of objects or pixels of each class, or None if the file was not counted.
     """
     known = np.array([each[: len(classes)] for each in counts if each is not None], np.int64).reshape(-1, len(classes))
     shares = known.sum(0) / max(int(known.sum()), 1)
@@ -174,7 +190,10 @@ def shares_of_classes(
 
 
 def spread_by_class(labels: np.ndarray, indices: np.ndarray) -> list[int]:
-    """Return up to `EXAMPLES` of the `indices`, taken from as many classes as possible."""
+    """Return at most `EXAMPLES` of the sample `indices`, chosen from as many classes as possible.
+
+    `labels` holds the class of every sample.
+    """
     by_class = indices[np.argsort(labels[indices], kind="stable")]
     _, firsts, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
     rounds = [firsts[counts > number] + number for number in range(EXAMPLES)]
@@ -183,7 +202,7 @@ def spread_by_class(labels: np.ndarray, indices: np.ndarray) -> list[int]:
 
 
 def thumbnail(image: Image.Image) -> bytes:
-    """Shrink an image in place and return it as PNG."""
+    """Shrink an image in place to `EXAMPLE_SIDE` and return it as PNG."""
     image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
     stream = BytesIO()
     image.save(stream, "PNG")

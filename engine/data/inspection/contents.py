@@ -1,8 +1,8 @@
-"""Compare files byte by byte. Torch-free.
+"""Find files with identical content. Torch-free.
 
-Files are first compared by size, then by their first and last bytes, and only then by all of their bytes. Thus only few
-of a hundred thousand photographs must be read. Images that were saved again or cropped from the same photograph are not
-considered equal.
+Files are first compared by size, then by their first and last bytes, and only then by all of their bytes. Therefore,
+only few files in a folder of a hundred thousand photographs have to be read. Images that were saved again, or cropped
+from the same photograph, are not identical.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ Most files differ there, and a disk reads this many bytes at once.
 """
 BLOCK_BYTES = 1 << 20
 MAX_BYTES = 1 << 30
-"""Size limit for files that are compared, since larger files would take seconds."""
+"""Maximum size in bytes of files that are compared, since larger files would take seconds."""
 
 
 class Contents:
-    """Comparison of files that reads each file at most once, and most files not at all."""
+    """Search for identical files that reads each file at most once, and most files not at all."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Callable[[str], bytes], str], bytes] = {}
         self._sizes: list[tuple[Sequence[str], Labels]] = []
 
     def equal(self, listings: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
-        """Return sets of indices of equal files. Each set contains files from at least two groups.
+        """Return lists of indices of identical files. Each list contains files from at least two groups.
 
-        Empty, too large or unreadable files are not in any set.
+        Empty, too large or unreadable files are left out.
 
         Args:
-            listings: Lists of paths. Files are numbered across all lists.
+            listings: Lists of paths. The files are numbered from 0 across all lists.
             groups: Group of each file, int64 [n].
         """
         sizes = np.concatenate([np.zeros(0, np.int64), *map(self._sizes_of, listings)])
@@ -58,7 +58,10 @@ class Contents:
         return found
 
     def _sizes_of(self, listing: Sequence[str]) -> Labels:
-        """Return the sizes of the files in a listing and cache them."""
+        """Return the size in bytes of each file in a listing, int64 [n], from the cache if possible.
+
+        It is 0 for files that can't be compared.
+        """
         for known, sizes in self._sizes:
             if known is listing:
                 return sizes
@@ -76,7 +79,7 @@ class Contents:
 
 
 def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
-    """Select the files whose size occurs in several groups, bool [n]."""
+    """Return a mask, bool [n], of the files that have the same size as a file in another group."""
     values, number = np.unique(sizes, return_inverse=True)
     lowest = np.full(len(values), np.iinfo(np.int64).max)
     highest = np.full(len(values), np.iinfo(np.int64).min)
@@ -86,7 +89,10 @@ def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
 
 
 def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
-    """Return sets of indices that have the same key. Each set contains files from at least two groups."""
+    """Return lists of indices with the same key. Each list contains files from at least two groups.
+
+    `keys` maps the index of a file to its key, and `groups` holds the group of each file.
+    """
     found: dict[Hashable, list[int]] = {}
     for index, key in keys.items():
         found.setdefault(key, []).append(index)
@@ -94,7 +100,7 @@ def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
 
 
 def locate(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
-    """Convert the number of a file among all listings to the index of its listing and its row in that listing."""
+    """Convert the number of a file across all listings to the index of its listing and its index in that listing."""
     for number, listing in enumerate(listings):
         if index < len(listing):
             return number, index
@@ -103,7 +109,7 @@ def locate(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
 
 
 def _size(path: str) -> int:
-    """Return the size of a file, or 0 if it can't be compared."""
+    """Return the size of a file, or 0 if the file is too large or unreadable."""
     try:
         size = os.stat(path).st_size
     except OSError:

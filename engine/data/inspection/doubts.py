@@ -1,6 +1,7 @@
-"""Find probable mistakes in valid datasets: shared annotations, misspellings, conflicting copies, mixed colors.
+"""Find probable mistakes in valid datasets.
 
-Torch-free.
+These are images that share an annotation, classes that differ in spelling only, copies of an image with different
+annotations, and gray images among color images. Torch-free.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from engine.system.format import listed
 
 NAMED = 3
 _SAMPLED = 128
-"""Number of evenly spaced images in a split whose headers are read to tell gray from color."""
+"""Maximum number of evenly spaced images in a split whose headers are read to tell gray from color."""
 _SEARCHED = 1000
-"""Approximate number of images that are searched for an example of a class."""
+"""Maximum number of images in a split that are searched for an example of a class."""
 
 
 def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, has_bands: bool = False) -> list[Problem]:
@@ -45,8 +46,8 @@ def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, ha
     Args:
         found: The dataset in `folder`.
         folder: Folder of the dataset.
-        contents: Comparison of files, which remembers the files that were compared before.
-        has_bands: True if the images have multiple bands and are neither gray nor color images.
+        contents: Search for identical files, which remembers the files that it has read before.
+        has_bands: True if the dataset consists of multi-band images, which are neither gray nor in color.
     """
     splits = _splits(found)
     problems = [*_shared_annotations(splits, folder), *_spellings(found, folder)]
@@ -57,13 +58,16 @@ def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, ha
 
 
 def _splits(found: RecognizedDataset) -> list[Any]:
-    """Return each split once, even if it serves two purposes."""
+    """Return the training, validation and test splits, each object only once."""
     test = None if found.test is found.val else found.test
     return [split for split in (found.train, found.val, test) if split is not None]
 
 
 def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
-    """Report images that share an annotation, since their names differ only in the extension or a path is wrong."""
+    """Report images that share an annotation.
+
+    This happens if the names of images differ only in the extension, or if a path in the dataset is wrong.
+    """
     shared = list(_sharing(splits))
     if not shared:
         return []
@@ -79,7 +83,7 @@ def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
 
 
 def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of images that share an annotation."""
+    """Yield pairs of paths of images that share an annotation."""
     keys = [_keys(split) for split in splits]
     for pair in _repeated(chain.from_iterable(keys)):
         (one, row), (other, other_row) = (locate(keys, index) for index in pair)
@@ -92,7 +96,10 @@ def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _keys(split: Any) -> Sequence[str]:
-    """Return a key for each image, [n], that is equal if images share an annotation, or () for other splits."""
+    """Return a key for each image in a split. Images that share an annotation have the same key.
+
+    Returns () for splits without separate annotations.
+    """
     if isinstance(split, BoxSplit | InstanceSplit):
         return [_stem(path) for path in split.files]
     files: Sequence[str] = getattr(split, "annotation_files", ())
@@ -104,9 +111,9 @@ def _stem(path: str) -> str:
 
 
 def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield the index of the first occurrence and the index of the repetition for each repeated name.
+    """Yield the index of the first occurrence, and the index of the repetition, for each repeated name.
 
-    Names are compared by hash.
+    Names are compared by their hashes only.
     """
     keys = np.fromiter(map(hash, names), np.int64)
     order = np.argsort(keys, kind="stable")
@@ -117,7 +124,7 @@ def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 
 def _annotation(split: Any, index: int) -> bytes:
-    """Return a fingerprint of the annotation for an image, or b"" if it has no objects."""
+    """Return bytes that identify the annotation of an image, or b"" if it has no objects or they are not compared."""
     if isinstance(split, InstanceSplit):
         return split.sources[index].state()
     if not isinstance(split, BoxSplit):
@@ -127,7 +134,7 @@ def _annotation(split: Any, index: int) -> bytes:
 
 
 def _spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
-    """Report classes whose names differ only in case, whitespace or the encoding of accents."""
+    """Report classes whose names differ only in case, whitespace, dashes, underscores or the encoding of accents."""
     by_key: dict[str, list[int]] = {}
     for number, name in enumerate(found.classes):
         by_key.setdefault(spelling_key(name), []).append(number)
@@ -141,13 +148,19 @@ def _spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
 
 
 def spelling_key(name: str) -> str:
-    """Normalize the name of a class: lower case, single spaces and composed accents. All spellings share the result."""
+    """Normalize the name of a class, so that all of its spellings give the same result.
+
+    The result has lower case, single spaces instead of underscores and dashes, and composed accents.
+    """
     name = unicodedata.normalize("NFKC", name).casefold()
     return re.sub(r"[\s_]+|(?<=\w)-(?=[^\W\d])", " ", name).strip()
 
 
 def _show_blanks(name: str) -> str:
-    """Replace combining accents and unusual whitespace in `name` with escape sequences."""
+    """Make differences between two spellings of `name` visible.
+
+    Unusual whitespace is replaced with escape sequences, and separate accents are mentioned in parentheses.
+    """
     composed = unicodedata.normalize("NFC", name)
     if composed != name:
         return f"{composed} (with separate accents)"
@@ -155,7 +168,7 @@ def _show_blanks(name: str) -> str:
 
 
 def _example(found: RecognizedDataset, number: int, folder: str) -> str:
-    """Return the name of an image of a class in parentheses, or "" if none is found quickly."""
+    """Return the name of an image that contains the class `number`, in parentheses, or "" if none is found quickly."""
     for split in _splits(found):
         index: int | None = None
         if isinstance(split, FileSplit):
@@ -174,7 +187,7 @@ def _example(found: RecognizedDataset, number: int, folder: str) -> str:
 
 
 def _conflicts(found: RecognizedDataset, splits: Sequence[Any], folder: str, contents: Contents) -> list[Problem]:
-    """Report images with identical bytes but different classes or labels."""
+    """Report copies of an image that have different classes or labels."""
     if not all(isinstance(split, FileSplit | LabelSplit) for split in splits):
         return []
     groups = np.concatenate([_groups(split) for split in splits])
@@ -193,14 +206,14 @@ def _conflicts(found: RecognizedDataset, splits: Sequence[Any], folder: str, con
 
 
 def _groups(split: FileSplit | LabelSplit) -> Labels:
-    """Return a number for each image, int64 [n], that is equal if images have the same class or labels."""
+    """Return a number for each image, int64 [n], which is the same for images with the same class or labels."""
     if isinstance(split, FileSplit):
         return split.labels
     return np.fromiter((hash(row.tobytes()) for row in split.labels), np.int64, len(split.labels))
 
 
 def _mixed_colors(splits: Sequence[Any], folder: str) -> list[Problem]:
-    """Report gray images among color images."""
+    """Report datasets that contain both gray and color images."""
     gray: list[str] = []
     colored: list[str] = []
     for split in splits:

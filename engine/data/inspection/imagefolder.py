@@ -1,7 +1,7 @@
 """Inspect images with classes or labels, idx files, and files for user-written programs. Torch-free.
 
-Each file is checked by its first and last bytes. Files that may be incomplete, and a sample of the others, are decoded.
-Damage in the middle of a file may be missed here. Training reports it later.
+The first and last bytes of each image are checked. Images that may be incomplete, and a sample of the others, are
+decoded. Damage in the middle of a file may be missed here. Training reports it later.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ from engine.data.splits import (
 )
 
 SAMPLE = 512
-"""Approximate number of evenly spaced images that are decoded even though their first and last bytes are intact."""
+"""Maximum number of evenly spaced images that are decoded even though their first and last bytes are intact."""
 ODD_DECODED = 2048
-"""Maximum number of possibly incomplete images to decode. Only the headers of the remaining ones are read."""
+"""Maximum number of possibly incomplete images that are decoded. Of any further ones, only the headers are read."""
 CHUNK = 1024
-"""Number of files that are passed to the threads at once, so that a million images don't become a million tasks."""
+"""Number of files that are passed to the threads at once. Otherwise, a million images would become a million tasks."""
 HEADERS_TIMED = 128
 """Number of files whose first and last bytes are checked in one task."""
 CACHED_S = 50e-6
-"""If reading takes more seconds per file than this, it must be waiting for a disk or network.
+"""Seconds per file above which reading is assumed to wait for a disk or network.
 
 Files in the system's cache take a fifth of this time.
 """
@@ -90,7 +90,7 @@ def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: Leave
 
 
 class ImageCheck:
-    """Check for image files. Of the files that seem complete, it decodes one in `every`."""
+    """Check for unreadable images. Of the images that seem complete, one in `every` is decoded."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -100,11 +100,11 @@ class ImageCheck:
 
     @classmethod
     def at(cls, images: int) -> Self:
-        """Create a check for a given number of images."""
+        """Create a check for a dataset with the given number of images."""
         return cls(every=max(-(-images // SAMPLE), 1))
 
     def problems(self) -> list[Problem]:
-        """Return a warning if damage was found in the sample, since other images may be damaged, too."""
+        """Return a warning if images in the sample turned out to be damaged, since other images may be damaged, too."""
         if not self.damaged_within or self.every == 1:
             return []
         message = (
@@ -114,7 +114,7 @@ class ImageCheck:
         return [dataset_warning(message, "Training skips such images and names them.")]
 
     def check_files(self, files: Sequence[str], threads: int) -> Iterator[str | None]:
-        """Yield the reason why a file can't be read, or None if it can, for each file."""
+        """Yield the reason why a file can't be read, or None if it can be read, for each of the `files` in order."""
         with ThreadPoolExecutor(threads, "look") as pool:
             try:
                 for start in range(0, len(files), CHUNK):
@@ -143,9 +143,9 @@ class ImageCheck:
 
 
 def _check_headers(paths: list[str], pool: ThreadPoolExecutor) -> list[bool]:
-    """Select the files that seem complete.
+    """Return True for each of the `paths` if the file seems complete.
 
-    Threads are used only if reading waits for a disk. Otherwise they would cost more time than they save.
+    Threads are used only if reading has to wait for a disk. Otherwise, they would cost more time than they save.
     """
     first, *parts = (paths[at : at + HEADERS_TIMED] for at in range(0, len(paths), HEADERS_TIMED))
     started = time.perf_counter()
@@ -161,7 +161,7 @@ def _seem_complete(paths: list[str]) -> list[bool]:
 
 
 def _failure(gate: MemoryGate, check: Callable[[str], None], path: str) -> str | None:
-    """Return the reason why `check` fails for a file, or None if it succeeds."""
+    """Return the reason why `check` raises an exception for a file, or None if it raises none."""
     try:
         gate.run(check, path)
     except Exception as error:  # a broken file may raise nearly anything in a decoder
@@ -223,7 +223,7 @@ def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: Leav
 
 
 def _of_rare_labels(split: LabelSplit, readable: list[int]) -> list[int]:
-    """Return some images that together have many different rare labels."""
+    """Return the indices of some readable images that together have many different labels, preferably rare ones."""
     counts = split.labels.sum(0)
     rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
     return spread_by_class(rarest, np.array(readable, np.int64))
@@ -260,7 +260,7 @@ def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOu
 
 
 def inspect_any_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Count the files and use images among them as examples."""
+    """Count the files, and use some images among them as examples."""
     assert isinstance(found.train, AnySplit)
     files = found.train.files
     progress(len(files), len(files))

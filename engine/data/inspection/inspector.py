@@ -60,12 +60,18 @@ INSPECTORS: dict[type, Callable[[RecognizedDataset, Progress, LeaveOut, int], In
     IdxSplit: inspect_idx,
     AnySplit: inspect_any_files,
 }
-"""Functions that inspect a dataset, by the type of its splits. The last argument is the number of threads."""
+"""Functions that inspect a dataset, keyed by the type of its splits.
+
+They take the dataset, callbacks for the progress and for unusable files, and the number of threads.
+"""
 
 
 @dataclass
 class _LeftOut:
-    """Unusable files found during an inspection."""
+    """Collector for the unusable files of the dataset in `folder`.
+
+    Only the first ones are listed in `unreadable`. `unreadable_count` counts all of them.
+    """
 
     folder: str
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -108,11 +114,11 @@ def inspect(
         val_fraction: Fraction of the images to hold out if there is no validation split.
         seed: Seed for drawing the validation images.
         progress: Callback that receives the number of inspected images and the total number of images.
-        kinds: Kinds of annotations that the task accepts.
+        kinds: Kinds of annotations that the task accepts, the preferred one first.
         format: Name of the interpretation that the user chose, or "" to decide by the evidence.
-        samples: Number of samples to list with their annotations.
+        samples: Maximum number of samples to list with their annotations.
         ignored: Value in masks or labels to ignore, or None to use the value that the folder defines.
-        threads: Number of threads, or None for up to four.
+        threads: Number of threads, or None for one per core, but at most four.
     """
     started = time.perf_counter()
     silence_pillow()
@@ -197,9 +203,10 @@ def _inspect_splits(
     *,
     has_classes: bool,
 ) -> Inspection:
-    """Inspect the splits of a dataset that can be used for training.
+    """Inspect the splits of a dataset that can be used for training. `left_out` collects unusable files.
 
-    If `has_classes` is False, the mask values number objects, and warnings about rare classes are dropped.
+    If `has_classes` is False, the values of masks seem to number objects. Warnings about the classes of masks are then
+    dropped.
     """
     result = _inspector_of(found)(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
     if not has_classes:
@@ -226,7 +233,7 @@ def _draw_examples(found: RecognizedDataset) -> tuple[Example, ...]:
 
 
 def _test_split(found: RecognizedDataset) -> list[SplitReport]:
-    """Report the number of samples in the test split, which is not inspected further."""
+    """Return a report with the number of samples in the test split, or [] without one. Its files are not checked."""
     if found.test is None or found.test is found.val:
         return []
     numbers = getattr(found.test, "labels", None) if found.kind == "classes" else None
@@ -237,7 +244,10 @@ def _test_split(found: RecognizedDataset) -> list[SplitReport]:
 
 
 def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
-    """Return the legend of class colors in the examples, or () for instances, whose colors distinguish objects."""
+    """Return the legend for the colors of classes in the examples.
+
+    Returns () for outlined objects, whose colors distinguish objects instead of classes.
+    """
     format = FORMATS.get(found.format.partition(":")[0])
     if format is not None and format.legend is not None and found.classes:
         return format.legend(found.classes)
@@ -247,16 +257,16 @@ def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
 
 
 STRONG_IMBALANCE = 10
-"""A class is reported if the largest class has at least this many times as many samples.
+"""Ratio of the number of samples in the largest class to that in another class from which the latter is reported.
 
 A model that never predicts the smaller of two such classes is right in 10 of 11 cases.
 """
 
 
 def check_imbalance(train: SplitReport) -> list[Problem]:
-    """Return a warning about classes that are rare compared with the largest class.
+    """Return a warning about classes that are rare in the training split, compared with the largest class.
 
-    Empty classes are reported elsewhere. Pixel classes are not checked, since the background always dominates.
+    Empty classes are reported elsewhere. Classes of masks are not checked, since the background always dominates.
     """
     counts = {name: count for name, count in train.counts.items() if count}
     if len(counts) < 2 or train.shares:
@@ -280,11 +290,14 @@ def check_imbalance(train: SplitReport) -> list[Problem]:
 
 
 SIZES_SAMPLED = 64
-"""Approximate number of files whose headers are read to report image sizes."""
+"""Maximum number of files whose headers are read to report image sizes."""
 
 
 def image_sizes(files: Sequence[str]) -> ImageSizes | None:
-    """Return the smallest, median and largest image size in a sample of files, or None if no file can be read."""
+    """Return the smallest, median and largest image size, by area, in a sample of files.
+
+    Returns None if no file can be read.
+    """
     found = []
     for index in spread_evenly(len(files), SIZES_SAMPLED):
         try:
@@ -303,9 +316,10 @@ READING_EXAMPLES = 3
 def candidate_readings(
     folder: str, *, val_fraction: float, seed: int, draw: Callable[[RecognizedDataset], tuple[Example, ...]]
 ) -> tuple[Reading, ...]:
-    """Return the interpretations of a folder that have evidence, strongest first, with examples for each.
+    """Return the most likely interpretations of a folder, strongest first, with examples for each.
 
-    `draw` creates the examples from a dataset with few samples.
+    `draw` creates the examples from a dataset with few samples. `val_fraction` and `seed` have the same meaning as for
+    `inspect`.
     """
     catalogue = load_catalogue()
     candidates: list[Reading] = []
@@ -323,7 +337,7 @@ def candidate_readings(
 
 
 def _few(found: RecognizedDataset) -> RecognizedDataset:
-    """Return a copy of a dataset with only a few training samples."""
+    """Return a copy of a dataset with only a few training samples and no other splits."""
     which = np.zeros(sample_count(found.train), bool)
     which[spread_evenly(len(which), READING_EXAMPLES)] = True
     return replace(found, train=select_samples(found.train, which), val=None, test=None)

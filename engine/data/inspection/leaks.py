@@ -1,4 +1,4 @@
-"""Find validation and test samples that are also in the training split. Torch-free."""
+"""Find leaks: validation and test samples that are also in the training split. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from engine.system.regular_files import UnusableFile
 NAMED = 3
 
 Pair = tuple[str, str]
-"""Printable names of a validation sample and of the training sample with the same content."""
+"""Names of a validation or test sample and of an identical training sample."""
 
 
 def find_leaks(found: RecognizedDataset, folder: str, contents: Contents | None = None) -> list[Problem]:
-    """Report validation and test samples that are copies of training samples.
+    """Return warnings about validation and test samples that are copies of training samples.
 
-    Supports splits of files and idx files.
+    Only splits of files and idx files are compared. `contents` is a search for identical files that can be shared with
+    other checks.
     """
     contents = contents or Contents()
     test = None if found.test is found.val else found.test
@@ -56,7 +57,7 @@ def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, titl
 
 
 def same_files(train: Sequence[str], val: Sequence[str], contents: Contents | None = None) -> list[Pair]:
-    """Return the files in `val` that have the same content as a file in `train`, in order and each with that file."""
+    """Return the files in `val` that are identical to a file in `train`, each together with that file."""
     groups = np.repeat(np.array([0, 1]), [len(train), len(val)])
     pairs = [
         (index - len(train), same[0])
@@ -68,7 +69,10 @@ def same_files(train: Sequence[str], val: Sequence[str], contents: Contents | No
 
 
 def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
-    """Return the images in `val` that are equal to an image in `train`, for idx files."""
+    """Return the images in `val` that are identical to an image in `train`, each together with that image.
+
+    Both splits are in idx files. Returns [] if these are unreadable or very large.
+    """
     try:
         opened = {path: read_idx(path) for path in dict.fromkeys((train.images, val.images))}
     except (IdxError, OSError, UnusableFile):

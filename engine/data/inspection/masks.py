@@ -1,6 +1,7 @@
-"""Inspect folders with images and masks. Torch-free.
+"""Inspect images with masks. Torch-free.
 
-The inspection reports differing sizes, values without a meaning, rare and missing classes, and examples.
+The inspection reports masks of another size than their image, values without a meaning, and rare and missing classes.
+It also draws examples.
 """
 
 from __future__ import annotations
@@ -58,16 +59,19 @@ from engine.data.splits import (
 from engine.system.format import listed
 
 Counts = tuple[Values, Values]
-"""Values in a mask, and the number of pixels with each value."""
+"""Distinct values in a mask, and the number of pixels with each value."""
 DECODED = 512
-"""Approximate number of masks in a split that are decoded to learn the fraction of each class.
+"""Maximum number of masks in a split that are decoded to measure the fraction of each class.
 
-For the other masks, only the sizes are read.
+For the other masks, only the size is read.
 """
 MAX_VALUES_LISTED = 256
-"""Largest number of rows in the table of mask values."""
+"""Maximum number of rows in the table of mask values."""
 RARE = 0.001
-"""Classes with a smaller fraction of the pixels are reported, since cross entropy learns them late or never."""
+"""Minimum fraction of pixels for a class not to be reported as rare.
+
+Cross entropy learns rarer classes late or never.
+"""
 _REMEDY_FOR_NUMBERS = (
     "To find objects one by one, choose the task Instance segmentation. To learn only where they are, give all of "
     "them the same value."
@@ -100,12 +104,11 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
 def _check(
     split: MaskSplit, code: MaskCode, sampled: set[int], verdicts: dict[int, Drawn], index: int
 ) -> Counts | None:
-    """Check an image and its mask.
+    """Check the image with the given index and its mask.
 
-    Returns the mask's values with their pixel counts if it is `sampled`, otherwise None.
-
-    For a rotated image, records in `verdicts` if the mask was drawn on the stored or on the upright image. Raises
-    Unfit, or any exception of the decoder, if the pair is unusable.
+    If `index` is in `sampled`, the mask is decoded, and its values are returned with their pixel counts. Otherwise,
+    None is returned. For a rotated image, `verdicts` records if the mask was drawn on the stored or on the upright
+    image. Raises Unfit, or any exception of the decoder, if the pair is unusable.
     """
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
@@ -123,9 +126,9 @@ def _check(
 
 
 def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
-    """Convert pixel counts by value to pixel counts by class. None stays None.
+    """Convert the number of pixels with each value to the number of pixels of each class, [NO_CLASS + 1].
 
-    Raises Unfit for a value without a meaning.
+    Returns None if `counts` is None. Raises Unfit for a value without a meaning.
     """
     if counts is None:
         return None
@@ -136,7 +139,10 @@ def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
 
 
 def _value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -> tuple[MaskValue, ...]:
-    """Return the most frequent values in the masks with their classes, sorted by value."""
+    """Return a table of the most frequent values in the masks, sorted by value, with their classes and frequencies.
+
+    `counts` has the pixel counts of each sampled mask.
+    """
     values, pixels, masks = merge_counts(counts)
     if not len(values):
         return ()
@@ -160,7 +166,10 @@ def _format_value(value: int, code: MaskCode) -> str:
 
 
 def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
-    """Return problems with the classes in a split: none usable, missing, or rare."""
+    """Return problems with the split `name`: no usable image, missing classes, or rare classes.
+
+    `shares` are the fractions of pixels of each class. `usable` is True if the split has usable images.
+    """
     title = title_of(name)
     if not usable:
         return [
@@ -183,7 +192,7 @@ def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
 
 
 def _draw(split: MaskSplit, code: MaskCode, index: int) -> Example:
-    """Return a training image overlaid with its mask."""
+    """Return an example: the training image with the given index, overlaid with its mask."""
     image = read_to_show(split.files[index]).convert("RGB")
     plane = class_plane(read_values(read_image(split.masks[index])), code)
     plane = rotated_with(plane, split.files[index], image.size[::-1])
@@ -193,7 +202,7 @@ def _draw(split: MaskSplit, code: MaskCode, index: int) -> Example:
 
 
 def check_numbered_masks(masks: Sequence[str]) -> list[Problem]:
-    """Return a warning if masks that should contain classes seem to number objects."""
+    """Return a warning if masks for semantic segmentation seem to number objects, or [] if not."""
     highest = count_numbered_objects(masks)
     if not highest:
         return []

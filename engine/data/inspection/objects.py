@@ -1,4 +1,7 @@
-"""Inspect images with boxes or outlined objects: unusable images, object statistics, examples. Torch-free."""
+"""Inspect images with boxes or outlined objects. Torch-free.
+
+The inspection checks the images, counts and measures the objects, and draws examples.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +41,17 @@ from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning
 from engine.system.format import listed
 
 DECODED = 512
-"""Approximate number of images in a split that are decoded even though their first and last bytes are intact."""
+"""Maximum number of images in a split that are decoded even though their first and last bytes are intact."""
 ODD_DECODED = 2048
-"""Maximum number of images in a split for decoding all of its possibly incomplete images.
+"""Maximum number of images in a split for which every possibly incomplete image is decoded.
 
-In larger splits, only the headers of these images are read.
+In larger splits, only the headers of such images are read.
 """
 SMALL = 0.02
-"""Median side of the objects, as a fraction of the image's longer side, below which they are reported as small.
+"""Minimum fraction of an image's longer side that the median side of the objects should have.
 
-In an image of 320 pixels such objects have a side of 6 pixels, and common detectors have one cell per 4 to 8 pixels.
+Otherwise, the objects are reported as small. In an image of 320 pixels such objects have a side of 6 pixels, and common
+detectors have one cell per 4 to 8 pixels.
 """
 
 
@@ -56,10 +60,10 @@ class Objects:
     """Objects in the usable images of a split, excluding ignored objects.
 
     Attributes:
-        labels: Class of each object.
+        labels: Class of each object, [n].
         sides: Square root of each object's area, in pixels.
         shares: `sides` as fractions of the longer side of the image.
-        images: Index of each object's image.
+        images: Index of each object's image in the split.
     """
 
     labels: npt.NDArray[np.int64]
@@ -69,20 +73,20 @@ class Objects:
 
 
 def decoded_indices(count: int) -> set[int]:
-    """Return the indices of images that are decoded even if they seem complete."""
+    """Return the indices of the images to decode, out of `count` images, even if they seem complete."""
     return set(spread_evenly(count, DECODED))
 
 
 def check_image(path: str, annotated: Sequence[tuple[int, int]], what: str, *, decode: bool) -> tuple[int, int]:
-    """Check an image and compare its size with its annotations. Returns its height and width after EXIF rotation.
+    """Check an image, compare its size with its annotations, and return its height and width after EXIF rotation.
 
     Raises Unfit, or any exception of the decoder, if the image is unusable.
 
     Args:
-        path: Image.
-        annotated: Image sizes that the annotations state.
-        what: Name of the objects for messages.
-        decode: True to decode the pixels, too.
+        path: Path of the image.
+        annotated: Heights and widths of the image according to its annotations.
+        what: Plural name of the objects for messages.
+        decode: True to decode the pixels, too. Otherwise, only the header is read.
     """
     with open_to_show(path) as image:
         size, rotation = size_upright(image), rotation_of(image)
@@ -99,12 +103,16 @@ def check_image(path: str, annotated: Sequence[tuple[int, int]], what: str, *, d
 
 
 def needs_decoding(path: str, index: int, count: int, sampled: set[int]) -> bool:
-    """Return True if only decoding can show that an image, one of `count`, is complete."""
+    """Return True if an image should be decoded to check if it is complete.
+
+    `index` is the index of the image in a split of `count` images, and `sampled` are the indices of images that are
+    always decoded.
+    """
     return index in sampled or (count <= ODD_DECODED and not seems_complete(path))
 
 
 def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, is_drawn: bool) -> SplitReport:
-    """Return the report for a split with `usable` usable images."""
+    """Return the report for the split `name`, which has `usable` usable images."""
     number = len(classes)
     counts = np.bincount(objects.labels, minlength=number)
     pairs = np.unique(np.stack([objects.images, objects.labels]), axis=1)
@@ -155,13 +163,16 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
 
 
 def example_indices(images: npt.NDArray[np.int64], usable: Sequence[int]) -> list[int]:
-    """Return some evenly spaced indices of `usable` images. Images with objects are preferred."""
+    """Return the indices of some evenly spaced images out of the `usable` ones.
+
+    Images with objects are preferred. `images` holds the index of the image for each object.
+    """
     with_things = sorted(set(usable) & set(images.tolist()))
     return spread_examples(with_things) or list(usable[:EXAMPLES])
 
 
 def read_shrunk(path: str, side: int) -> Bytes:
-    """Return an image after EXIF rotation as uint8 [h, w, 3], shrunk to at most `side` pixels.
+    """Return an image after EXIF rotation as uint8 [h, w, 3], shrunk until its longer side is at most `side` pixels.
 
     Raises any exception of the decoder.
     """
@@ -173,14 +184,18 @@ def read_shrunk(path: str, side: int) -> Bytes:
 
 
 class _ImageObjects(NamedTuple):
-    """Class and area of each object in an image, and the longer side of the image."""
+    """Class and area, in pixels, of each object in an image, and the longer side of the image."""
 
     objects: list[tuple[int, int]]
     longer: int
 
 
 class _Measured(NamedTuple):
-    """Objects in a split, the number of images they were read from, and the images with too many objects."""
+    """Objects in a split.
+
+    `inspected` is the number of images whose objects were read, and `crowded` are the paths of images with too many
+    objects.
+    """
 
     objects: Objects
     inspected: int
@@ -189,15 +204,15 @@ class _Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class _Kind:
-    """Functions for one kind of annotations.
+    """Functions for one kind of objects: boxes or outlined objects.
 
     Attributes:
         split: Type of the splits.
         noun: Plural name of the objects.
-        check: Function that checks one image in a split, given the sampled indices and the index of the image. It
+        check: Function that checks one image. It takes the split, the sampled indices and the index of the image, and
             raises an exception if the image is unusable.
         measure: Function that measures the objects in a split, given the results of `check`.
-        draw: Function that draws the objects on an image. It returns the image and the classes of the objects.
+        draw: Function that returns an image with its objects drawn on it, and the class of each object.
     """
 
     split: type[Any]
@@ -214,7 +229,7 @@ def inspect_boxes(found: RecognizedDataset, progress: Progress, leave_out: Leave
 
 
 def inspect_instances(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images in a dataset of images with outlined objects, and a sample of the outlines."""
+    """Inspect all images in a dataset of images with outlined objects. Objects are read for a sample of the images."""
     kind = _Kind(InstanceSplit, "outlined objects", _check_instances, _measure_instances, _draw_instances)
     return _inspect(kind, found, progress, leave_out, threads)
 
@@ -240,7 +255,7 @@ def _inspect(
 
 
 def _draw(kind: _Kind, classes: Sequence[str], split: Any, index: int) -> Example:
-    """Return a training image with its objects drawn on it, and their class if all objects have the same class."""
+    """Return an example: a training image with its objects, and the class if all of its objects have the same one."""
     image, labels = kind.draw(split, index)
     return Example(classes[labels[0]] if len(set(labels)) == 1 else "", "train", encode_png(image), index)
 
@@ -261,7 +276,7 @@ def _measure_boxes(split: BoxSplit, usable: dict[int, _ImageObjects | None]) -> 
 
 
 def _draw_boxes(split: BoxSplit, index: int) -> tuple[Bytes, list[int]]:
-    """Draw frames around the boxes in an image."""
+    """Return an image with frames around its boxes, and the class of each box."""
     image = read_shrunk(split.files[index], EXAMPLE_SIDE)
     rows = split.of(index)
     scale = max(image.shape[:2]) / max(int(split.sizes[index].max()), 1)
@@ -270,7 +285,7 @@ def _draw_boxes(split: BoxSplit, index: int) -> tuple[Bytes, list[int]]:
 
 
 def _check_instances(split: InstanceSplit, sampled: set[int], index: int) -> _ImageObjects | None:
-    """Check an image. Returns its objects if it is `sampled`, otherwise None."""
+    """Check an image, and return its objects if its index is in `sampled`, otherwise None."""
     path, source = split.files[index], split.sources[index]
     decode = needs_decoding(path, index, len(split.files), sampled)
     height, width = check_image(path, source.sizes(), "outlines", decode=decode)
@@ -295,7 +310,7 @@ def _measure_instances(split: InstanceSplit, usable: dict[int, _ImageObjects | N
 
 
 def _draw_instances(split: InstanceSplit, index: int) -> tuple[Bytes, list[int]]:
-    """Draw each object in a different color."""
+    """Return an image with each object in a different color, and the class of each object."""
     path = split.files[index]
     size = upright_size(path)
     assert size is not None

@@ -1,6 +1,6 @@
 """Find images that lose contrast before they reach the model. Torch-free.
 
-These are images with a single color, with a narrow bit depth, or with transparency.
+These are images with a single color, images that use few of their levels, and images with transparency.
 """
 
 from __future__ import annotations
@@ -24,26 +24,30 @@ from engine.data.splits import dataset_warning, first_names, spread_evenly
 from engine.system.format import counted
 
 SAMPLED = 24
-"""Number of evenly spaced images that are decoded in the same way as for the model."""
+"""Maximum number of evenly spaced images that are decoded in the same way as for the model."""
 PIXELS_OF_EACH = 4096
 SIDE = 512
-"""Minimum side length in pixels of JPEGs that are reduced during decoding."""
+"""Minimum side in pixels of sampled JPEGs after decoding, which reduces larger ones to save time."""
 CONSTANT = 3
-"""Largest difference between the pixels of a nearly constant image, in levels of 0..255.
+"""Maximum difference between the levels, 0 to 255, of images that count as nearly constant.
 
 The darkest and the brightest 1% of the pixels are not counted.
 """
 CUT_PERCENT = 1.0
 FEWEST_BLANK = 3
 BLANK = 0.1
-"""Minimum fraction of single-color images in a sample for reporting them. They are not reported if most are such."""
+"""Minimum fraction of single-color images for reporting them.
+
+If most images have a single color, they are not reported either.
+"""
 
 
 @dataclass
 class _Sample:
-    """Image in the form that the model receives, with sampled `pixels` [n, channels].
+    """Sampled image in the form that the model receives.
 
-    `background` is the color that replaces its transparency, or None if the image is opaque.
+    `pixels`, uint8 [n, channels], are some of its pixels. `background` is the level that replaces its transparency, or
+    None if the image is opaque.
     """
 
     path: str
@@ -56,7 +60,10 @@ class _Sample:
 
 
 def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | None) -> list[Problem]:
-    """Return problems with the pixels of `files`, using a sample that is decoded in the same way as for the model."""
+    """Return problems with the pixels of `files`, using a sample that is decoded in the same way as for the model.
+
+    `learned` is the conversion of multi-band images, or None for ordinary images.
+    """
     names = [path for row in spread_evenly(len(files), SAMPLED) if is_image(path := files[row])]
     samples: list[_Sample] = []
     for path in names:
@@ -99,7 +106,7 @@ def _some(pixels: Bytes) -> Bytes:
 
 
 def _of_depth(learned: LearnedBands) -> Problem:
-    """Report the range of values that is mapped to black and white."""
+    """Return a warning that states the range of values that is converted to 8 bits."""
     bands = learned.bands
     number = f"{bands.low[0]:,.6g} to {bands.high[0]:,.6g}"
     ranges = (
@@ -113,7 +120,7 @@ def _of_depth(learned: LearnedBands) -> Problem:
 
 
 def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
-    """Report the background that replaces the transparency of images."""
+    """Return a warning about transparent images that states the background that replaces the transparency."""
     transparent = [each for each in samples if each.background is not None]
     if not transparent:
         return []
@@ -126,7 +133,7 @@ def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
 
 
 def _of_levels(samples: Sequence[_Sample]) -> list[Problem]:
-    """Report if all images together use only few levels."""
+    """Return a warning if all images together use only few levels."""
     pixels = np.concatenate([each.pixels for each in samples])
     lowest, highest = int(pixels.min()), int(pixels.max())
     low, high = np.percentile(pixels, [CUT_PERCENT, 100 - CUT_PERCENT], axis=0)
@@ -149,7 +156,7 @@ def _span(low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> str:
 
 
 def _of_blanks(samples: Sequence[_Sample]) -> list[Problem]:
-    """Report single-color images among other images."""
+    """Return a warning about images with a single color among other images."""
     blank = [each.path for each in samples if each.is_blank]
     if len(blank) < max(FEWEST_BLANK, BLANK * len(samples)) or 2 * len(blank) > len(samples):
         return []

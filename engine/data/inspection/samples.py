@@ -1,4 +1,4 @@
-"""List the samples of a dataset with their annotations in the form that training uses. Torch-free."""
+"""List samples of a dataset with their annotations, as training uses them. Torch-free."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ ListAnnotations = Callable[[RecognizedDataset, Any, int], dict[str, Any]]
 
 
 def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Sample]:
-    """Return up to `limit` evenly spaced samples from the splits, in order."""
+    """Return at most `limit` samples with their annotations, evenly spaced over all splits and in their order.
+
+    `folder` is the folder of the dataset. Returns [] if the annotations can't be listed.
+    """
     splits = [("train", found.train), ("val", found.val)]
     if found.test is not found.val:
         splits.append(("test", found.test))
@@ -42,7 +45,7 @@ def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Samp
 
 
 def _function_of(found: RecognizedDataset) -> ListAnnotations | None:
-    """Return the function that lists the annotations in a dataset, or None if they can't be listed."""
+    """Return the function that lists the annotations of a sample in a dataset, or None if they can't be listed."""
     return resolve(FORMATS[found.format.partition(":")[0]].list_annotations) or ANNOTATIONS.get(type(found.train))
 
 
@@ -98,7 +101,10 @@ def _mask(found: RecognizedDataset, split: MaskSplit, index: int) -> dict[str, A
 
 
 def count_by_class(classes: Sequence[str], numbers: np.ndarray) -> dict[str, int]:
-    """Count the occurrences of each class in `numbers`. Numbers without a class are counted under ""."""
+    """Return the number of occurrences of each class in `numbers`, an array of class numbers.
+
+    The result maps class names to counts. It maps "" to the number of occurrences of NO_CLASS, if there are any.
+    """
     counts = np.bincount(numbers.ravel(), minlength=NO_CLASS + 1).tolist()
     return dict(zip(classes, counts, strict=False)) | ({"": counts[NO_CLASS]} if counts[NO_CLASS] else {})
 
@@ -111,4 +117,7 @@ ANNOTATIONS: Mapping[type, ListAnnotations] = {
     InstanceSplit: _instances,
     MaskSplit: _mask,
 }
-"""Functions that list the annotations of a sample, by the type of its split."""
+"""Functions that list the annotations of a sample, keyed by the type of its split.
+
+They take the dataset, the split and the index of the sample.
+"""

@@ -1,4 +1,4 @@
-"""Assign annotation files to splits by their names, and merge images that several files annotate. Torch-free."""
+"""Assign annotation files to splits by their names, and collect the images that the files annotate. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ORDER = ("train", "val", "test", "")
 
 @dataclass
 class AnnotationFiles:
-    """Annotation files by split.
+    """Annotation files of a dataset, grouped by split.
 
     Attributes:
-        splits: Names of files by "train", "val", "test" and "", in this order.
+        splits: Names of the files of each split: "train", "val", "test" or "", in this order.
         unused: Names of files that are not read.
     """
 
@@ -32,8 +32,8 @@ class AnnotationFiles:
     def of(cls, names: Iterable[str], preferred: str = "") -> AnnotationFiles:
         """Group files by split.
 
-        If a folder has several files for one split, only those with `preferred` in their names are used, if there are
-        any. Files without a split are not used if there is a training split.
+        If a folder has several files for one split, those with `preferred` in their names are used, or all of them if
+        none has this word. Files without a split are not used if there is a training split.
         """
         groups: dict[tuple[str, str], list[str]] = {}
         for name in sorted(names):
@@ -62,7 +62,7 @@ class AnnotationFiles:
 
 
 class Annotated(Protocol):
-    """Image with annotations from an annotation file."""
+    """Interface for images with their annotations from a file."""
 
     @property
     def path(self) -> str:
@@ -73,14 +73,16 @@ ImageT = TypeVar("ImageT", bound=Annotated)
 
 
 class ImageSplits(Generic[ImageT]):
-    """Collector for annotated images by split. Each image is added only once.
+    """Collector for the annotated images of each split.
+
+    Each image is added only once per split. An image without a split must not be in any other split either.
 
     Attributes:
         images: Annotated images by split.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Create an empty collection. `names` are the splits that exist in the folder."""
+        """Create an empty collection. `names` are the splits for which the folder has annotation files."""
         self.images: dict[str, list[ImageT]] = {}
         self._is_single = len(list(names)) == 1
         self._paths: dict[str, set[str]] = {}
@@ -90,7 +92,7 @@ class ImageSplits(Generic[ImageT]):
     def add(self, split: str, images: Sequence[ImageT], *, is_annotated: bool = True) -> bool:
         """Add the images from a file to a split and return True if any of them is new.
 
-        If a folder has only one split, its images are stored under "", and validation images are drawn from them.
+        If the folder has only one split, its images are stored under "", so that validation images are drawn from them.
 
         Args:
             split: Split of the file.
@@ -107,7 +109,10 @@ class ImageSplits(Generic[ImageT]):
         return bool(added)
 
     def remove_unannotated(self, problems: list[Problem]) -> None:
-        """Remove splits without annotations if other splits have some. Challenges publish test images in this way."""
+        """Remove splits without annotations, such as the test images of challenges, if other splits have annotations.
+
+        A warning about each of them is appended to `problems`.
+        """
         for split in set(self.images) - self._annotated if self._annotated else ():
             images = self.images.pop(split)
             message = f"No image of the {split} split has annotations ({len(images):,} images)."
@@ -120,7 +125,7 @@ class ImageSplits(Generic[ImageT]):
 
 
 class NamedImages:
-    """Search for images by the names in annotation files. Missing images are reported together."""
+    """Search for the images that annotation files name. Images that are not found are reported together."""
 
     def __init__(self, tree: Tree) -> None:
         self._lookup = ImageLookup(tree)
@@ -129,7 +134,10 @@ class NamedImages:
         self._are_found = False
 
     def find(self, name: str, file: str, split: str) -> str | None:
-        """Return the full path of the image called `name` in `file`, or count it as missing and return None."""
+        """Return the full path of the image that an annotation file names, or record it as missing and return None.
+
+        `name` is the name or path of the image in the annotation file `file`, which belongs to `split`.
+        """
         before = len(self._lookup.ambiguous)
         path = self._lookup.find(name, os.path.dirname(file), split=split, ending=is_image(name))
         if path is not None:

@@ -1,6 +1,6 @@
-"""Assemble splits for training from the content of a folder. Torch-free.
+"""Assemble the splits for training from the annotations that a format has read. Torch-free.
 
-This compares the classes of the splits, draws validation samples, collects boxes, and learns the meaning of mask
+This compares the classes of the splits, draws validation samples, collects boxes, and determines the meaning of mask
 values.
 """
 
@@ -28,17 +28,21 @@ from engine.data.splits import (
 )
 
 MAX_CLASSES = 100_000
-"""Largest number of classes. The full ImageNet has 22 thousand."""
+"""Maximum number of classes. The full ImageNet has 22 thousand."""
 MAX_LETTERS = 255
-"""Longest class name in characters. Folder names have the same limit in bytes."""
+"""Maximum length of a class name, in characters. Folder names have the same limit in bytes."""
 MAX_LABELS = 1 << 29
-"""Limit for the number of images times the number of labels. Training needs 4 bytes for each in every worker."""
+"""Maximum number of images times the number of labels. Training takes 4 bytes for each in every worker."""
 
 
 def assemble(
     content: Content, kind: str, folder: str, format: Format, *, val_fraction: float, seed: int
 ) -> RecognizedDataset:
-    """Return a dataset with splits for training. If `val_fraction` is 0, the splits are returned unchanged."""
+    """Convert the annotations from a folder to a dataset with splits for training.
+
+    `val_fraction` is the fraction of the training samples to hold out, drawn with `seed`, if there is no validation
+    split. If it is 0, the splits are not for training. None is drawn, and their classes are not compared.
+    """
     problems = list(content.problems)
     classes = content.classes
     problems += _unusable_classes(classes)
@@ -94,7 +98,10 @@ Prepared = tuple[tuple[str, ...], dict[str, Any]]
 def _prepare_classes(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
-    """Compare the classes of the splits if they are for training, and return the classes and splits."""
+    """Compare the classes of the splits and return only the classes that have training images.
+
+    Problems are appended to `problems`. If `training` is False, classes and splits are returned unchanged.
+    """
     if not training:
         return classes, splits
     counts = {name: np.bincount(split.labels, minlength=len(classes)) for name, split in splits.items()}
@@ -136,7 +143,10 @@ def _prepare_classes(
 
 
 def _only(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) -> Prepared:
-    """Keep only images of the `used` classes, and renumber these classes."""
+    """Return only the `used` classes, given by their numbers, and only the images of these classes.
+
+    The classes are numbered anew in the splits.
+    """
     if len(used) == len(classes):
         return classes, splits
     numbers = np.full(len(classes), -1)
@@ -201,7 +211,10 @@ _PREPARE: Mapping[str, Callable[[tuple[str, ...], dict[str, Any], list[Problem],
 
 
 def _mask_values(divided: Divided, folder: str, folders: Sequence[str], problems: list[Problem]) -> Meaning:
-    """Learn the meaning of the mask values."""
+    """Determine the meaning of the values in the training masks, or append an error to `problems` if this fails.
+
+    `folders` are folders, in addition to the dataset folder `folder`, that may contain class tables.
+    """
     masks = divided.train.masks or [*divided.val.masks, *(divided.test.masks if divided.test else ())]
     meaning = learn_meaning(folder, masks, folders)
     if meaning.failure:
@@ -210,7 +223,7 @@ def _mask_values(divided: Divided, folder: str, folders: Sequence[str], problems
 
 
 def _missing_labels(divided: Divided, classes: Sequence[str]) -> list[Problem]:
-    """Return warnings about labels that don't occur in a split."""
+    """Return warnings about labels that don't occur in the training or the validation split."""
     found = []
     for split, title, what in ((divided.train, "training", "learned"), (divided.val, "validation", "validated")):
         never = [name for name, number in zip(classes, split.labels.sum(0), strict=True) if not number]

@@ -1,4 +1,4 @@
-"""Decode masks of image regions that annotation tools embed in their files. Torch-free."""
+"""Decode masks of objects, or of rectangles around them, that annotation tools embed in their files. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from engine.data.formats.shared.shapes import Shape
 Mask = npt.NDArray[np.bool_]
 _PNG = b"\x89PNG"
 _MAX_PNG_BYTES = 64 << 20
-"""Largest size of an embedded PNG in bytes. PNGs of masks are far smaller than their pixels."""
+"""Maximum size in bytes of an embedded PNG. PNGs of masks are far smaller than their pixels."""
 
 
 def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, int], *, ignored: bool = False) -> Shape:
-    """Convert a mask of an image region to a shape. Raises Unfit if no pixel is set.
+    """Convert the mask of an object to a shape. Raises Unfit if no pixel is set.
 
     Args:
         name: Class of the object.
-        inside: Pixels of the region that belong to the object, bool [h, w].
-        left: Column of the image where the region begins.
-        top: Row of the image where the region begins.
+        inside: Mask of a rectangle in the image, bool [h, w], which is True for pixels of the object.
+        left: Column of the image where the rectangle begins.
+        top: Row of the image where the rectangle begins.
         size: Height and width of the image. Pixels outside the image are dropped.
         ignored: True if the object is neither learned nor counted as missed.
     """
@@ -52,9 +52,10 @@ def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, i
 
 
 def decode_png(text: Any, size: tuple[int, int]) -> Mask:
-    """Decode a mask from a PNG in base64. Raises Unfit.
+    """Decode a mask, bool [h, w], from a PNG in base64. Raises Unfit.
 
-    The mask consists of the opaque pixels, or of the nonzero pixels if all pixels are opaque.
+    The mask consists of the pixels that are not fully transparent, or of the nonzero pixels if the PNG has no
+    transparency.
 
     Args:
         text: PNG in base64. It may be compressed with zlib.
@@ -85,7 +86,11 @@ def decode_png(text: Any, size: tuple[int, int]) -> Mask:
 
 
 def from_runs(counts: Sequence[int], height: int, width: int) -> Mask:
-    """Decode a mask from the lengths of runs along its rows. The first run is outside the object. Raises Unfit."""
+    """Decode a mask, bool [height, width], from the lengths of runs along its rows.
+
+    The runs are alternately outside and inside the object, and the first one is outside. Raises Unfit if they don't
+    fill the mask.
+    """
     pixels = height * width
     if not 0 < pixels <= MAX_PIXELS or any(not 0 <= run <= pixels for run in counts) or sum(counts) != pixels:
         raise Unfit("its mask has runs that do not fill its rectangle")
@@ -93,11 +98,12 @@ def from_runs(counts: Sequence[int], height: int, width: int) -> Mask:
 
 
 def from_brush(content: Any, height: int, width: int) -> Mask:
-    """Decode a mask from Label Studio's brush data: packed RGBA pixels whose alpha channel is the mask. Raises Unfit.
+    """Decode a mask, bool [height, width], from Label Studio's brush data. Raises Unfit.
 
-    The encoding is that of the package @thi.ng/rle-pack. The header has 32 bits for the number of values, 5 bits for
-    the bits per value minus 1, and 4 times 4 bits for the bits of a length minus 1. Each run then has 1 bit, which is 1
-    for a repeated value, 2 bits that choose one of the four widths, the length minus 1, and the value or values.
+    The data are packed RGBA pixels whose alpha channel is the mask. The encoding is that of the package
+    @thi.ng/rle-pack. The header has 32 bits for the number of values, 5 bits for the bits per value minus 1, and 4
+    times 4 bits for the bits of a length minus 1. Each run then has 1 bit, which is 1 for a repeated value, 2 bits that
+    choose one of the four widths, the length minus 1, and the value or values.
     """
     try:
         bits = _Bits(bytes(content if isinstance(content, list) else [content]))
@@ -124,7 +130,7 @@ def from_brush(content: Any, height: int, width: int) -> Mask:
 
 
 class _Bits:
-    """Reader for single bits, starting at the highest bit of each byte."""
+    """Reader for numbers of any width in bits, starting at the highest bit of each byte."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

@@ -1,4 +1,4 @@
-"""Detect boxes whose units or order of numbers differ from the definition of their format. Torch-free."""
+"""Detect boxes that are written in other units, or another order of numbers, than their format defines. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from engine.data.splits import dataset_error, dataset_warning
 
 _ROUNDING = 0.01
 _MAX_BEYOND = 0.25
-"""Fraction of boxes that extend beyond the images above which other units are considered."""
+"""Fraction of boxes beyond the edges of their images above which another meaning of the numbers is considered."""
 _FEWEST = 4
-"""Number of boxes needed to infer the meaning of their numbers."""
+"""Minimum number of boxes for considering another meaning of their numbers."""
 
 _CENTERED = "a center, width and height"
 
@@ -22,12 +22,12 @@ Anchor = Literal["corner", "center"]
 
 
 def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Problem], anchor: Anchor) -> None:
-    """Mark boxes that are fractions of the image size, and report boxes with ambiguous units.
+    """Detect boxes in fractions of the image size, and report boxes whose numbers are ambiguous.
 
     Args:
         splits: Annotated images. Their `fractions` is set to True if the boxes are fractions.
         problems: List to which warnings and errors are appended.
-        anchor: Point given by x and y in this format: the top-left corner or the center of the box.
+        anchor: Point that x and y denote in this format: the top-left "corner" or the "center" of the box.
     """
     images = [image for split in splits.values() for image in split]
     boxes = [shape.box for image in images for shape in image.shapes]
@@ -55,7 +55,10 @@ def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Prob
 
 
 def _could_be_centered(left: float, top: float, right: float, bottom: float) -> bool:
-    """Return True if the point (left, top) could be the center of a box of the same size inside the image."""
+    """Return True if a box would be inside the image even if its left and top were its center.
+
+    All numbers are fractions of the image size.
+    """
     width, height = right - left, bottom - top
     return min(left - width / 2, top - height / 2) >= -_ROUNDING and (
         max(left + width / 2, top + height / 2) <= 1 + _ROUNDING
@@ -63,9 +66,9 @@ def _could_be_centered(left: float, top: float, right: float, bottom: float) -> 
 
 
 def _other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
-    """Return another meaning of the numbers that fits all boxes.
+    """Return another meaning of the boxes' numbers that fits all boxes.
 
-    Returns None if most boxes are inside their images with the meaning that the format defines, or if no meaning fits.
+    Returns None if the meaning that the format defines fits most boxes, or if no other meaning fits.
     """
     boxes = beyond = 0
     fitting = {"left, top, right and bottom", "a corner, width and height" if anchor == "center" else _CENTERED}

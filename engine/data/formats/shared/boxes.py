@@ -17,26 +17,27 @@ from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import Labels, warn_about
 
 MAX_BOXES = 1000
-"""Largest number of boxes used in one image. If there are more, the largest ones are used.
+"""Maximum number of boxes that are used in one image. If there are more, the largest ones are used.
 
 The targets of every image take as much memory as those of the image with the most boxes.
 """
 TOLERANCE = 1.0
-"""Number of pixels that a box may extend beyond its image without a warning, since some tools count edges from 1."""
+"""Maximum number of pixels by which a box may exceed its image without a warning, as some tools count edges from 1."""
 MIN_SIDE = 1e-3
 """Minimum side length of a box in pixels. In single precision, opposite edges of a smaller box could be equal."""
 THREADS = 4
 ANY_CLASS = -1
-"""Class of ignored regions. Predictions in them count neither as correct nor as wrong."""
+"""Class of boxes that mark regions to ignore. Predictions in them count neither as correct nor as wrong."""
 
 Boxes = npt.NDArray[np.float32]
 Sizes = npt.NDArray[np.int64]
 
 
 class Box(NamedTuple):
-    """Box given by its edges: distances from the left and top of the image, in pixels or as fractions of its size.
+    """Box of an object.
 
-    `label` is its class. An `ignored` box (a crowd or a difficult object) is neither learned nor counted as missed.
+    The edges are distances from the left and the top of the image, in pixels or as fractions of the image size. `label`
+    is the class. An `ignored` box (a crowd or a difficult object) is neither learned nor counted as missed.
     """
 
     left: float
@@ -49,10 +50,10 @@ class Box(NamedTuple):
 
 @dataclass
 class BoxedImage:
-    """Annotated image.
+    """Image with boxes.
 
-    `size` is its height and width, or None if unknown. If `fractions` is True, its boxes are fractions of the image
-    size.
+    `size` is its height and width, or None if unknown. If `fractions` is True, the edges of its boxes are fractions of
+    the image size, otherwise pixels.
     """
 
     path: str
@@ -79,11 +80,14 @@ class BoxSplit:
     is_drawn: bool = False
 
     def of(self, index: int) -> slice:
-        """Return the range of rows that hold the boxes of an image."""
+        """Return the slice of the three arrays that holds the boxes of the image with the given index."""
         return slice(int(self.bounds[index]), int(self.bounds[index + 1]))
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> BoxSplit:
-        """Return a split with only the images selected by `which`, bool [n]."""
+        """Return a split with only the images for which `which`, bool [n], is True.
+
+        `is_drawn` is True if the new split does not exist in the folder.
+        """
         counts = np.diff(self.bounds)
         rows = np.repeat(which, counts)
         return BoxSplit(
@@ -98,7 +102,11 @@ class BoxSplit:
 
 
 def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> BoxSplit:
-    """Return a split of images and their boxes. Boxes are clipped to the image, and unusable boxes are dropped."""
+    """Convert images with boxes to a split.
+
+    Boxes are clipped to their image, and unusable boxes are dropped and counted in `faults`. `classes` is the number of
+    classes. A box of the class ANY_CLASS becomes one box for each class.
+    """
     sizes = image_sizes(images)
     paths = [image.path for image in images]
     boxes = [box for image in images for box in image.boxes]
@@ -130,7 +138,10 @@ def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> Box
 def _largest(
     of: Labels, boxes: npt.NDArray[np.float64], paths: Sequence[str], faults: BoxFaults
 ) -> npt.NDArray[np.bool_]:
-    """Select the largest boxes of each image. `of` holds the image of each box. Returns bool [n]."""
+    """Return a mask, bool [k], of the boxes to use: the `MAX_BOXES` largest ones of each image.
+
+    `of` holds the image of each box, and `boxes` [k, 4] their edges. Images with more boxes are added to `faults`.
+    """
     used = np.ones(len(of), bool)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
     for image in np.flatnonzero(np.bincount(of, minlength=len(paths)) > MAX_BOXES).tolist():
@@ -141,7 +152,7 @@ def _largest(
 
 
 class BoxFaults:
-    """Counter for faults in the boxes of a folder. Each kind is reported once, with the names of the first images."""
+    """Collector for faults in boxes. Each kind of fault is reported once, with the names of the first images."""
 
     def __init__(self) -> None:
         self.empty: list[str] = []
@@ -160,24 +171,27 @@ class BoxFaults:
 
 
 def image_sizes(images: Sequence[BoxedImage]) -> Sizes:
-    """Return the heights and widths of images, int64 [n, 2], with 0 for unknown values.
+    """Return the heights and widths of images, int64 [n, 2], with 0 for unknown sizes.
 
-    They are read from the annotations or else from the image headers.
+    They are taken from the annotations or else from the image headers.
     """
     silence_pillow()
     annotated = [image.size or (0, 0) for image in images]
     fit = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in annotated]
     sizes = np.array(fit, np.int64).reshape(-1, 2)
-    untold = np.flatnonzero((sizes == 0).any(1)).tolist()
+    without_size = np.flatnonzero((sizes == 0).any(1)).tolist()
     with ThreadPoolExecutor(THREADS, "sizes") as pool:
-        read = pool.map(upright_size, [images[index].path for index in untold])
-        for index, size in zip(untold, read, strict=True):
+        read = pool.map(upright_size, [images[index].path for index in without_size])
+        for index, size in zip(without_size, read, strict=True):
             sizes[index] = size or (0, 0)
     return sizes
 
 
 def upright_size(path: str) -> tuple[int, int] | None:
-    """Return the height and width of an image after EXIF rotation, from its header, or None if it can't be read."""
+    """Return the height and width of the image at `path` after EXIF rotation, from its header.
+
+    Returns None if the image can't be read.
+    """
     try:
         with open_to_show(path) as image:
             return size_upright(image)

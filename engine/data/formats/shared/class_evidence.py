@@ -1,4 +1,4 @@
-"""Evidence that image folders are not classes, from the names and content of folders and files. Torch-free."""
+"""Evidence that folders of images are not classes, from the names and contents of folders and files. Torch-free."""
 
 from __future__ import annotations
 
@@ -28,46 +28,50 @@ _ROLES = frozenset(
 )  # fmt: skip
 """Folder names that describe the purpose of files rather than the content of images."""
 _PAIRED_ROLES = frozenset({"left", "right", "mask", "input", "output", "target", "before", "after", "ir", "visible"})
-"""Folder names that may be classes. If all of these folders have the same file names, they are roles."""
+"""Folder names that may be classes. They denote roles if all of these folders contain files with the same names."""
 _LEADING_ROLES = frozenset({"annotations", "annots", "groundtruth", "labels", "masks", "segmentations"})
-"""Roles that also count at the beginning of a longer name, such as "labels-ah"."""
+"""Words for roles that also count at the beginning of a longer name, such as "labels-ah"."""
 _PIECES = frozenset({
     "archive", "batch", "chunk", "clip", "data", "dataset", "fold", "folder", "frames", "image", "images", "img", "imgs",
     "part", "scene", "seq", "sequence", "session", "shard", "split", "subset", "tile", "video",
 })  # fmt: skip
-"""Words for parts of a dataset, as in "part_1" and "part_2"."""
+"""Words for parts of a dataset in numbered names, such as "part_1" and "part_2"."""
 _SIZE = re.compile(r"\d{3,}x\d{3,}")
 _SIDE_TOKEN = re.compile(
     r"(?<=[-_. ])(masks?|gt|labels?|seg|segmentation|groundtruth|depth|disp|flow|B\d[0-9A]|band\d+)$", re.I
 )
-"""Suffixes in file names that mark masks, measured values and spectral bands."""
+"""Suffixes in file names that denote masks, measured values or spectral bands."""
 _MIN_SIDE_SHARE = 0.3
 _SOURCES = frozenset({"cam", "camera", "view"})
 """Words for devices that record images."""
 _OF_ALL = frozenset({".xml", ".csv", ".mat", ".geojson", ".pts", ".pfm", ".exr", ".flo"})
-"""Extensions that show annotations or measured values, whatever the name of the file."""
+"""Extensions of annotations or measured values. Such a file is evidence even if its name differs from all images."""
 _ANNOTATIONS = frozenset({".json", ".txt", *_OF_ALL})
 _SAMPLED = 40
-"""Number of class folders, and of files in each, that are searched for evidence."""
+"""Maximum number of class folders, and of files in each, that are examined."""
 _MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$")
 _COMPARED = 1000
-"""Number of images per class whose names are compared. The first ones are enough, since equal names sort equally."""
+"""Maximum number of images per class whose names are compared. Equal names are among the first ones in each class."""
 _MIN_FOR_SINGLE = 8
-"""Minimum number of folders with a single image each for assuming that they are not classes."""
+"""Minimum number of folders with one image each as evidence that the folders are not classes."""
 _INNER_FOLDERS = 60
-"""Number of folders inside a class folder whose names are compared with those in other class folders."""
+"""Maximum number of folders inside a class folder whose names are compared with those in other class folders."""
 _INNER_DEPTH = 3
 _VIEWS = 5
-"""Number of images in two folders that are compared pixel by pixel."""
+"""Maximum number of pairs of images that are compared by their pixels."""
 _MIN_VIEWS = 3
 _THUMBNAIL = 16
 _MIN_ALIKE = 0.5
 _MIN_MARGIN = 0.25
-"""Minimum difference between the mean correlation of images with the same name and that of other images."""
+"""Minimum difference between the mean correlations of images with the same name and with different names."""
 
 
 def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-    """Yield the evidence that the folders `names` are not classes."""
+    """Yield short descriptions of evidence that folders are not classes.
+
+    `names` are the names of the folders that would be classes, and `roots` the folders that contain them, relative to
+    the dataset folder.
+    """
     sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
     yield from _role_names(tree, names)
     yield from _piece_names(names)
@@ -88,7 +92,7 @@ def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> 
 
 
 def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
-    """Yield evidence if names denote roles or splits rather than classes."""
+    """Yield evidence if names of folders denote the role of their files (such as "masks") or splits."""
     splits = [name for name in names if split_named(name)]
     if len(splits) > 1 or (splits and 2 * len(splits) >= len(names)):
         yield f"folders named like splits, without folders of classes in them ({some(splits)})"
@@ -117,7 +121,7 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
 
 
 def _split_pairs(names: Sequence[str]) -> list[str]:
-    """Return the names that differ only in the word for a split, such as bounding_box_train and bounding_box_test."""
+    """Return the names that differ from another one only in a split, such as boxes_train and boxes_test."""
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for name in names:
         words = _words(name)
@@ -129,14 +133,17 @@ def _split_pairs(names: Sequence[str]) -> list[str]:
 
 
 def _validation_names(names: Sequence[str], total: int) -> Iterator[str]:
-    """Yield evidence if half of the names contain a word for validation, like data_large and val_large in Places."""
+    """Yield evidence if at least half of the folders have a word for validation in their names.
+
+    An example is val_large next to data_large in Places. `names` may lack some of the `total` folders.
+    """
     found = [name for name in names if "val" in {split_named(word) for word in _words(name)}]
     if found and 2 * len(found) >= total:
         yield f"folders with words for validation in their names ({some(found)})"
 
 
 def _piece_names(names: Sequence[str]) -> Iterator[str]:
-    """Yield evidence if all names denote parts of a dataset or cameras rather than classes."""
+    """Yield evidence if all names of folders denote parts of a dataset, or cameras."""
     words = [[word for word in _words(name) if not word.isdigit()] for name in names]
     if len(names) < 2 or not all(words):
         return
@@ -148,7 +155,10 @@ def _piece_names(names: Sequence[str]) -> Iterator[str]:
 
 
 def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
-    """Return the names of folders inside a class folder, up to a few levels deep."""
+    """Return the names of the folders inside the class folder `name`, up to a few levels deep.
+
+    `roots` are the folders that may contain the class folder.
+    """
     found: set[str] = set()
     for root in roots:
         folder = os.path.join(root, name)
@@ -159,10 +169,12 @@ def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
 
 
 def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield evidence if class folders contain subfolders with the same names: domains, copies, or splits of each class.
+    """Yield evidence if the class folders `names` contain subfolders with the same names.
 
-    Names that differ only in their numbers don't count, since sequences inside each class are numbered in the same way.
-    They do count in folders that are numbered themselves, such as patients with a folder for each class.
+    These may be domains, copies, or splits of each class. `inner` holds the names of the folders inside each class
+    folder. Names that differ only in their numbers count as one, since sequences inside each class are numbered in the
+    same way. They count separately if the class folders themselves are numbered, such as patients with a folder for
+    each class.
     """
     for name, found in inner.items():
         others = sorted((found & set(names)) - {name})
@@ -200,7 +212,10 @@ def _adjacent_annotations(
 
 
 def _side_images(stems: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield evidence if images are accompanied by masks, depth maps or spectral bands in the same class folder."""
+    """Yield evidence if a class folder contains masks, depth maps or spectral bands next to images.
+
+    `stems` holds the names of the images in each class folder, without extensions.
+    """
     for name, found in stems.items():
         bases = Counter(_SIDE_TOKEN.sub("", stem) for stem in found)
         sides = sorted(
@@ -212,7 +227,11 @@ def _side_images(stems: Mapping[str, set[str]]) -> Iterator[str]:
 
 
 def _has_sibling(base: str, found: Set[str], bases: Mapping[str, int]) -> bool:
-    """Return True if another image has the same name except for its suffix, such as "a_B02" for "a_B03"."""
+    """Return True if another image has the same name apart from its suffix, such as "a_B02" next to "a_B03".
+
+    `base` is the name without its suffix, `found` holds the names of all images, and `bases` counts the names without
+    their suffixes.
+    """
     plain = base.rstrip("-_. ")
     return (
         bases[base] > 1 or plain in found or any(f"{base}{word}" in found for word in ("color", "rgb", "image", "img"))
@@ -220,7 +239,7 @@ def _has_sibling(base: str, found: Set[str], bases: Mapping[str, int]) -> bool:
 
 
 def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Set[str] = frozenset()) -> str:
-    """Return the first folder, next to the class folders, with annotations for the images or the class folders.
+    """Return the first folder next to the class folders that contains annotations for the images or the class folders.
 
     Returns "" if there is none.
 
@@ -244,7 +263,10 @@ def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], st
 
 
 def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield evidence if two folders have files with the same names and belong together, such as images and masks."""
+    """Yield evidence if two class folders contain files with the same names and belong together.
+
+    An example are images and masks. `stems` holds the names of the images in each class folder, without extensions.
+    """
     names = list(stems)
     plain = {name: {_MASK_ENDING.sub("", stem.lower()) for stem in found} for name, found in stems.items()}
     for index, one in enumerate(names[:-1]):
@@ -271,13 +293,13 @@ def _folders_of(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
 
 
 def _stems(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
-    """Return the names, without extensions, of the first images of a class."""
+    """Return the names, without extensions, of the first images in the class folder `name`."""
     files = (file for folder in _folders_of(tree, roots, name) for file in tree.files(folder) if is_image(file))
     return {os.path.splitext(file)[0] for file in islice(files, _COMPARED)}
 
 
 def _first_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
-    """Return the paths of the first images of a class."""
+    """Return the full paths of the first images in the class folder `name`."""
     paths = (
         tree.path(folder, file)
         for folder in _folders_of(tree, roots, name)
@@ -296,9 +318,10 @@ def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
 
 
 def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bool:
-    """Return True if images with the same name in two folders are far more similar than images with different names.
+    """Return True if two class folders seem to contain different images of the same things under the same names.
 
-    Identical copies are not considered here, because the inspection finds them regardless of their names.
+    Images with the same name must be far more similar than images with different names. Identical copies are not
+    considered, because the inspection finds them regardless of their names.
     """
     found = [{_stem(file): file for file in _first_files(tree, roots, name)} for name in (one, other)]
     common = sorted(found[0].keys() & found[1].keys())
@@ -340,7 +363,7 @@ def _plain(name: str) -> str:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words in a name: both "PedMasks" and "ped_masks" have "ped" and "masks"."""
+    """Return the lower-case words in a name: "ped" and "masks" for both "PedMasks" and "ped_masks"."""
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
 
 

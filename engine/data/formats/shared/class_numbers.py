@@ -1,4 +1,4 @@
-"""Find class names and numbers in files of the dataset. Torch-free."""
+"""Find the names of numbered classes in files of the dataset, and number named classes. Torch-free."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ MAX_NAMES_BYTES = 4 << 20
 
 
 def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -> dict[int, str]:
-    """Return the names in the first file that names all the `numbers`, by number, or {} if no file does.
+    """Return the class names, keyed by number, from the first file that names all of the `numbers`.
+
+    Returns {} if there is no such file.
 
     Args:
         tree: Listing of the dataset.
         folders: Folders to search, relative to the dataset folder.
-        numbers: Numbers that the annotations use.
+        numbers: Class numbers in the annotations.
     """
     for names in _candidates(tree, folders):
         lined_up = _from_zero_or_one(names, numbers) if isinstance(names, list) else names
@@ -46,7 +48,10 @@ def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -
 
 
 def _from_zero_or_one(names: list[str], numbers: Collection[int]) -> dict[int, str]:
-    """Return the names by line number, or {} if the lines may be counted from either 0 or 1."""
+    """Number the names, which are the lines of a file, from 0 or from 1.
+
+    `numbers` are the class numbers in the annotations. Returns {} if they don't show which numbering is right.
+    """
     lowest, highest = min(numbers), max(numbers)
     if lowest == 0 and highest < len(names):
         return dict(enumerate(names))
@@ -68,7 +73,10 @@ def _candidates(tree: Tree, folders: Collection[str]) -> Iterator[list[str] | di
 
 
 def _read(path: str) -> list[str] | dict[int, str]:
-    """Return the names in a file, as a list of lines, or as a mapping if the file gives numbers. Raises ValueError."""
+    """Return the class names in a file, as a list of lines or, if the file contains numbers, keyed by number.
+
+    Raises ValueError, UnusableFile or OSError.
+    """
     match suffix(path):
         case ".csv":
             return _of_table(path)
@@ -98,7 +106,10 @@ def _of_mapping(content: object) -> list[str] | dict[int, str]:
 
 
 def _of_table(path: str) -> dict[int, str]:
-    """Return the names from a table that has one column of unique numbers and one of unique names."""
+    """Return the names, keyed by number, from a table that has one column of unique numbers and one of unique names.
+
+    Returns {} for other tables.
+    """
     table = open_table(path)
     rows = list(table.rows()) if table is not None else []
     if not rows:
@@ -114,10 +125,11 @@ def _of_table(path: str) -> dict[int, str]:
 
 
 def number_classes(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the printable class names, and the class number for each name in annotations.
+    """Number the classes called `names` in the annotations.
 
-    If the names are listed as values or names in ArcGIS's definition file in `folder`, its order is used. Otherwise the
-    classes are sorted.
+    Returns the printable class names in the order of their numbers, and the number of each of `names`. If ArcGIS's
+    definition file in the dataset folder `folder` lists all names, as values or as names, its order and its names are
+    used. Otherwise, the classes are sorted.
     """
     found_names = set(names)
     defined = arcgis_classes(folder)

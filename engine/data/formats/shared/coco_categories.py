@@ -1,4 +1,4 @@
-"""Categories in COCO JSON and their ids. Torch-free."""
+"""Categories (classes) in COCO JSON. Torch-free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNLISTED = Fault("entry of a category that is not listed", "entries of categori
 
 
 class Category(msgspec.Struct):
-    """Category in COCO JSON."""
+    """Entry in the list of categories of a COCO JSON file."""
 
     id: Key
     name: Key | None = None
@@ -34,7 +34,7 @@ _DECODER = msgspec.json.Decoder(Category)
 
 
 class Categories:
-    """Categories in one file. If it lists none, the ids in annotations serve as names."""
+    """Categories in one COCO JSON file. If the file lists none, the ids in annotations serve as names."""
 
     def __init__(self, entries: Sequence[msgspec.Raw], faults: EntryFaults) -> None:
         self._faults = faults
@@ -52,9 +52,9 @@ class Categories:
         self._by_spelling = with_spellings(self._by_id)
 
     def find(self, key: Key, place: str) -> Category | None:
-        """Return the category with the id `key`, or None if it is not listed.
+        """Return the category with the id `key`, or None if the file lists categories, but not this one.
 
-        A missing category is counted as a fault at `place`.
+        A category that is not listed is counted as a fault at `place`, the path of the annotation in the JSON file.
         """
         found = self._by_spelling.get(key)
         if found is None and self._are_listed:
@@ -65,9 +65,9 @@ class Categories:
         return found
 
     def name(self, key: Key, place: str) -> str | None:
-        """Return the name of the category with the id `key`, or None if it is not listed.
+        """Return the name of the category with the id `key`, or None if the file lists categories, but not this one.
 
-        A missing category is counted as a fault at `place`.
+        A category that is not listed is counted as a fault at `place`, the path of the annotation in the JSON file.
         """
         found = self.find(key, place)
         return None if found is None else str(found.name)
@@ -78,7 +78,10 @@ class Categories:
 
 
 def with_spellings(table: Mapping[Key, Any]) -> dict[Key, Any]:
-    """Return a copy of the table that accepts both "1" and 1 for the id 1, unless another entry has this id."""
+    """Return a copy of `table`, which is keyed by ids, with both "1" and 1 as keys for the id 1.
+
+    A key that belongs to another entry is not added.
+    """
     found = dict(table)
     for key, value in table.items():
         if not isinstance(key, str):

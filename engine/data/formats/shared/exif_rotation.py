@@ -1,4 +1,4 @@
-"""Detect if annotations of images with an Exif orientation refer to the upright image or the stored pixels.
+"""Detect if annotations of images with an Exif orientation refer to the upright image or to the stored pixels.
 
 Torch-free.
 """
@@ -19,21 +19,26 @@ from engine.data.formats.shared.instances import Instance, InstanceSplit, Source
 from engine.data.splits import warn_about
 
 Drawn = Literal["raw", "upright", "unknown", "other"]
-"""Image on which an annotation was drawn: the stored pixels, the upright image, either of them, or another image."""
+"""Verdict about the image on which annotations were drawn.
+
+It is "raw" for the stored pixels, "upright" for the upright image, "unknown" if it may be either of them, and "other"
+if it is neither.
+"""
 
 
 @dataclass
 class RotationReport:
-    """Images that have an Exif rotation.
+    """Collector for images with an Exif orientation, for warnings.
 
-    The annotations of `raw` images must be rotated, too. For `unknown` images this could not be determined.
+    `raw` are the paths of images whose annotations were drawn on the stored pixels, and must therefore be rotated. For
+    the `unknown` images this could not be determined.
     """
 
     raw: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
     def problems(self, noun: str) -> list[Problem]:
-        """Return a warning for raw images and a warning for unknown ones.
+        """Return a warning about `raw` images and one about `unknown` images, or [] if there are none.
 
         `noun` is the plural name of the annotations.
         """
@@ -55,15 +60,20 @@ class RotationReport:
         return found
 
     def note(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> None:
-        """Record the images whose annotations were drawn on the stored pixels, or could have been."""
+        """Record the images whose annotations were drawn on the stored pixels, and those for which this is unknown.
+
+        `verdicts` is keyed by the index of an image in `paths`. If some annotations were drawn on upright images, it is
+        assumed that the unknown ones were, too.
+        """
         self.raw += [paths[index] for index in sorted(verdicts) if verdicts[index] == "raw"]
         if "upright" not in verdicts.values():
             self.unknown += [paths[index] for index in sorted(verdicts) if verdicts[index] == "unknown"]
 
     def chosen(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> set[int]:
-        """Return the indices of images whose annotations must be rotated, and record them.
+        """Return the indices of the images whose annotations must be rotated, and record these images.
 
-        Images with an unknown verdict follow the majority, since a tool treats all images in the same way.
+        `verdicts` is keyed by the index of an image in `paths`. Images with an unknown verdict follow the others if
+        these agree, since an annotation tool treats all images in the same way.
         """
         known = {verdict for verdict in verdicts.values() if verdict in ("raw", "upright")}
         chosen = {index for index, verdict in verdicts.items() if verdict == "raw"}
@@ -77,7 +87,10 @@ class RotationReport:
 
 
 def drawn_on(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Drawn:
-    """Return the image on which the annotations were drawn, given the image sizes that they state."""
+    """Determine the image on which annotations were drawn.
+
+    `sizes` are the heights and widths of the image according to the annotations.
+    """
     is_raw, is_upright = (all(size == given for given in sizes) for size in (rotation.raw, rotation.size))
     if is_raw and is_upright:
         return "unknown"
@@ -88,7 +101,10 @@ def drawn_on(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Drawn:
 
 
 def rotate_boxes(images: Sequence[BoxedImage], rotations: RotationReport) -> list[BoxedImage]:
-    """Return the images with boxes and sizes that refer to the upright images."""
+    """Return the images with boxes and sizes that refer to the upright images.
+
+    Images whose boxes had to be rotated are recorded in `rotations`.
+    """
     found = rotations_of([image.path for image in images])
     verdicts = {index: _of_boxes(images[index], rotation) for index, rotation in found.items() if images[index].boxes}
     chosen = rotations.chosen(verdicts, [image.path for image in images])
@@ -127,14 +143,14 @@ def _rotated(image: BoxedImage, rotation: Rotation) -> list[Box]:
 
 
 class RotatedSource:
-    """Source of instances that were drawn on the stored pixels of a rotated image. It rotates them upright."""
+    """Source of instances that turns those of another source upright, which were drawn on stored pixels."""
 
     def __init__(self, source: Source, rotation: Rotation) -> None:
         self._source = source
         self._rotation = rotation
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return the instances in the upright image of the given size."""
+        """Return the instances in the upright image, whose height and width are given."""
         rotation = self._rotation._replace(height=height, width=width)
         return [
             each._replace(window=_rotated_window(each.window, rotation))
@@ -146,16 +162,19 @@ class RotatedSource:
         return self._source.labels()
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the image sizes stated in the annotations, after rotating them to the upright image."""
+        """Return the heights and widths according to the annotations, after turning the image upright."""
         return [self._rotation.size for _ in self._source.sizes()]
 
     def state(self) -> bytes:
-        """Return a fingerprint that changes if the instances or the rotation do."""
+        """Return bytes that change whenever the instances or the rotation change."""
         return b"turned %d " % self._rotation.orientation + self._source.state()
 
 
 def rotate_instances(split: InstanceSplit, rotations: RotationReport) -> InstanceSplit:
-    """Return a split whose instances refer to the upright images."""
+    """Return a copy of the split with instances that refer to the upright images.
+
+    Images whose instances must be rotated are recorded in `rotations`.
+    """
     found = rotations_of(split.files)
     verdicts = {index: _of_source(split.sources[index], rotation) for index, rotation in found.items()}
     chosen = rotations.chosen(verdicts, split.files)

@@ -12,7 +12,10 @@ from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset
 
 
 def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: int) -> Meaning | Problem:
-    """Return the meaning of the mask values in two splits without the class for `value`, or a problem."""
+    """Return the meaning of the values in masks without the class for `value`.
+
+    `train` and `val` are the paths of the masks. Returns a problem if less than two classes remain.
+    """
     folders = {os.path.dirname(mask): None for masks in (train, val) for mask in masks[:1]}
     parents = [parent for folder in folders for parent in (os.path.dirname(folder), folder)]
     meaning = learn_meaning(folder, train, parents, ignored=value)
@@ -24,7 +27,10 @@ def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: 
 
 
 def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
-    """Return the meaning of point labels without the class for `value`, or a problem."""
+    """Return the meaning of point labels without the class for `value`.
+
+    `classes` are the names of the classes in `code`. Returns a problem if less than two classes remain.
+    """
     remaining = [parent for parent, known in enumerate(code.values) if known != value]
     if len(remaining) < 2:
         return _nothing_left(f"Without the label {value}, there are no two classes left to distinguish.")
@@ -36,7 +42,10 @@ def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meanin
 
 
 def without_class(found: RecognizedDataset, folder: str, value: int | None) -> RecognizedDataset:
-    """Remove the class for `value` from a dataset. Datasets without masks or point labels are returned unchanged."""
+    """Return a copy of a dataset without the class for `value` in its masks or point labels.
+
+    The dataset is returned unchanged if `value` is None or it has neither masks nor point labels.
+    """
     if value is None or found.code is None or errors(found.problems):
         return found
     train, val = found.train, found.val

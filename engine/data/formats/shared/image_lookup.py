@@ -14,13 +14,13 @@ IMAGE_FOLDERS = ("images", "image", "imgs", "img", "data", "jpegimages", "jpegs"
 class ImageLookup:
     """Search for images by their names in annotation files.
 
-    A name is first tried as a path relative to the folder of the annotation file, to the dataset folder, and to its
-    folders of images. Then its leading folders are removed one after another. Finally, a file with this name anywhere
-    in the dataset is used if there is only one. If the name suggests a split, images in folders of other splits are not
-    used. A name that differs only in case is used if no image has the exact name.
+    A name is first tried as a path relative to the folder of the annotation file, to the dataset folder, and to the
+    folders of images in these. Then the first folders in the name are removed one after another. Finally, a file with
+    this name anywhere in the dataset is used if there is only one. If the name suggests a split, images in folders of
+    other splits are not used. A name that differs only in case is used if no image has the exact name.
 
     Attributes:
-        ambiguous: Names that several images have.
+        ambiguous: Names for which several images were found.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -32,12 +32,12 @@ class ImageLookup:
         self._anywhere: dict[str, list[str]] | None = None
 
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
-        """Return the full path of the image, or None unless exactly one matches.
+        """Return the full path of an image, or None unless exactly one image matches.
 
         Args:
-            name: Path or URL in the annotation file.
+            name: Path or URL of the image in the annotation file.
             near: Folder of the annotation file, relative to the dataset folder.
-            split: Split of the annotations. Its image folders are preferred.
+            split: Split of the annotations. Image folders of this split are preferred.
             ending: False if `name` may lack the file extension.
         """
         parts = _parts(name)
@@ -51,9 +51,10 @@ class ImageLookup:
         return self._by_name_alone(parts, split, ending=ending)
 
     def _folders(self, parents: tuple[str, ...], near: str, split: str) -> list[tuple[str, dict[str, str]]]:
-        """Return the folders that may contain an image whose name includes the folders `parents`, most likely first.
+        """Return the folders that may contain an image, most likely first.
 
-        Each folder is a full path that ends with a separator, followed by its images by name.
+        `parents` are the folders in the image's name in the annotation file. Each result is the full path of a folder,
+        ending with a separator, and the images in it (see `_listed`).
         """
         known = self._known_folders.get((parents, near, split))
         if known is not None:
@@ -71,7 +72,10 @@ class ImageLookup:
         return self._known_folders.setdefault((parents, near, split), found)
 
     def _roots(self, near: str, split: str) -> list[str]:
-        """Return the folders that image names may be relative to, most likely first."""
+        """Return the folders that names in an annotation file may be relative to, most likely first.
+
+        `near` is the folder of the annotation file, and `split` is its split.
+        """
         if (near, split) in self._known_roots:
             return self._known_roots[near, split]
         roots: list[str] = []
@@ -93,7 +97,10 @@ class ImageLookup:
         return self._known_roots[near, split]
 
     def _listed(self, folder: str) -> dict[str, str]:
-        """Return the images in a folder by their names, with and without extensions, or {} for a missing folder."""
+        """Return the file names of the images in a folder, or {} for a missing folder.
+
+        They are keyed by their Unicode form, with and without extension.
+        """
         if folder not in self._names:
             found_names: dict[str, str] = {}
             if folder == "" or (not folder.startswith("..") and self._tree.exists(folder)):
@@ -122,7 +129,7 @@ class ImageLookup:
 
 
 def _parts(name: str) -> list[str]:
-    """Return the folders and the file name in a path or URL, without "." and ".."."""
+    """Return the folders and the file name in a path or URL as a list, without "." and ".."."""
     name = name.strip().replace("\\", "/")
     if "://" in name or "?d=" in name:
         try:
@@ -138,12 +145,12 @@ def _parts(name: str) -> list[str]:
 
 
 def _fits(folder: str, words: list[str]) -> bool:
-    """Return False if `folder` belongs to a different split than `words`."""
+    """Return False if the names in the path `folder` denote a split, and `words` denote another split."""
     named_splits = {split for word in words if (split := _split(word))}
     found_names = {split for word in folder.split(os.sep) if (split := _split(word))}
     return not named_splits or not found_names or bool(named_splits & found_names)
 
 
 def _split(name: str) -> str:
-    """Return the split that a folder name denotes ("train", "train_images"), or "" if none."""
+    """Return the split that a folder name such as "train" or "train_images" denotes, or "" if it denotes none."""
     return split_named(name) or split_in(name)

@@ -1,4 +1,7 @@
-"""Images with outlined objects: sources of their outlines, and planes of object numbers and classes. Torch-free."""
+"""Images with outlined objects (instances), read from many kinds of annotations. Torch-free.
+
+`Source` is the common interface of all kinds.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +24,30 @@ from engine.data.decoding.reading import Unfit, read_image
 from engine.data.splits import MaskCode, printable, warn_about
 
 MAX_INSTANCES = 255
-"""Largest number of instances used in one image, since they are numbered with one byte. The largest ones are used."""
+"""Maximum number of instances in one image, since they are numbered with one byte.
+
+If there are more, the largest ones are used.
+"""
 
 MAX_PAINTED = 1 << 28
 MAX_LAYERS = 4
-"""Limit for the total area of the bounding rectangles of all objects in an image, as a multiple of the image area.
+"""Maximum total area of the bounding rectangles of all objects in an image, as a multiple of the image area.
 
-For small images, this number of pixels is used as the limit if it is larger. Each pixel takes one byte.
+Small images have a larger limit, `MAX_PAINTED` pixels. Each pixel takes one byte.
 """
 
 MAX_NUMBERS = 0xFFFF
-"""Largest value for which masks are searched directly. Masks with larger values are renumbered first."""
+"""Largest value in masks whose objects are found directly.
+
+The objects of masks with larger values are numbered anew first.
+"""
 
 
 class Instance(NamedTuple):
-    """Object in an image, with its pixels and its class.
+    """Object in an image.
 
-    An `ignored` instance (a crowd of objects that are not separated) is neither learned nor counted as missed.
+    `window` holds its pixels, and `label` its class. An `ignored` instance (a crowd of objects that are not separated)
+    is neither learned nor counted as missed.
     """
 
     window: Window
@@ -51,10 +61,10 @@ class Instance(NamedTuple):
 
 
 class Source(Protocol):
-    """Source of the instances in one image."""
+    """Interface for sources of the instances in one image."""
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return the instances in the image, which has the given size.
+        """Return the instances in the image, whose height and width are given.
 
         Raises Unfit, OutlineError, or any exception of the decoder.
         """
@@ -63,20 +73,20 @@ class Source(Protocol):
         """Return the class of each instance that is readable and not ignored."""
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the heights and widths of the image that are stated in the annotations.
+        """Return the heights and widths of the image according to its annotations.
 
-        May raise any exception of the decoder.
+        The list is empty if the annotations don't state a size. May raise any exception of the decoder.
         """
 
     def state(self) -> bytes:
-        """Return a fingerprint that changes whenever the instances change."""
+        """Return bytes that change whenever the instances change."""
 
 
 class Outlines:
-    """Source of instances from the outlines in a COCO JSON file.
+    """Source of instances from outlines in a COCO JSON file.
 
-    Each outline has a class, a `segmentation`, and True for a crowd. `size` is the height and width of the image that
-    the file states.
+    For each outline, `outlines` has the class, the JSON of its `segmentation`, and True for a crowd. `size` is the
+    height and width of the image according to the file, or None if it is not stated.
     """
 
     def __init__(self, outlines: Sequence[tuple[int, msgspec.Raw, bool]], size: tuple[int, int] | None) -> None:
@@ -103,9 +113,10 @@ class Outlines:
 
 
 class Polygons:
-    """Source of instances from polygons, float64 [k, 2] of x and y as fractions of the image size.
+    """Source of instances from polygons.
 
-    Each polygon has a class.
+    For each polygon, `polygons` has the class and the points, float64 [k, 2] with x and y as fractions of the image
+    size.
     """
 
     def __init__(self, polygons: Sequence[tuple[int, Points]]) -> None:
@@ -128,7 +139,10 @@ class Polygons:
 
 
 class NumberedMasks:
-    """Source of instances from masks that number the objects, one mask for each class. Background pixels are 0."""
+    """Source of instances from masks that number the objects of one class each. Background pixels are 0.
+
+    `masks` are the paths of the masks with their classes.
+    """
 
     def __init__(self, masks: Sequence[tuple[str, int]]) -> None:
         self._masks = tuple(masks)
@@ -159,8 +173,8 @@ class ClassedMask:
     """Source of instances from a mask of object numbers and a mask of classes, as in PASCAL VOC.
 
     Args:
-        numbers: Mask with a different value for each instance (SegmentationObject).
-        classes: Mask of classes (SegmentationClass).
+        numbers: Path of the mask with a different value for each instance (SegmentationObject).
+        classes: Path of the mask of classes (SegmentationClass).
         code: Meaning of the values in `classes`.
         background: Class without instances, or None if there is none. The other classes are numbered without it.
     """
@@ -203,7 +217,7 @@ class Numbering:
     Attributes:
         factor: Number of values for each label.
         first: Number of the first object of a label. Lower numbers mark regions of objects that are not separated.
-        bare_labels: True if values below `factor` are labels of such regions.
+        bare_labels: True if values below `factor` are labels without a number, which mark such regions, too.
     """
 
     factor: int
@@ -211,7 +225,7 @@ class Numbering:
     bare_labels: bool = False
 
     def split(self, value: int) -> tuple[int, bool]:
-        """Return the label encoded in a value, and True if it marks a region of objects that are not separated."""
+        """Return the label in an encoded value, and True if the value marks objects that are not separated."""
         if self.bare_labels and value < self.factor:
             return value, True
         label, number = divmod(value, self.factor)
@@ -222,9 +236,9 @@ class NumberedLabels:
     """Source of instances from a mask whose values combine a label and an object number, as in Cityscapes.
 
     Args:
-        path: Mask.
-        numbering: Encoding of its values.
-        classes: Class for each label. Other labels have no instances.
+        path: Path of the mask.
+        numbering: Encoding of the mask's values.
+        classes: Class for each label that has instances.
     """
 
     def __init__(self, path: str, numbering: Numbering, classes: Mapping[int, int]) -> None:
@@ -264,13 +278,13 @@ class NumberedLabels:
 
 
 class PanopticImage:
-    """Source of instances from segment ids (R + 256 G + 65536 B) in COCO's panoptic format.
+    """Source of instances from a PNG of segment ids (R + 256 G + 65536 B) in COCO's panoptic format.
 
     Segments without a class are background.
     """
 
     def __init__(self, path: str, segments: Sequence[tuple[int, int, bool]]) -> None:
-        """Store the path and, for each segment, its id, its class, and True for a crowd."""
+        """Store the path of the PNG, and the id, the class, and True for a crowd, of each segment with a class."""
         self._path = path
         self._segments = tuple(segments)
 
@@ -317,14 +331,17 @@ class InstanceSplit:
     is_drawn: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> InstanceSplit:
-        """Return a split with only the images selected by `which`, bool [n]."""
+        """Return a split with only the images for which `which`, bool [n], is True.
+
+        `is_drawn` is True if the new split does not exist in the folder.
+        """
         indices = np.flatnonzero(which).tolist()
         return InstanceSplit(
             [self.files[index] for index in indices], [self.sources[index] for index in indices], is_drawn
         )
 
     def state(self) -> str:
-        """Return a fingerprint that changes whenever the instances of any image change."""
+        """Return a text that changes whenever the instances of any image change."""
         digest = hashlib.blake2b(digest_size=12)
         for source in self.sources:
             digest.update(source.state())
@@ -332,18 +349,21 @@ class InstanceSplit:
 
 
 def too_many(crowded: Sequence[str]) -> list[Problem]:
-    """Return a warning about images with too many instances."""
+    """Return a warning about images with more than `MAX_INSTANCES` instances, or [] if there are none.
+
+    `crowded` are the paths of these images.
+    """
     remedy = "The largest are used; cut such images into tiles to learn from all."
     return warn_about(crowded, "image", f"with more than {MAX_INSTANCES} instances:", remedy)
 
 
 def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the height and width of each image from its header. Raises any exception of the decoder."""
+    """Return the height and width of each mask from its header. Raises any exception of the decoder."""
     return [(height, width) for width, height in map(mask_size, paths)]
 
 
 def _state(paths: Sequence[str]) -> bytes:
-    """Return a fingerprint that changes whenever one of the files changes."""
+    """Return bytes that change whenever one of the files changes."""
     words = []
     for path in paths:
         try:
@@ -355,7 +375,7 @@ def _state(paths: Sequence[str]) -> bytes:
 
 
 def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
-    """Return the window around each value except 0 in the mask at `path`.
+    """Return the window of each object in the mask at `path`, which numbers the objects. 0 is background.
 
     Raises Unfit if the mask does not have the given size (height, width).
     """
@@ -378,7 +398,10 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
 
 
 def _within_limit(instances: Iterable[Instance], height: int, width: int) -> list[Instance]:
-    """Return the instances of an image with the given size. Raises Unfit if their bounding rectangles are too large."""
+    """Return the instances as a list, after checking the total area of their bounding rectangles.
+
+    `height` and `width` are those of the image. Raises Unfit if the area exceeds the limit.
+    """
     found: list[Instance] = []
     painted = 0
     for each in instances:
@@ -389,13 +412,13 @@ def _within_limit(instances: Iterable[Instance], height: int, width: int) -> lis
 
 
 def _check_painted(pixels: int, size: tuple[int, int]) -> None:
-    """Raise Unfit if `pixels`, the total area of the bounding rectangles in an image, exceeds the limit."""
+    """Raise Unfit if `pixels`, the total area of bounding rectangles in an image, is too large for its size."""
     if pixels > max(MAX_PAINTED, MAX_LAYERS * size[0] * size[1]):
         raise Unfit(f"the rectangles around its objects have {pixels:,} pixels or more, which is too many")
 
 
 def _values(path: str, size: tuple[int, int]) -> MaskValues:
-    """Read a mask.
+    """Read the mask at `path`.
 
     Raises Unfit if it does not have the given size (height, width), and any exception of the decoder.
     """
@@ -406,16 +429,16 @@ def _values(path: str, size: tuple[int, int]) -> MaskValues:
 
 
 def object_numbers(mask: MaskValues) -> Values:
-    """Return the distinct object numbers in a mask."""
+    """Return the distinct object numbers in a mask, sorted. 0 is background."""
     values = values_in(mask)
     return values[values > 0]
 
 
 def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes, Bytes]:
-    """Return two planes, uint8 [h, w]: the number of the instance at each pixel, and its class.
+    """Draw instances to two planes, uint8 [h, w]: the number of the instance at each pixel, and its class.
 
     Numbers start at 1, and 0 is background. Background and ignored instances have the class NO_CLASS. Larger instances
-    are painted first, so that small ones in front stay visible. Only the largest `MAX_INSTANCES` are used.
+    are drawn first, so that small ones in front stay visible. Only the largest `MAX_INSTANCES` are used.
     """
     numbers = np.zeros((height, width), np.uint8)
     classes = np.full((height, width), NO_CLASS, np.uint8)

@@ -1,4 +1,4 @@
-"""Find, sample and read annotation files, mostly JSON, with tolerance for faults. Torch-free."""
+"""Find, sample and read annotation files, mostly JSON, and collect their faults. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from engine.data.splits import count_sentence, dataset_error, dataset_warning, f
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_BYTES = 4 << 30
-"""Size of the largest file that is read, in bytes. For comparison, a file in LVIS has 1.1 GB."""
+"""Maximum size in bytes of a JSON file. For comparison, a file in LVIS has 1.1 GB."""
 MAX_FILES = 20
-"""Number of files per folder that are opened to detect a format, largest first.
+"""Maximum number of files per folder that are opened to detect a format. The largest ones are opened first.
 
-Some formats have one file per image.
+The number is limited since some formats have one file per image.
 """
 DEPTH = 3
 PIECE_BYTES = 1 << 20
 SAMPLED = 20
-"""Number of annotation files for single images that are opened to detect their format."""
+"""Maximum number of files about one image each that are opened to detect their format."""
 MAX_FILES_SAMPLED = 500
-"""Number of annotation files that are opened to find a file with at least one object."""
+"""Maximum number of such files that are opened to find one with at least one object."""
 _MAX_SAMPLE_BYTES = 64 << 20
 _PATIENCE = 4
-"""Number of chunks without any of the keys after which the search stops."""
+"""Number of chunks without any of the requested keys after which `sample_lists` stops."""
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -50,20 +50,23 @@ _ITEM = re.compile(r"[\s,]*(?=\S)")
 _DECODER = json.JSONDecoder()
 _EMPTY = re.compile(r"\s*\]")
 _MAX_BUFFERED = 64 << 20
-"""Number of characters after which the search for the end of an entry stops."""
+"""Number of characters after which `sample_lists` stops to search for the end of an entry."""
 _LONGEST_KEY = 64
 _MAX_UNDECODED = 1 << 16
-"""Number of characters that are returned for an entry that can't be decoded."""
+"""Number of characters that `sample_lists` returns for an entry that can't be decoded."""
 
 T = TypeVar("T")
 
 
 Sample = dict[str, list[Any]]
-"""First entries in the lists of a JSON file, by key."""
+"""First entries of lists in a JSON file, keyed by the keys of the lists."""
 
 
 class Fault(NamedTuple):
-    """Kind of fault in the entries of a JSON file, with messages for one entry and for several."""
+    """Kind of fault in the entries of a JSON file.
+
+    `one` and `many` describe a single entry and several entries with this fault.
+    """
 
     one: str
     many: str
@@ -74,7 +77,10 @@ UNUSABLE = Fault("entry with a missing or unusable value", "entries with a missi
 
 
 def json_files(tree: Tree, ending: str = ".json") -> dict[str, list[str]]:
-    """Return the files with an extension by folder, largest first. Names are relative to the dataset folder."""
+    """Return the files with the extension `ending`, keyed by folder, largest first.
+
+    Only folders up to `DEPTH` levels deep are searched. All paths are relative to the dataset folder.
+    """
     found = {}
     for folder in tree.walk(depth=DEPTH):
         names = [os.path.join(folder, name) for name in tree.files(folder, ending)]
@@ -91,7 +97,7 @@ def _size(path: str) -> int:
 
 
 def pieces(path: str) -> Iterator[str]:
-    """Yield the text of a file in chunks. Raises OSError or UnusableFile."""
+    """Read a text file in chunks and yield its text. Raises OSError or UnusableFile."""
     with open_regular(path) as stream:
         start = stream.read(PIECE_BYTES)
         encoding, skipped = _encoding(start)
@@ -102,7 +108,7 @@ def pieces(path: str) -> Iterator[str]:
 
 
 def head(path: str) -> str:
-    """Return the beginning of a file, or "" if it can't be read."""
+    """Return the first chunk of a text file, or "" if it can't be read."""
     try:
         return next(pieces(path), "")
     except OSError:
@@ -110,10 +116,11 @@ def head(path: str) -> str:
 
 
 def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) -> Sample:
-    """Return up to `count` first entries from each of the lists with the given keys in a JSON object.
+    """Return the first entries, at most `count`, of each of the lists with the given keys in a JSON object.
 
     Reading stops after the first entries of the list `until`, unless it is empty or missing, or after several chunks
-    without any of the keys. Returns {} for other files and for files that can't be read.
+    without any of the keys. Lists that were not found are left out. Returns {} for a file that is not a JSON object or
+    can't be read.
     """
     found = Sample()
     pattern = re.compile(rf'"({"|".join(keys)})"\s*:\s*\[')
@@ -144,9 +151,9 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
 
 
 def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[str]:
-    """Yield evenly spaced sections of the text in a file, or the full text of a short file.
+    """Yield `count` evenly spaced sections of a text file, each `length` bytes long, or the full text of a short file.
 
-    Stops early if reading fails.
+    Ends early if reading fails.
     """
     try:
         with open_regular(path) as stream:
@@ -160,9 +167,10 @@ def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[s
 
 
 def items_from(text: str, start: int, count: int) -> list[Any]:
-    """Return up to `count` entries from a list that begins before position `start` in a text.
+    """Parse at most `count` entries of a JSON list in `text`.
 
-    There are fewer if the text ends.
+    `start` is the position after the bracket that opens the list. Fewer entries are returned if the list or the text
+    ends.
     """
     items: list[Any] = []
     while len(items) < count and (match := _ITEM.match(text, start)):
@@ -175,7 +183,7 @@ def items_from(text: str, start: int, count: int) -> list[Any]:
 
 
 def _encoding(start: bytes) -> tuple[str, int]:
-    """Detect the encoding of a text from its first bytes. Returns it with the length of the byte order mark."""
+    """Return the encoding of a text, detected from its first bytes, and the length of its byte order mark."""
     for mark, name in _BOMS:
         if start.startswith(mark):
             return name, len(mark)
@@ -205,7 +213,10 @@ def read_json_bytes(path: str) -> bytes:
 
 
 def _check_utf8(content: bytes) -> None:
-    """Raise Unfit if a text is not UTF-8. It is checked in chunks to avoid a second copy in memory."""
+    """Raise Unfit if a text is not UTF-8.
+
+    The text is checked in chunks to avoid a second copy in memory.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")()
     for start in range(0, len(content), PIECE_BYTES):
         try:
@@ -218,7 +229,10 @@ def _check_utf8(content: bytes) -> None:
 def decode_file(
     path: str, name: str, decoder: msgspec.json.Decoder[T], problems: list[Problem], remedy: str
 ) -> T | None:
-    """Decode a JSON file. On failure, append an error with the file and position to `problems` and return None."""
+    """Decode a JSON file. If this fails, append an error with the position in the file to `problems` and return None.
+
+    `name` is the name of the file in the error, and `remedy` its remedy.
+    """
     try:
         return parse_file(path, decoder)
     except (OSError, UnusableFile, Unfit) as error:
@@ -227,7 +241,7 @@ def decode_file(
 
 
 def parse_file(path: str, decoder: msgspec.json.Decoder[T]) -> T:
-    """Decode a JSON file. Raises OSError, UnusableFile, or Unfit with the position in the file."""
+    """Decode a JSON file. Raises OSError, UnusableFile, or Unfit with the position of the fault."""
     content = read_json_bytes(path)
     with refuse_unusable(path):
         try:
@@ -239,7 +253,10 @@ def parse_file(path: str, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def _place(error: msgspec.ValidationError) -> str:
-    """Return the path to a missing or mistyped value, such as images[3].id, or "" for the root."""
+    """Return the path, inside a JSON file, of a missing or mistyped value, such as images[3].id.
+
+    Returns "" if the entire content has another type.
+    """
     found = [each[1].lstrip(".") for pattern in (_PATH, _LACKED) if (each := pattern.search(str(error)))]
     return ".".join(filter(None, found))
 
@@ -253,20 +270,23 @@ def _malformed(error: msgspec.DecodeError, content: bytes) -> str:
 
 
 class EntryFaults:
-    """Counter for unusable entries in a JSON file. They are reported with their paths, such as annotations[12].bbox."""
+    """Collector for unusable entries in a JSON file, which are reported with paths such as annotations[12].bbox."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._places: dict[Fault, list[str]] = {}
 
     def add(self, fault: Fault, place: str) -> None:
-        """Count a fault in the entry at `place`."""
+        """Record a fault in the entry with the path `place`."""
         self._places.setdefault(fault, []).append(place)
 
     def decode_each(
         self, decoder: msgspec.json.Decoder[T], entries: Iterable[msgspec.Raw], key: str
     ) -> Iterator[tuple[str, T]]:
-        """Yield the path and content of each valid entry in the list `key`, and count the others as faults."""
+        """Decode the entries of the list `key` and yield the path and content of each valid one.
+
+        The others are recorded as faults.
+        """
         for index, entry in enumerate(entries):
             place = f"{key}[{index}]"
             try:
@@ -286,26 +306,26 @@ class EntryFaults:
 
 
 def files_ending(tree: Tree, ending: str) -> list[str]:
-    """Return the files with the extension `ending` (".json"), relative to the dataset folder."""
+    """Return the paths of all files with the extension `ending`, such as ".json", relative to the dataset folder."""
     return [os.path.join(folder, name) for folder in tree.walk() for name in tree.files(folder, ending)]
 
 
 def sample(paths: Sequence[str], count: int = SAMPLED) -> list[str]:
-    """Return up to `count` evenly spaced paths."""
+    """Return at most `count` evenly spaced elements of `paths`."""
     return [paths[index] for index in spread_evenly(len(paths), count)]
 
 
 def likely_first(paths: Sequence[str]) -> list[str]:
     """Return a sample of the paths that starts with those near the dataset folder.
 
-    Files about all images are usually stored there.
+    A file about all images is usually one of these.
     """
     order = sorted(paths, key=lambda path: (path.count(os.sep), path))
     return [*order[:SAMPLED], *sample(order[SAMPLED:])]
 
 
 def find_words(path: str, words: Iterable[bytes]) -> set[bytes]:
-    """Return the entries of `words` that occur in a UTF-8 or UTF-16 file. Raises UnusableFile or OSError."""
+    """Return those `words` that occur in a UTF-8 or UTF-16 file. Raises UnusableFile or OSError."""
     missing = set(words)
     found: set[bytes] = set()
     overlap = max(map(len, missing), default=1)
@@ -324,7 +344,10 @@ def find_words(path: str, words: Iterable[bytes]) -> set[bytes]:
 
 
 def load_json(path: str, at_most: int = MAX_TABLE_BYTES) -> Any:
-    """Return the content of a JSON file. Raises UnusableFile, OSError, and Unfit if it is not valid JSON."""
+    """Return the content of a JSON file of at most `at_most` bytes.
+
+    Raises UnusableFile, OSError, and Unfit if it is not valid JSON.
+    """
     with refuse_unusable(path):
         text = read_text(path, at_most)
         try:
@@ -334,7 +357,10 @@ def load_json(path: str, at_most: int = MAX_TABLE_BYTES) -> Any:
 
 
 def sample_json(path: str, words: Iterable[bytes]) -> Any:
-    """Return the content of a JSON file about one image, or None if it can't be read or lacks one of the `words`."""
+    """Return the content of a JSON file about one image.
+
+    Returns None if the file can't be read, is very large, or lacks one of the `words`.
+    """
     words = set(words)
     try:
         if os.stat(path).st_size > _MAX_SAMPLE_BYTES or find_words(path, words) != words:
@@ -345,9 +371,9 @@ def sample_json(path: str, words: Iterable[bytes]) -> Any:
 
 
 def first_items(path: str, count: int = SAMPLED) -> list[Any]:
-    """Return the first items from a JSON file that contains an array. Of a large file, only the beginning is read.
+    """Return the first entries, at most `count`, of a JSON file that contains a list. A large file is read only partly.
 
-    Raises UnusableFile or OSError.
+    Returns [] for other JSON files. Raises UnusableFile or OSError.
     """
     with refuse_unusable(path):
         rest = pieces(path)

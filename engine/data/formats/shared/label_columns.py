@@ -41,7 +41,7 @@ OTHER_COLUMNS = frozenset({
     "patient_id", "patient", "patientid", "lesion_id", "is_validated", "license", "author", "photographer", "date",
     "time", "timestamp", "source", "camera", "copyright", "md5", "sha1", "sha256", "latitude", "longitude", "lat", "lon",
 })  # fmt: skip
-"""Names of columns that usually describe an image. They are used as labels only if there are no other candidates."""
+"""Names of columns that usually describe an image. They are read as labels only if there are no other candidates."""
 TEXT_COLUMNS = frozenset(
     {"text", "caption", "captions", "description", "prompt", "question", "answer", "comment", "comments"}
 )
@@ -55,24 +55,28 @@ UNCERTAIN = "-1"
 _COORDINATE = re.compile(r"(^|_)[xy]_?\d*$")
 """Pattern for the names of columns with positions in an image, such as left_eye_x."""
 CONFIDENCE = "confidence"
-"""Name of a column in Open Images tables. The value 0 means that the label of the row is absent from the image."""
+"""Name of a column in tables from Open Images. The value 0 means that the image does not have the label of the row."""
 _LABEL_WORDS = frozenset({"label", "labels", "class", "classes", "category", "tag", "tags", "id", "ids"})
 _FEW_NUMBERS = 10
-"""Maximum number of distinct integers in an unknown column of labels. More may be measured values."""
+"""Number of distinct numbers in a column above which they may be measured values, unless its name suggests labels."""
 _SAMPLED_LISTS = 200
-"""Number of cells with lists that are examined."""
+"""Maximum number of cells with lists that are examined."""
 _FEW_ROWS = 20
-"""From this number of rows, labels in an unknown column must occur twice on average."""
+"""Number of rows from which on the labels in a column must occur twice on average.
+
+This does not apply to columns whose names suggest labels.
+"""
 MAX_DISTINCT = 100_000
-"""Number of distinct cells that are counted in a column. A column with that many does not contain labels."""
+"""Maximum number of distinct cells that are counted in a column. A column with as many does not contain labels."""
 
 
 @dataclass
 class Profile:
-    """Statistics about the cells in one column.
+    """Statistics about the cells in one column of a table.
 
     Attributes:
-        cells: Number of occurrences of each cell that is not blank. Beyond `MAX_DISTINCT`, no more cells are added.
+        cells: Number of occurrences of each cell that is not blank. Only the first `MAX_DISTINCT` distinct cells are
+            counted.
         blank: Number of blank cells.
         rows: Number of all cells.
     """
@@ -83,13 +87,13 @@ class Profile:
 
     @property
     def is_flags(self) -> bool:
-        """True if the column contains yes/no flags, or -1 for unknown ones."""
+        """True if all cells are yes/no flags, or -1 for unknown."""
         known = {without_fraction(cell.lower()) for cell in self.cells} if 0 < len(self.cells) < 20 else set()
         return bool(known - {UNCERTAIN}) and known <= YES | NO | {UNCERTAIN}
 
     @property
     def is_numbers(self) -> bool:
-        """True if the cells are integers."""
+        """True if all cells are integers."""
         return bool(self.cells) and all(re.fullmatch(r"[+-]?\d+", without_fraction(cell)) for cell in self.cells)
 
     @property
@@ -100,12 +104,12 @@ class Profile:
 
 @dataclass(frozen=True)
 class Labelling:
-    """Label columns of a table.
+    """One way to read labels from a table. Columns are given by their indices.
 
     Attributes:
         file: Column with the images.
         split: Column with the splits, or None if there is none.
-        flags: Columns with yes/no flags for one label each.
+        flags: Columns that hold yes/no flags for one label each.
         listed: Column with one or several labels, or None if there are flags.
         mark: Separator between labels in a cell, or "" if each cell contains one label.
         signed: True if -1 means "no", because 0 does not occur.
@@ -122,7 +126,7 @@ class Labelling:
 
 
 def profile(table: Table) -> list[Profile]:
-    """Count the cells in each column in a single pass over the rows. Raises UnusableFile."""
+    """Return statistics about each column, using a single pass over the rows. Raises UnusableFile."""
     found = [Profile() for _ in table.head]
     counters = [each.cells for each in found]
     rows = 0
@@ -138,9 +142,9 @@ def profile(table: Table) -> list[Profile]:
 
 
 def file_column(table: Table) -> int | None:
-    """Return the column with the images: the only one with image files, or else the one with a suitable name.
+    """Return the index of the column with the images, or None if there is no such column or there are several.
 
-    Returns None if there is no such column or there are several.
+    This is the only column with image files, or else a column with a suitable name.
     """
     sample = table.sample()
     fitting = [
@@ -198,7 +202,7 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
 
 
 def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
-    """Return True if a column lists mask files, which means that the table describes objects or pixels."""
+    """Return True if a column lists mask files, so that the table is not about labels of images."""
     return any(
         "mask" in name.split("_") and all(is_image(cell) for cell in list(cells.cells)[:20])
         for name, cells in zip(names, profiles, strict=True)
@@ -207,9 +211,9 @@ def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
 
 
 def may_be_measured(name: str, cells: Profile) -> bool:
-    """Return True if a column contains so many different numbers that they may be measured values.
+    """Return True if the column `name` has so many different numbers that they may be measured values, not labels.
 
-    A column whose name suggests labels is never considered measured.
+    A column whose name suggests labels never does.
     """
     is_named = not _LABEL_WORDS.isdisjoint([*name.split("_"), name]) or name in LABEL_COLUMNS
     is_number = cells.is_numbers or cells.has_fractions
@@ -217,14 +221,18 @@ def may_be_measured(name: str, cells: Profile) -> bool:
 
 
 def has_only_measures(table: Table, profiles: Sequence[Profile]) -> bool:
-    """Return True if the only data about images in a table are fractional numbers."""
+    """Return True if the table contains only fractional numbers in addition to the names of images."""
     file = file_column(table)
     others = [each for column, each in enumerate(profiles) if column != file and each.cells]
     return file is not None and bool(others) and all(each.has_fractions for each in others)
 
 
 def _is_unrelated(name: str, cells: Profile, headless: bool) -> bool:
-    """Return True if a column can't contain labels: it is an index, a second file, a split, a coordinate, or blank."""
+    """Return True if the column `name` can't contain labels.
+
+    Such a column is an index, a second file, a split or a coordinate, or it is blank. `headless` is True if the names
+    of the columns are invented.
+    """
     if not cells.cells:
         return True
     if (name in INDEX_COLUMNS and not headless) or name in (*SPLIT_COLUMNS, "kfold", "folds"):
@@ -241,7 +249,7 @@ def _may_be_labels(cells: Profile) -> bool:
 
 
 def _lists_values(cells: Profile) -> bool:
-    """Return True if all cells list equally many numbers, as for boxes or scores, rather than labels."""
+    """Return True if all cells are lists of equally many numbers that are probably boxes or scores, not labels."""
     cells_of_lists = list(cells.cells)[:_SAMPLED_LISTS]
     if len(cells_of_lists) < 2 or not all(cell.startswith(UNIT) for cell in cells_of_lists):
         return False
@@ -268,7 +276,10 @@ def _split_column(names: Sequence[str], profiles: Sequence[Profile], file: int) 
 
 
 def split_column_named(names: Sequence[str], file: int) -> int | None:
-    """Return the column with the splits, found by its name alone."""
+    """Return the index of the column with the splits, found by its name alone, or None.
+
+    `file` is the index of the column with the images.
+    """
     known = (
         "split",
         "set",
@@ -283,7 +294,7 @@ def split_column_named(names: Sequence[str], file: int) -> int | None:
 
 
 def split_in_cell(name: str, cell: str) -> str:
-    """Return the split given by a cell in the column `name`, or "" if it gives none."""
+    """Return the split that a cell in the column `name` denotes, or "" if it denotes none."""
     if name in SPLIT_COLUMNS:
         return split_named(cell)
     is_yes = without_fraction(cell.lower()) in YES
@@ -295,7 +306,7 @@ def split_in_cell(name: str, cell: str) -> str:
 
 
 def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profile]) -> list[int]:
-    """Drop columns that repeat another column, such as class numbers next to class names."""
+    """Leave out columns that repeat another one in different words, such as class numbers next to class names."""
     different: list[int] = []
     for column in sorted(columns, key=lambda column: profiles[column].is_numbers):
         same = [
@@ -311,7 +322,10 @@ def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Pr
 
 
 def _mark(name: str, cells: Profile) -> str:
-    """Return the separator between labels in the cells of a column, or "" if each cell contains one label."""
+    """Return the separator between labels in the cells of the column `name`, or "" if each cell contains one label.
+
+    The separator "[" means that the cells are lists in brackets.
+    """
     known = list(cells.cells)
     if cells.is_numbers:
         return ""
@@ -326,7 +340,7 @@ def _mark(name: str, cells: Profile) -> str:
 
 
 def _separates(mark: str, name: str, cells: Profile) -> bool:
-    """Return True if a comma or space separates labels rather than being part of their names.
+    """Return True if the comma or space `mark` separates labels and is not a part of their names.
 
     Labels are combined in more ways than there are labels, unlike the words in names such as "golden retriever".
     """
@@ -345,12 +359,15 @@ def _separates(mark: str, name: str, cells: Profile) -> bool:
 
 
 def _may_list(name: str, several: Iterable[Sequence[str]]) -> bool:
-    """Return True if spaces may separate labels: between numbers, or between words if the column name is a plural."""
+    """Return True if spaces may separate labels.
+
+    They may separate numbers, and words if the name of the column is a plural. `several` holds the words of each cell.
+    """
     return name in LIST_NAMES or all(label.isdigit() for labels in several for label in labels)
 
 
 def divide(cell: str, mark: str) -> tuple[str, ...]:
-    """Return the labels in a cell, given their separator `mark`."""
+    """Return the distinct labels in a cell, which are separated by `mark` (see `Labelling`)."""
     if not mark:
         return (cell,) if cell else ()
     if mark == "[":

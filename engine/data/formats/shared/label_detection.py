@@ -1,4 +1,4 @@
-"""Detect tables of labels and the columns that contain the labels. Torch-free."""
+"""Detect tables of image labels, and the columns that contain the labels. Torch-free."""
 
 from __future__ import annotations
 
@@ -37,17 +37,26 @@ from engine.data.splits import printable
 from engine.system.regular_files import UnusableFile
 
 LABELLED = "label"
-"""Word in the file names of preferred tables."""
+"""Word that the file names of preferred tables contain."""
 _SPLIT_WORDS = frozenset({"partition", "partitions", "split", "splits", "fold", "folds"})
 _UNNAMED_PER_NAMED = 3
-"""Ratio of images in the folder to images in a table above which the table may be incomplete."""
+"""Maximum ratio of the images in the folder to the images in a table.
+
+Above it, the table may be incomplete.
+"""
 _SEVERAL_LABELS = 0.2
-"""Fraction of images that have rows with different labels above which each row adds a label to its image."""
+"""Minimum fraction of images with different labels in several rows.
+
+From this fraction on, each row is assumed to add a label to its image.
+"""
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """Table of labels with its folder, relative to the dataset folder, and its split, or "" if it has none."""
+    """Table of labels.
+
+    `folder` is relative to the dataset folder. `split` is the split that the file belongs to, or "" if it has none.
+    """
 
     folder: str
     split: str
@@ -56,13 +65,13 @@ class TableFile:
 
 @dataclass
 class Group:
-    """Tables with the same columns, and the possible ways to read labels from them.
+    """Tables with the same columns.
 
     Attributes:
         files: The tables.
-        profiles: Statistics about each column, over all of the tables.
+        profiles: Statistics about each column over all tables.
         labellings: Possible ways to read labels, most likely first.
-        share: Fraction of the sampled images that exist in the folder.
+        share: Fraction of the images named in the tables that exist in the folder, in a sample.
     """
 
     files: list[TableFile]
@@ -78,10 +87,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Tables to read, with one way to read labels for each group.
+    """Tables to read, passed on from the detection to the reading.
 
     Attributes:
-        groups: The tables and the ways to read them.
+        groups: Tables, each group with the way to read labels from it.
         unused: Paths of tables that are not used.
         broken: Errors for tables that can't be read.
     """
@@ -92,7 +101,7 @@ class Chosen:
 
 
 def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
-    """Detect tables of labels among `files`, each given by folder and name. The best detection comes first."""
+    """Detect tables of labels among `files`, each given by folder and name. The most likely detection comes first."""
     opened: dict[tuple[str, ...], list[tuple[TableFile, float]]] = {}
     numbers: list[str] = []
     lookup = ImageLookup(tree)
@@ -129,12 +138,16 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
 
 
 def _lists_splits(table: Table) -> bool:
-    """Return True if a table has no column names and its file name suggests a list of splits."""
+    """Return True if a table has no column names, and the name of its file suggests that it lists splits."""
     return table.head[1:] == ("labels",) and not _SPLIT_WORDS.isdisjoint(plain(os.path.basename(table.path)).split("_"))
 
 
 def _apart(files: list[tuple[TableFile, float]]) -> list[list[tuple[TableFile, float]]]:
-    """Group tables with the same columns that can be read together. Tables about the same images are kept separate."""
+    """Divide tables with the same columns into groups that can be read together.
+
+    Each table comes with the fraction of its images that exist. Tables without a split that name the same images are
+    kept apart, since they are alternatives.
+    """
     unsplit = [pair for pair in files if not pair[0].split]
     names = [_first_names(file.table) for file, _ in unsplit]
     if len(set().union(*names)) == sum(map(len, names)):
@@ -149,7 +162,7 @@ def _first_names(table: Table) -> set[str]:
 
 
 def share_found(file: TableFile, lookup: ImageLookup) -> float:
-    """Return the fraction of images in a sample from a table that exist in the folder."""
+    """Return the fraction of the images named in a table that exist in the dataset, in a sample."""
     column = file_column(file.table)
     assert column is not None
     names = [row[column] for row in file.table.sample(20) if row[column]]
@@ -159,7 +172,10 @@ def share_found(file: TableFile, lookup: ImageLookup) -> float:
 
 
 def _group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile]) -> Group | None:
-    """Read tables with the same columns completely and append unreadable tables to `broken`."""
+    """Read tables completely, and return them as a group, or None if they contain no labels.
+
+    Unreadable tables are appended to `broken`.
+    """
     full = []
     profiles: list[Profile] = []
     for file, _ in files:
@@ -182,9 +198,10 @@ def _added(one: Profile, other: Profile) -> Profile:
 
 
 def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tree) -> Iterator[Detection]:
-    """Yield a detection for each way to read labels from the best groups of tables.
+    """Yield a detection for each way to read labels from the best group of tables.
 
-    Groups that contain further splits are added to the best group. Groups of equal rank become alternatives.
+    Groups that contain labels of other splits are combined with the best group. Other groups of equal rank become
+    alternative detections.
     """
     groups.sort(key=_rank)
     equal = [group for group in groups if _rank(group)[:-1] == _rank(groups[0])[:-1]]
@@ -219,7 +236,10 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
 
 
 def _confidence(group: Group, labelling: Labelling) -> Confidence:
-    """Return CERTAIN if column names show where the labels are, or LIKELY if only one column can contain labels."""
+    """Return the confidence that a group of tables contains labels in the given columns.
+
+    It is CERTAIN if the names of columns show this, LIKELY if only one column can contain labels, and otherwise WEAK.
+    """
     if not labelling.certain:
         return Confidence.WEAK
     is_known = labelling.listed is None or _is_named(group, labelling)
@@ -227,7 +247,10 @@ def _confidence(group: Group, labelling: Labelling) -> Confidence:
 
 
 def _continues(group: Group, main: Group) -> bool:
-    """Return True if tables with other columns contain labels for further splits, not other data about images."""
+    """Return True if `group` seems to contain labels of other splits than `main`, and no other data about images.
+
+    The two groups have different columns.
+    """
     columns = [
         "" if each.labellings[0].listed is None else each.files[0].table.plain[each.labellings[0].listed]
         for each in (group, main)
@@ -236,13 +259,16 @@ def _continues(group: Group, main: Group) -> bool:
 
 
 def _is_named(group: Group, labelling: Labelling) -> bool:
-    """Return True if the label column has no name, or a name that suggests labels."""
+    """Return True if the label column has no name in its table, or a name that suggests labels."""
     table = group.files[0].table
     return labelling.listed is not None and (table.headless or table.plain[labelling.listed] in LABEL_COLUMNS)
 
 
 def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ...]:
-    """Return the evidence against tables: images missing from the folder, or many images missing from the tables."""
+    """Return the evidence that tables are not the labels of the images in the folder.
+
+    Most of their images may be missing from the folder, or many images in the folder may be missing from the tables.
+    """
     if group.share < 0.5:
         return ("most of the images that a table names are not in the folder",)
     named = sum(each.profiles[0].rows for each in (group, *others))
@@ -258,7 +284,7 @@ def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ..
 
 
 def _measured(group: Group, labelling: Labelling) -> Iterator[str]:
-    """Yield evidence that numbers in the label column or in other columns may be measured values."""
+    """Yield evidence that the numbers in a label column, or in other columns, are measured values."""
     table = group.files[0].table
     columns = [] if labelling.listed is None else [labelling.listed]
     if labelling.listed is None or not labelling.certain:
@@ -297,7 +323,10 @@ def _evidence(tree: Tree, group: Group, labelling: Labelling) -> str:
 
 
 def _kinds(chosen: Chosen) -> tuple[str, ...]:
-    """Return the possible kinds of annotations. "classes" comes first if each image has one label."""
+    """Return the possible kinds of annotations in the tables, most likely first: "classes" and "labels".
+
+    If an image has several labels, only "labels" is possible.
+    """
     highest, lowest = 0, 1
     for group, labelling in chosen.groups:
         if labelling.mark or is_long(group, labelling):
@@ -316,7 +345,7 @@ def _kinds(chosen: Chosen) -> tuple[str, ...]:
 
 
 def is_long(group: Group, labelling: Labelling) -> bool:
-    """Return True if an image has several rows, one for each of its labels."""
+    """Return True if some images have several rows, one for each of their labels."""
     listed = labelling.listed
     names = group.profiles[labelling.file].cells
     if listed is None or max(names.values(), default=0) < 2:
@@ -332,7 +361,7 @@ def is_long(group: Group, labelling: Labelling) -> bool:
 
 
 def cells_meaning(group: Group, columns: Iterable[int], meaning: frozenset[str]) -> frozenset[str]:
-    """Return the cells in some columns whose text is in `meaning`, a set of words for "yes" or for "no"."""
+    """Return the distinct cells of some `columns` whose text is one of the words in `meaning` for "yes" or "no"."""
     return frozenset(
         cell for column in columns for cell in group.profiles[column].cells if without_fraction(cell.lower()) in meaning
     )

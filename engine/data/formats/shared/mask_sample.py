@@ -1,4 +1,16 @@
-"""Determine from a sample of masks if they are label images, and if their values number objects. Torch-free."""
+"""Properties of a sample of masks.
+
+Attributes:
+    readable: Number of masks that could be opened.
+    label_like: Number of masks with few values or flat areas, like label images.
+    fitting: Number of masks that have the same size as their image.
+    colored: Number of masks that contain colors other than gray.
+    numbers: Distinct values except 0 in each readable mask.
+    number_objects: True if the values number the objects in each mask.
+    has_zero: True if any mask contains 0.
+    lossy: Number of masks whose compression changes values, as JPEG does.
+    failure: Name of a mask that can't be opened and the reason, or "" if all can be opened.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +26,19 @@ from engine.data.decoding.reading import decode_header, describe_failure, open_i
 from engine.data.splits import first_names, spread_evenly
 
 SAMPLE = 12
-"""Number of masks that are opened."""
+"""Maximum number of masks that are opened."""
 _FEW_VALUES = 64
-"""Largest number of distinct values or colors in a label image."""
+"""Maximum number of distinct values or colors in a label image."""
 _FREQUENT_VALUES = 16
 _MIN_SHARE = 0.75
-"""Minimum fraction of pixels in a mask that have a frequent value or the value of the left neighbor."""
+"""Minimum fraction of pixels that have a frequent value, or the value of their left neighbor.
+
+This applies to masks with many values.
+"""
 _MIN_FLAT = 0.7
-"""Minimum fraction of pixels in a label image that equal the left neighbor."""
+"""Minimum fraction of pixels with the value of their left neighbor in other images that look like label images."""
 _MAX_PIXELS = 1 << 21
-"""Number of pixels in a mask that are inspected."""
+"""Maximum number of pixels that are examined in a mask."""
 
 
 @dataclass
@@ -34,10 +49,10 @@ class MaskSample:
         readable: Number of masks that could be opened.
         label_like: Number of masks with few values or flat areas, like label images.
         fitting: Number of masks that have the same size as their image.
-        colored: Number of masks whose channels differ.
+        colored: Number of masks that contain colors other than gray.
         numbers: Distinct values except 0 in each readable mask.
         number_objects: True if the values number the objects in each mask.
-        has_zero: True if any of them contains 0.
+        has_zero: True if any mask contains 0.
         lossy: Number of masks whose compression changes values, as JPEG does.
         failure: Name of a mask that can't be opened and the reason, or "" if all can be opened.
     """
@@ -64,29 +79,32 @@ class MaskSample:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Evidence that the files are not the masks of their images."""
+        """Evidence that the files are not the masks of their images, as short noun phrases."""
         return () if self.fit else ("masks of other sizes than their images",)
 
     @property
     def values(self) -> set[int]:
-        """All values in the sample except 0."""
+        """Distinct values in all masks except 0."""
         return {value for values in self.numbers for value in values}
 
     @property
     def max_numbers(self) -> int:
-        """Largest number of distinct values in a mask, excluding 0."""
+        """Largest number of distinct values in any mask, not counting 0."""
         return max(map(len, self.numbers), default=0)
 
     @property
     def are_classes(self) -> bool:
-        """True if most masks have so many gaps in their numbers that these must be classes, not object numbers."""
+        """True if the values must be classes, since object numbers would look different.
+
+        The values of most masks have gaps, and some values occur in several masks.
+        """
         gaps = sum(values != list(range(1, len(values) + 1)) for values in self.numbers)
         repeated = len(self.values) < sum(map(len, self.numbers))
         return 2 * gaps > len(self.numbers) > 1 and len(self.values) > 1 and repeated
 
 
 def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
-    """Return the properties of an evenly spaced sample of masks, given images with their masks."""
+    """Return the properties of an evenly spaced sample of masks. `pairs` are the paths of images and their masks."""
     sample = MaskSample()
     for index in spread_evenly(len(pairs), SAMPLE):
         image, path = pairs[index]
@@ -110,7 +128,7 @@ def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
 
 
 def _levels(mask: MaskValues) -> Values:
-    """Return the values [h, w] of a mask, with gray colors converted to levels."""
+    """Return the values [h, w] of a mask. Colors are converted to gray levels if all of them are gray."""
     levels = mask.values & 0xFF
     is_gray = mask.mode == "color" and (mask.values == levels * GRAY).all()
     return levels if is_gray else mask.values
@@ -127,7 +145,7 @@ def _is_label_like(values: Values) -> bool:
 
 
 def _has_size(path: str, shape: tuple[int, ...]) -> bool:
-    """Return True if an image has the given height and width, with or without its EXIF rotation."""
+    """Return True if the image at `path` has the given height and width, before or after its EXIF rotation."""
     try:
         with open_image(path) as image:
             return shape in ((image.height, image.width), (image.width, image.height))
@@ -136,7 +154,10 @@ def _has_size(path: str, shape: tuple[int, ...]) -> bool:
 
 
 def are_label_images(paths: Sequence[str]) -> bool | None:
-    """Return True if most readable files have few values or colors in flat areas, or None if no file can be read."""
+    """Return True if most readable files look like label images, with few values or colors in flat areas.
+
+    Returns None if no file can be read.
+    """
     votes = [vote for path in paths if (vote := _is_label_image(path)) is not None]
     return 2 * sum(votes) > len(votes) if votes else None
 

@@ -1,4 +1,4 @@
-"""Match images with their annotation files by name. Torch-free."""
+"""Pair images with their annotation files by name. Torch-free."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEPARATORS = "_-. ()"
 
 @dataclass
 class Pairs:
-    """Full paths of images and their annotation files, sorted by image.
+    """Result of pairing images with annotation files. All lists hold full paths and are sorted by image.
 
     Attributes:
         both: Images with their files.
@@ -40,7 +40,7 @@ class Pairs:
 
     @classmethod
     def joined(cls, several: Iterable[Pairs]) -> Pairs:
-        """Join the pairs from several folders."""
+        """Return all of the given pairs together, such as those from several folders."""
         every = cls()
         for each in several:
             every.add(each)
@@ -56,7 +56,7 @@ class Pairs:
         self.missing += other.missing
 
     def of(self, folders: Collection[str]) -> Pairs:
-        """Return only the pairs whose images are in the given folders, excluding spare files."""
+        """Return only the pairs with images in the given folders. Files without an image are left out."""
         return Pairs(
             [pair for pair in self.both if os.path.dirname(pair[0]) in folders],
             [path for path in self.alone if os.path.dirname(path) in folders],
@@ -71,16 +71,19 @@ class Pairs:
 
     @property
     def files(self) -> list[str]:
-        """Annotation file for each of the images."""
+        """Annotation files of these images, in the same order."""
         return [file for _, file in self.both]
 
     @property
     def file_count(self) -> int:
-        """Number of files with or without an image."""
+        """Number of annotation files, with or without an image."""
         return len(self.both) + len(self.spare)
 
     def problems(self, one: str, many: str) -> list[Problem]:
-        """Return warnings about images and files without a counterpart. `one` and `many` name the files in messages."""
+        """Return warnings about images and files without a counterpart.
+
+        `one` and `many` name the annotations in messages, such as "a mask" and "masks".
+        """
         found = []
         remedy = "They are left out; add them to the folder, or remove them from the list."
         found += warn_about(self.missing, "image", "named in a list but not in the folder:", remedy)
@@ -98,39 +101,39 @@ class Pairs:
 
 
 def mask_splits(splits: Mapping[str, Pairs]) -> dict[str, MaskSplit]:
-    """Convert (image, mask) pairs to splits."""
+    """Convert pairs of images and masks to splits with a mask for each image."""
     return {name: MaskSplit(pairs.images, pairs.files) for name, pairs in splits.items()}
 
 
 def instance_splits(splits: Mapping[str, Pairs], source: Callable[[str], Source]) -> dict[str, InstanceSplit]:
-    """Convert (image, mask) pairs to splits.
+    """Convert pairs of images and masks to splits of outlined objects.
 
-    `source` creates the source of instances from the path of a mask.
+    `source` returns the source of instances for the path of a mask.
     """
     return {name: InstanceSplit(pairs.images, list(map(source, pairs.files))) for name, pairs in splits.items()}
 
 
 def pair_folders(
-    tree: Tree, images: Iterable[str], about: str, endings: Sequence[str], suffixes: Sequence[str]
+    tree: Tree, images: Iterable[str], annotations: str, endings: Sequence[str], suffixes: Sequence[str]
 ) -> Pairs:
     """Pair the images in some folders with their annotation files in another folder.
 
     Args:
         tree: Listing of the dataset.
         images: Folders of images, relative to the dataset folder.
-        about: Folder with the annotation files.
+        annotations: Folder with the annotation files.
         endings: Extensions of these files. If several have the same name, the one with the first extension is used.
-        suffixes: Possible additions to the image name in the names of these files.
+        suffixes: Texts that may follow the name of the image in the names of these files, such as "_mask" or "".
     """
     paths = [os.path.join(folder, name) for folder in images for name in tree.files(folder) if is_image(name)]
-    return _pair(tree, sorted(paths), about, _by_key(tree, about, endings), suffixes)
+    return _pair(tree, sorted(paths), annotations, _by_key(tree, annotations, endings), suffixes)
 
 
 def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: str, suffixes: Sequence[str]) -> Pairs:
-    """Pair the images in a folder with annotation files in the same folder that have the suffix `chosen`.
+    """Pair the images in a folder with the annotation files in the same folder that have the suffix `chosen`.
 
-    Files with one of the other `suffixes` are ignored. A suffix may be followed by a number: NAME_mask_1 has the suffix
-    "_mask". `endings` are the possible extensions of images and annotation files.
+    Files with another one of the `suffixes` are ignored. A suffix may be followed by a number: NAME_mask_1 has the
+    suffix "_mask". `endings` are the possible extensions of images and annotation files.
     """
     lower_suffixes = tuple(each.lower() for each in suffixes)
     names = [name for name in tree.files(folder) if suffix(name) in endings]
@@ -141,10 +144,12 @@ def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: 
     return _pair(tree, paths, folder, files, (chosen,))
 
 
-def _pair(tree: Tree, paths: Sequence[str], about: str, files: Mapping[str, str], suffixes: Sequence[str]) -> Pairs:
-    """Pair the images in `paths` with files in the folder `about`.
+def _pair(
+    tree: Tree, paths: Sequence[str], annotations: str, files: Mapping[str, str], suffixes: Sequence[str]
+) -> Pairs:
+    """Pair the images `paths` with files in the folder `annotations`. All paths are relative to the dataset folder.
 
-    `files` maps the keys of the file names to the names (see `_keys`).
+    `files` are the names of these files, keyed as by `_keys`.
     """
     keys = _keys([stem(path) for path in paths])
     matches = match_names(keys, list(files), suffixes)
@@ -161,20 +166,20 @@ def _pair(tree: Tree, paths: Sequence[str], about: str, files: Mapping[str, str]
         elif found in more:
             pairs.several.append(tree.path(path))
         else:
-            pairs.both.append((tree.path(path), tree.path(about, files[found])))
+            pairs.both.append((tree.path(path), tree.path(annotations, files[found])))
         if found is not None:
             used.add(found)
     copies = {key for keys in more.values() for key in keys}
-    pairs.spare = [tree.path(about, name) for key, name in files.items() if key not in used and key not in copies]
+    pairs.spare = [tree.path(annotations, name) for key, name in files.items() if key not in used and key not in copies]
     return pairs
 
 
 def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[str]) -> dict[str, str]:
-    """Return the name of the annotation file for each image name, both without extensions.
+    """Match the names of images with the names of annotation files, all without extensions.
 
-    A file is named like its image, followed by one of `suffixes`. If few files match, common words at the beginning and
-    end of all images, and of all files, are removed, as in DRIVE's 21_training and 21_manual1. The remaining names must
-    then be equal.
+    Returns the name of the file for each image that has one. A file is named like its image, followed by one of
+    `suffixes`. If few files match, words at the beginning and end that all images, or all files, have in common are
+    removed, as in DRIVE's 21_training and 21_manual1. The remaining names must then be equal.
     """
     known = set(files)
     matches: dict[str, str] = {}
@@ -192,7 +197,7 @@ def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[
 
 
 def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[dict[str, str]]:
-    """Yield the matches after removing common prefixes, common suffixes, or both from all names."""
+    """Yield the matches after removing common prefixes, common suffixes, both, or neither from all names."""
     of_images, of_files = _common_affixes(images), _common_affixes(files)
     splits = [{split_in(word) for word in affixes} - {""} for affixes in (of_images, of_files)]
     if splits[0] and splits[1] and splits[0] != splits[1]:
@@ -208,13 +213,16 @@ def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[di
 
 
 def _common_affixes(names: Sequence[str]) -> tuple[str, str]:
-    """Return the prefix and suffix that all names share, in full words."""
+    """Return the longest prefix and the longest suffix that all names share, in full words."""
     end = _common_beginning([name[::-1] for name in names])[::-1]
     return _common_beginning(names), end
 
 
 def _common_beginning(names: Sequence[str]) -> str:
-    """Return the words at the beginning of all names. Digits are not included, since they distinguish the names."""
+    """Return the longest prefix that all names share, in full words.
+
+    It does not end with digits, since these number the files.
+    """
     low, high = min(names), max(names)
     length = next((index for index, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low))
     beginning = low[:length].rstrip("0123456789")
@@ -226,7 +234,7 @@ def _common_beginning(names: Sequence[str]) -> str:
 
 
 def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, list[str]]:
-    """Return additional files about the same image for each matched file: NAME_mask_1 for NAME_mask."""
+    """Return the additional files about the image of each matched file, such as NAME_mask_1 for NAME_mask."""
     found: dict[str, list[str]] = {}
     for key in files:
         base = _without_number(key)
@@ -236,7 +244,7 @@ def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, l
 
 
 def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files that have one of the extensions by their keys (see `_keys`)."""
+    """Return the files in `folder` that have one of the extensions, keyed as by `_keys`."""
     names = [name for name in tree.files(folder) if suffix(name) in endings]
     names.sort(key=lambda name: (endings.index(suffix(name)), name))
     by_stem: dict[str, str] = {}
@@ -246,14 +254,14 @@ def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
 
 
 def _keys(stems: Sequence[str]) -> list[str]:
-    """Normalize names to one Unicode form and to lower case, unless this makes two names equal."""
+    """Return the names in one Unicode form, and in lower case unless this makes two names equal."""
     plain = list(map(unicode_key, stems))
     lower = [stem.lower() for stem in plain]
     return lower if len(set(lower)) == len(set(plain)) else plain
 
 
 def _without_number(stem: str) -> str:
-    """Remove a number from the end of a name: NAME_mask for NAME_mask_1."""
+    """Remove a number at the end of a name: NAME_mask_1 becomes NAME_mask."""
     return re.sub(r"[_\-. ]\d+$", "", stem)
 
 

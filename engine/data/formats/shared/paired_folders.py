@@ -1,6 +1,6 @@
-"""Find folders of images and their folders of annotations in many layouts. Torch-free.
+"""Find folders of images and the folders of their annotations, in many layouts. Torch-free.
 
-The folder names on the paths of files are compared after removing words such as "images" and "masks". In this way
+The names of the folders on two paths are compared after removing words such as "images" and "masks". In this way
 train/images belongs to train/masks, images/train to masks/train, and train to trainannot.
 """
 
@@ -21,28 +21,29 @@ IMAGE_WORDS = frozenset({
     "originals", "photo", "photos", "picture", "pictures", "frames", "sat",
 })  # fmt: skip
 _GLUED_IMAGE_WORDS = ("images", "image", "imgs", "img", "input", "data")
-"""Words that may follow the name of a split: train_images, ISIC2018_Task1-2_Training_Input."""
+"""Words for images that may be attached to the name of a split: train_images, ISIC2018_Task1-2_Training_Input."""
 _ENDING_WORD = re.compile(r"_(png|jpg|jpeg|tif|tiff|bmp|npy)$")
 _SPLIT_SHORT = {"tr": "train", "te": "test"}
 MAX_FOLDERS = 100_000
-"""Number of folders in a dataset that are searched."""
+"""Maximum number of folders in a dataset that are searched."""
 MAX_SIBLINGS = 20
-"""Number of folders next to an annotation folder that are tried as image folders."""
+"""Maximum number of folders next to an annotation folder that are tried as image folders."""
 
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Names for the folders and files of one kind of annotations.
+    """Names of folders and files that contain one kind of annotations.
 
     Attributes:
-        words: Names for the folders, in lower case with "_" between words.
-        glued: Words that may be attached to other words in a folder name: "annot" in trainannot.
+        words: Names of the folders, in lower case with "_" between words.
+        glued: Words that may be attached to other words in the name of a folder, such as "annot" in trainannot.
         endings: Extensions of the files, the preferred one first.
-        suffixes: Possible additions to the image name in the names of the files, or "" for none.
+        suffixes: Texts that may follow the name of the image in the names of the files, such as "_mask" or "".
         image_folder_suffixes: Those `suffixes` that are possible for files in the same folder as the images.
-        strange: Words that exclude folders with other names as candidates. None if a folder must have one of `words`.
+        excluded_words: If None, the name of a folder must contain one of `words`. Otherwise, folders with any name are
+            considered, except those that contain one of these words.
     """
 
     words: frozenset[str]
@@ -50,7 +51,7 @@ class Roles:
     endings: tuple[str, ...]
     suffixes: tuple[str, ...]
     image_folder_suffixes: tuple[str, ...] = ()
-    strange: tuple[str, ...] | None = None
+    excluded_words: tuple[str, ...] | None = None
 
 
 @dataclass
@@ -59,10 +60,10 @@ class Candidate:
 
     Attributes:
         variant: Name of their folder without the name of the split, or their suffix if they are in the image folders.
-        splits: Pairs by "train", "val" and "test", or by "" for pairs without a split.
+        splits: Pairs of images and files of each split: "train", "val", "test", or "" for pairs without a split.
         folders: Folders of the annotations, relative to the dataset folder.
-        is_named: True if the folder has one of the names for such annotations.
-        without: Image folders without annotations, although other folders have some.
+        is_named: True if the folder has one of the usual names for such annotations.
+        without: Image folders without such annotations.
     """
 
     variant: str
@@ -73,21 +74,21 @@ class Candidate:
 
     @property
     def pairs(self) -> Pairs:
-        """Pairs of all splits."""
+        """Pairs of all splits together."""
         return Pairs.joined(self.splits.values())
 
     def add(self, split: str, pairs: Pairs, folder: str) -> None:
-        """Append the pairs from an annotation folder."""
+        """Add the pairs from the annotation folder `folder` to a split."""
         self.splits.setdefault(split, Pairs()).add(pairs)
         self.folders.append(folder)
 
 
 class _PathName(NamedTuple):
-    """Name of one folder on the path to a file.
+    """Name of one folder on the path to a file, divided into words.
 
     Attributes:
-        role: "images", "annotations" or "".
-        word: Word in the name that gives the role.
+        role: "images" or "annotations" if the name contains a word for these, otherwise "".
+        word: Word that gives the role.
         rest: Name without this word.
         name: Full name.
     """
@@ -99,25 +100,26 @@ class _PathName(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Folder with files, and the names of all folders on its path."""
+    """Folder that contains files, and the names of all folders on its path (`parts`)."""
 
     folder: str
     parts: tuple[_PathName, ...]
 
     @property
     def role(self) -> str:
-        """Role of the last name on the path that has a role."""
+        """Role of the last folder on the path that has a role, or "" if none has."""
         return next((part.role for part in reversed(self.parts) if part.role), "")
 
     @property
     def key(self) -> Key:
+        """Names on the path without the words that give a role, and without names that have no other words."""
         return tuple(split_named(part.rest) or part.rest for part in self.parts if part.rest)
 
     @property
     def bare_key(self) -> Key:
-        """Key without additional words in the names of annotation folders: "PedMasks" counts as "masks".
+        """Key that also lacks additional words in the names of annotation folders, such as "Ped" in "PedMasks".
 
-        Words for a split are kept.
+        Words for a split are not removed.
         """
         return tuple(
             split_named(part.rest) or part.rest
@@ -133,7 +135,10 @@ class _Place(NamedTuple):
         return ""
 
     def variant(self, *, bare: bool) -> str:
-        """Return the name of the annotations, which is the same for all splits."""
+        """Return the name of the annotations in this folder, which is the same for all splits.
+
+        With `bare`, additional words in the name of the folder are a part of it.
+        """
         names = [
             part.name if bare and not _split_of_words(part.rest) else part.word
             for part in self.parts
@@ -143,7 +148,10 @@ class _Place(NamedTuple):
 
 
 def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
-    """Return the folders whose files match images by name. Folders with most pairs come first."""
+    """Return the candidates for annotations with the given `roles`.
+
+    Candidates with usual names come first, and of these, the ones with most pairs.
+    """
     places = list(_places(tree, roles))
     images = [place for place in places if place.role == "images" and _has_images(tree, place)]
     others = [place for place in places if place.role == "" and _has_images(tree, place)]
@@ -152,8 +160,8 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
     for place in places:
         if place.role == "annotations" and tree.has(roles.endings, place.folder):
             search.join(place, index)
-    if roles.strange is not None:
-        for place, partner in _siblings(images, others, roles.strange):
+    if roles.excluded_words is not None:
+        for place, partner in _siblings(images, others, roles.excluded_words):
             search.add(_name_at(place, partner), place, [partner], named=False)
     candidates = [*search.found.values(), *_in_image_folders(tree, roles, [*images, *others])]
     for candidate in candidates:
@@ -164,7 +172,10 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
 
 
 class _Index:
-    """Image folders by key, by the beginning of the key, and by parent folder."""
+    """Index of image folders by their keys, by the beginnings of their keys, and by their parent folders.
+
+    `images` are the folders with a name for images, and `others` the folders without a role that contain images.
+    """
 
     def __init__(self, images: Sequence[_Place], others: Sequence[_Place]) -> None:
         self._named: dict[Key, list[_Place]] = {}
@@ -184,8 +195,8 @@ class _Index:
     def partners(self, place: _Place) -> Iterator[tuple[list[_Place], bool]]:
         """Yield lists of folders that may contain the images for an annotation folder, most likely first.
 
-        Each list comes with True if the remaining words in the folder name belong to the annotations rather than to a
-        split.
+        Each list comes with True if additional words in the name of the annotation folder belong to the name of the
+        annotations, as "Ped" in "PedMasks".
         """
         for by_key in (self._named, self._others):
             for key in dict.fromkeys((place.key, place.bare_key)):
@@ -195,12 +206,12 @@ class _Index:
             yield below, False
 
     def siblings(self, place: _Place) -> Sequence[_Place]:
-        """Return folders with other names next to an annotation folder."""
+        """Return image folders without a role that are in the same parent folder as an annotation folder."""
         return self._inside.get(os.path.dirname(place.folder), ())[:MAX_SIBLINGS]
 
 
 class _Search:
-    """Collector of candidates and of the image folders that each candidate uses."""
+    """Collector of candidates, keyed by variant and `is_named`, and of the image folders that each variant uses."""
 
     def __init__(self, tree: Tree, roles: Roles) -> None:
         self.found: dict[tuple[str, bool], Candidate] = {}
@@ -209,10 +220,10 @@ class _Search:
         self._roles = roles
 
     def join(self, place: _Place, index: _Index) -> None:
-        """Add candidates that pair an annotation folder with image folders.
+        """Pair an annotation folder with image folders and add the result to the candidates.
 
-        The first image folders whose names and files match are used. If there are none, every sibling folder whose
-        files match is used.
+        Of the folders that may contain the images, the first ones with matching files are used. If there are none, a
+        candidate is added for every sibling folder with matching files.
         """
         for partners, bare in index.partners(place):
             if self.add(place.variant(bare=bare), place, partners, named=True):
@@ -224,7 +235,10 @@ class _Search:
             self.add(variant if len(siblings) == 1 else f"{variant} of {name}", place, [each], named=True)
 
     def add(self, variant: str, place: _Place, partners: Sequence[_Place], *, named: bool) -> bool:
-        """Add an annotation folder with image folders, or return False if no file names match."""
+        """Add the pairs of an annotation folder and the image folders `partners` to the candidate `variant`.
+
+        Returns False if no file names match.
+        """
         pairs = self._pair(partners, place)
         if not pairs.both:
             return False
@@ -246,8 +260,8 @@ def _siblings(
 ) -> Iterator[tuple[_Place, _Place]]:
     """Yield each folder of `others` together with an image folder if their paths differ in a single name.
 
-    That name must mean "images" in the path of the image folder, and no split in the other path. Folders with one of
-    the `excluded_words` in their path are left out.
+    That name must mean "images" in the path of the image folder, and must not be a split in the other path. Folders
+    with one of the `excluded_words` in their path are left out.
     """
     patterns: dict[tuple[Key, Key], _Place] = {}
     for place in images:
@@ -268,19 +282,19 @@ def _siblings(
 
 
 def _without_one_name(place: _Place) -> Iterator[tuple[Key, Key]]:
-    """Yield the names before and after each name on the path."""
+    """Yield, for each folder on the path, the names of the folders before it and of those after it."""
     names = tuple(part.name for part in place.parts)
     return ((names[:position], names[position + 1 :]) for position in range(len(names)))
 
 
 def _name_at(place: _Place, partner: _Place) -> str:
-    """Return the first folder name in the path of a folder that differs from the path of its images."""
+    """Return the first folder name on the path of `place` that differs from the path of its image folder `partner`."""
     pairs = zip(place.parts, partner.parts, strict=True)
     return next(part.name for part, other in pairs if part.name != other.name)
 
 
 def _in_image_folders(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Iterator[Candidate]:
-    """Yield candidates whose files are in the same folders as the images, grouped by suffix."""
+    """Yield candidates for annotations in the same folders as the images, one for each suffix."""
     if not roles.image_folder_suffixes:
         return
     lower_suffixes = tuple(each.lower() for each in roles.image_folder_suffixes)
@@ -331,15 +345,15 @@ def _plain(name: str) -> str:
 
 
 def _rest(plain: str, word: str) -> str:
-    """Remove a word from the beginning or end of a name. Returns "" if the word is in neither place."""
+    """Return a name without `word` at its end or beginning, or "" if the word is at neither place."""
     if plain.endswith(word):
         return plain.removesuffix(word).rstrip("_")
     return plain.removeprefix(word + "_") if plain.startswith(word + "_") else ""
 
 
 def _split_of_words(words: str) -> str:
-    """Return the split that a word in `words` denotes, or "" if there is none.
+    """Return the split that a word in `words` denotes, or "" if none does.
 
-    The last word may also be "tr" or "te".
+    The last word may also be an abbreviation: "tr" or "te".
     """
     return split_in(words) or _SPLIT_SHORT.get(words.rpartition("_")[2], "")

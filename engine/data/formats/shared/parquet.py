@@ -24,7 +24,10 @@ def is_installed() -> bool:
 
 @contextmanager
 def open_parquet(path: str) -> Iterator[Any]:
-    """Open a file as a `pyarrow.parquet.ParquetFile`. Raises OSError, or UnusableFile for exceptions of pyarrow."""
+    """Open a Parquet file as a `pyarrow.parquet.ParquetFile`.
+
+    Raises OSError, or UnusableFile if the file is damaged or pyarrow is not installed.
+    """
     if not is_installed():
         raise UnusableFile(path, "needs the package pyarrow", f"Install it: {install_command('huggingface')}")
     import pyarrow
@@ -43,14 +46,20 @@ def open_parquet(path: str) -> Iterator[Any]:
 
 
 def rows(path: str, columns: Sequence[str] | None = None) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a file as mappings from columns to values. Raises UnusableFile or OSError."""
+    """Yield the rows of a file as mappings from column names to values.
+
+    `columns` are the columns to read, or None for all. Raises UnusableFile or OSError.
+    """
     with open_parquet(path) as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
             yield from batch.to_pylist()
 
 
 def features(path: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the column types by name, and the metadata that Hugging Face `datasets` has stored in the file."""
+    """Return the type of each column of a file, and the features that Hugging Face `datasets` has stored in it.
+
+    A feature describes the content of a column, such as its class names.
+    """
     with open_parquet(path) as file:
         schema = file.schema_arrow
         noted = (schema.metadata or {}).get(b"huggingface", b"{}")

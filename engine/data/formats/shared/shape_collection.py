@@ -1,4 +1,4 @@
-"""Collect images and shapes from the files of an annotation tool, together with all faults. Torch-free."""
+"""Collect images with shapes from the files of an annotation tool, together with all faults. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from engine.data.formats.tree import Tree
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, warn_about
 
 _MAX_COORDINATE = 1e9
-"""Largest valid coordinate. It is larger than any image, and small enough for calculations."""
+"""Maximum absolute value of a coordinate. It is larger than any image, and small enough for calculations."""
 
 
 def as_number(value: Any) -> float | None:
-    """Convert a number or text from JSON or XML to a float. Returns None for anything that can't be a coordinate."""
+    """Convert a number, or a text with one, from JSON or XML to a float.
+
+    Returns None for anything that can't be a coordinate.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -42,7 +45,7 @@ def as_size(height: Any, width: Any) -> tuple[int, int] | None:
 
 
 def as_points(value: Any) -> list[tuple[float, float]]:
-    """Convert a list of [x, y] to points. Raises Unfit if an entry is not a pair of numbers."""
+    """Convert a list of [x, y] from JSON to points. Raises Unfit if an entry is not a pair of numbers."""
     points = []
     for each in value if isinstance(value, list) else (None,):
         x, y = map(as_number, each) if isinstance(each, list | tuple) and len(each) == 2 else (None, None)
@@ -53,7 +56,10 @@ def as_points(value: Any) -> list[tuple[float, float]]:
 
 
 def detected_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> list[str]:
-    """Return the kinds of annotations in an export. `max_tags` is the largest number of tags on one image."""
+    """Return the kinds of annotations that can be read from an export, the most detailed first.
+
+    `max_tags` is the largest number of tags on one image.
+    """
     kinds = ["instances"] if has_outlines else []
     kinds += ["boxes"] if has_outlines or has_boxes else []
     return kinds + (["labels"] if max_tags > 1 else ["classes", "labels"] if max_tags else [])
@@ -61,12 +67,12 @@ def detected_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> lis
 
 @dataclass
 class Survey:
-    """Content of a sample of files that describe one image each.
+    """Properties of a sample of files that describe one image each.
 
     Attributes:
         valid: Number of files in the expected format.
         others: Number of other files.
-        shapes: Types of the shapes.
+        shapes: Types of the shapes in the files, such as "polygon".
         max_tags: Largest number of tags on one image.
     """
 
@@ -85,7 +91,16 @@ def survey_files(
     shapes_of: Callable[[Any], Iterable[str]],
     tags_of: Callable[[Any], Sequence[str]],
 ) -> Survey:
-    """Survey a sample of JSON files that contain all `keys`. If it has no annotations, survey a larger sample."""
+    """Survey a sample of the JSON files `paths`, and a larger one if the first contains no annotations.
+
+    Args:
+        tree: Listing of the dataset.
+        paths: Files, relative to the dataset folder.
+        keys: Words that each file in the expected format contains.
+        is_valid: Function that checks if the content of a file has the expected format.
+        shapes_of: Function that returns the types of the shapes in a file.
+        tags_of: Function that returns the tags of the image in a file.
+    """
     for count in (SAMPLED, MAX_FILES_SAMPLED):
         found = Survey()
         for path in sample(paths, count):
@@ -129,11 +144,14 @@ class ShapeCollection:
         return self._lookup.find(name, near, split=split, ending=ending)
 
     def find_named(self, path: str, same_name_image: str | None, name: str, near: str, split: str) -> str | None:
-        """Return the image with the same name as an annotation file, or else the image that is named in the file.
+        """Return the full path of the image for an annotation file, or None if it is missing or already used.
+
+        This is the image with the same name as the file, or else the image that the file names.
 
         Args:
             path: Annotation file.
-            same_name_image: Image with the same name as the annotation file. Files with such an image must come first.
+            same_name_image: Image with the same name as the annotation file, or None if there is none. Files with such
+                an image must be passed to this method first.
             name: Name of the image in the file.
             near: Folder that `name` may be relative to.
             split: Split of the annotations.
@@ -154,7 +172,7 @@ class ShapeCollection:
         return None if image in self._used else image
 
     def add(self, image: ShapedImage, *splits: str) -> None:
-        """Add an annotated image to splits, unless it has been added before."""
+        """Add an annotated image to `splits`. If it has been added before, record the repetition instead."""
         if image.path in self._used:
             self._twice.append(image.path)
             return
@@ -163,15 +181,15 @@ class ShapeCollection:
             self.splits.setdefault(split, []).append(image)
 
     def note_missing(self, name: str) -> None:
-        """Record that an image is not in the dataset."""
+        """Record that the image `name` is annotated but not in the dataset."""
         self._missing[name] = None
 
     def note_unannotated(self, name: str) -> None:
-        """Record that an image is listed but not annotated."""
+        """Record that the image `name` is in an annotation file but has no annotations."""
         self._unannotated.append(name)
 
     def skip_file(self, path: str, error: Exception, image: str | None = None) -> None:
-        """Record that an annotation file about one image can't be read."""
+        """Record that an annotation file can't be read because of `error`. `image` is the image that it describes."""
         self._unreadable.append((path, describe_failure(error)))
         if image is not None:
             self._unreadable_images.add(image)
@@ -180,7 +198,7 @@ class ShapeCollection:
         """Record that an object can't be used.
 
         Args:
-            path: Annotation file or image.
+            path: Annotation file or image that contains the object.
             reason: Phrase that follows "There are 3 objects", such as "without a name". Objects with the same phrase
                 are counted together.
             detail: Description of the fault in this object.
@@ -188,7 +206,7 @@ class ShapeCollection:
         self._objects.setdefault(reason, []).append((path, detail))
 
     def content(self, kind: str, listed: Iterable[str] = ()) -> Content:
-        """Return the annotations of one kind.
+        """Convert the collected images to the annotations of one kind, with all problems.
 
         Args:
             kind: Kind of annotations.
@@ -211,7 +229,7 @@ class ShapeCollection:
         return convert(kind, splits, problems, [name for name in dict.fromkeys(listed) if name in names])
 
     def _settle_splits(self, problems: list[Problem]) -> None:
-        """Drop images without a split if there are training images, otherwise use them for training."""
+        """Drop images without a split if there are training images. Otherwise, use them for training."""
         rest = self.splits.get("")
         if not rest or len(self.splits) == 1:
             return
@@ -251,7 +269,7 @@ class ShapeCollection:
         yield from warn_about(alone, "image", "without an annotation:", "They are left out; annotate them to use them.")
 
     def _alone(self) -> Iterator[str]:
-        """Yield images without annotations in folders that contain annotated images."""
+        """Yield the paths of images without annotations in folders that contain annotated images."""
         known = self._used.union(self._unannotated, self._unreadable_images)
         for folder in sorted({os.path.dirname(path) for path in self._used}):
             paths = [os.path.join(folder, name) for name in filter(is_image, self.tree.files(self.tree.within(folder)))]

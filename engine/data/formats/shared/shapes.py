@@ -1,4 +1,4 @@
-"""Images with named shapes, the common form of most annotation tools, and conversion to all kinds. Torch-free."""
+"""Images with named shapes, the common form for most annotation tools, and their conversion to splits. Torch-free."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Edges = tuple[float, float, float, float]
 
 
 class Shape(NamedTuple):
-    """Annotated object.
+    """Annotated object in an image.
 
     Attributes:
         name: Class of the object.
@@ -44,13 +44,13 @@ class Shape(NamedTuple):
 
 @dataclass
 class ShapedImage:
-    """Annotated image.
+    """Image with annotations of any kind.
 
     Attributes:
         path: Full path of the image.
         shapes: Objects in the image.
-        size: Height and width stated in the annotations, or None.
-        tags: Classes that apply to the entire image.
+        size: Height and width of the image according to its annotations, or None if they don't state a size.
+        tags: Classes of the entire image.
         fractions: True if the boxes are fractions of the image's width and height.
     """
 
@@ -62,12 +62,12 @@ class ShapedImage:
 
 
 def box_shape(name: str, left: float, top: float, right: float, bottom: float, *, ignored: bool = False) -> Shape:
-    """Create a shape from a box. Opposite corners may be swapped."""
+    """Create a shape from two opposite corners of a box."""
     return Shape(name, (min(left, right), min(top, bottom), max(left, right), max(top, bottom)), ignored=ignored)
 
 
 def polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: bool = False) -> Shape | None:
-    """Create a shape from the area inside any of the rings, each given by points (x, y) in pixels.
+    """Create a shape that consists of the pixels inside any of the `rings`, each given by points (x, y) in pixels.
 
     Returns None if no ring has three points.
     """
@@ -81,7 +81,7 @@ def polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: boo
 
 
 def require_polygon(name: str, points: Sequence[tuple[float, float]]) -> Shape:
-    """Create a shape from an outline. Raises Unfit if it has no area."""
+    """Create a shape from the points (x, y) of its outline, in pixels. Raises Unfit if there are less than three."""
     shape = polygon_shape(name, points)
     if shape is None:
         raise Unfit(f"it has {len(points)} points")
@@ -94,7 +94,7 @@ def convert(
     problems: list[Problem],
     classes: Sequence[str] | None = None,
 ) -> Content:
-    """Convert annotated images to one kind: "boxes", "instances", "classes" or "labels".
+    """Convert annotated images to splits with one kind of annotations: "boxes", "instances", "classes" or "labels".
 
     Args:
         kind: Kind of annotations.
@@ -165,14 +165,17 @@ def _labels(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems:
 def rotate_points(
     points: Sequence[tuple[float, float]], degrees: float, center: tuple[float, float]
 ) -> list[tuple[float, float]]:
-    """Rotate points clockwise around a center. The y axis points down."""
+    """Rotate points (x, y) around a center, clockwise if the y axis points down."""
     sine, cosine = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
     x0, y0 = center
     return [(x0 + (x - x0) * cosine - (y - y0) * sine, y0 + (x - x0) * sine + (y - y0) * cosine) for x, y in points]
 
 
 def ellipse_points(x: float, y: float, radius_x: float, radius_y: float) -> list[tuple[float, float]]:
-    """Convert an ellipse to a polygon that includes its leftmost, topmost, rightmost and bottom points."""
+    """Convert an ellipse with the center (x, y) to the points of a polygon.
+
+    The polygon touches the ellipse's bounding box on all four sides.
+    """
     count = 72
     angles = [2 * math.pi * step / count for step in range(count)]
     return [(x + radius_x * math.cos(angle), y + radius_y * math.sin(angle)) for angle in angles]

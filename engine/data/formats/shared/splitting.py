@@ -17,7 +17,7 @@ from engine.data.splits import FileSplit, IdxSplit, Labels, LabelSplit, dataset_
 
 
 class Divided(NamedTuple):
-    """Training, validation and test samples from a folder.
+    """Training, validation and test samples of a dataset.
 
     `test` is None if there are no test samples, and the same object as `val` if one split serves both purposes.
     """
@@ -37,14 +37,16 @@ def divide(
     layout: str,
     nothing: str = "There are annotations, but none for training images.",
 ) -> Divided | None:
-    """Divide a folder into training, validation and test samples. Returns None if there are no training samples.
+    """Choose the training, validation and test samples of a dataset.
+
+    Returns None if there are no training samples.
 
     Args:
         splits: Samples by "train", "val" and "test", or by "" if the folder has no splits.
         folder: Folder of the dataset.
         problems: List to which problems are appended.
-        val_fraction: Fraction of the training samples in each class to hold out if there is no validation split. With
-            0, nothing is held out, and the training samples may be missing.
+        val_fraction: Fraction of the training samples in each class to hold out if there is no validation split. If it
+            is 0, nothing is held out, and the training samples may be missing.
         seed: Seed for drawing the validation samples.
         layout: Remedy to show if there are no training samples.
         nothing: Message to show if there are no training samples.
@@ -81,9 +83,9 @@ def sample_count(split: Any) -> int:
 
 
 def strata(split: Any) -> Labels:
-    """Return the class of each sample, [n], for stratified sampling. For several labels, it is the rarest one.
+    """Return a class for each sample, int64 [n], for stratified sampling.
 
-    In datasets without classes, all samples have class 0.
+    For samples with several labels, it is the rarest of them. In datasets without classes, it is 0.
     """
     if isinstance(split, LabelSplit):
         return _rarest_labels(split)
@@ -91,7 +93,10 @@ def strata(split: Any) -> Labels:
 
 
 def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
-    """Yield bytes that identify each sample on every computer: its path relative to `folder`, or its row in a file."""
+    """Yield bytes for each sample that identify it on every computer.
+
+    These are the path relative to the dataset folder `folder`, or the row in a file with many samples.
+    """
     if isinstance(split, IdxSplit):
         rows = range(len(split.labels)) if split.rows is None else split.rows.tolist()
         return (row.to_bytes(8, "little") for row in rows)
@@ -102,9 +107,9 @@ def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
 
 
 def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool = False) -> Any:
-    """Return a split with only the samples selected by `which`, bool [n].
+    """Return a split with only the samples for which `which`, bool [n], is True.
 
-    `is_drawn` marks a split that does not exist in the folder.
+    `is_drawn` is True if the new split does not exist in the folder.
     """
     if hasattr(split, "select"):
         return split.select(which, is_drawn=is_drawn)
@@ -115,7 +120,10 @@ def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool =
 
 
 def _rarest_labels(split: LabelSplit) -> Labels:
-    """Return the rarest label of each image, [N]. For images without a label, it is the number of labels."""
+    """Return the rarest label of each image, int64 [N].
+
+    For images without a label, it is the number of labels.
+    """
     counts = np.append(split.labels.sum(0), split.labels.size + 1)
     present = np.column_stack([split.labels, ~split.labels.any(1)])
     return np.where(present, counts, counts.max() + 1).argmin(1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Tables that describe images: CSV, TSV, JSON Lines and JSON records, read row by row. Torch-free."""
+"""Tables that describe images: CSV, TSV, JSON Lines, Parquet and JSON records, read row by row. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".txt")
 HEAD_BYTES = 1 << 16
 """Number of bytes at the beginning of a file that are read to detect its format."""
 UNIT = "\x1f"
-"""Separator between list items in a cell, which never occurs in text."""
+"""Separator before each list item in a cell. It is a control character that does not occur in text."""
 FILE_COLUMNS = (
     "file", "filename", "file_name", "fname", "image", "image_name", "imagename", "image_file", "image_filename", "img",
     "img_name", "img_path", "picture", "path", "paths", "image_path", "imagepath", "filepath", "filepaths", "file_path",
@@ -38,18 +38,18 @@ TESTING_COLUMNS = ("is_test", "is_testing")
 INDEX_COLUMNS = ("", "unnamed_0", "unnamed_0_1", "index", "row", "idx")
 SUBMISSIONS = ("submission", "sample_sub")
 _SHAPES = frozenset({"annotations", "coordinates", "regions", "shapes", "objects", "bbox", "segmentation", "points"})
-"""Keys in JSON files that describe objects in images."""
+"""Keys in JSON files that describe objects in images. Such files are not tables."""
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-"""Names of metadata files that describe an image folder for Hugging Face `datasets`."""
+"""Names of the metadata files of image folders for Hugging Face `datasets`."""
 YES = frozenset({"1", "true", "yes"})
 NO = frozenset({"0", "false", "no"})
 _MAX_INNER_FOLDERS = 200
-"""Number of folders on the second level that are searched for tables."""
+"""Maximum number of folders on the second level that are searched for tables."""
 _MAX_TABLES = 200
 _SAMPLED = 200
 _FEW_WORDS = 20
 _OF_BOX = 6
-"""Number of cells in a line with a box, in tables without column names: image, four edges and class."""
+"""Number of cells in a row with a box (image, four edges and class), in tables without column names."""
 _NUMBER = re.compile(r"[+-]?\d+[.,]0*")
 
 
@@ -79,11 +79,11 @@ class Table:
 
     @property
     def plain(self) -> tuple[str, ...]:
-        """Column names, normalized by `plain`."""
+        """Column names in lower case with "_" between words."""
         return tuple(plain(name) for name in self.head)
 
     def rows(self) -> Iterator[Sequence[str]]:
-        """Yield the cells of each row, one per column. Blank rows are skipped. Raises UnusableFile."""
+        """Yield the rows, each with one cell per column. Blank rows are skipped. Raises UnusableFile."""
         if not self.text:
             yield from self.records
             return
@@ -98,7 +98,7 @@ class Table:
                 yield cells if len(cells) == width else cells + [""] * (width - len(cells))
 
     def sample(self, count: int = _SAMPLED) -> list[Sequence[str]]:
-        """Return up to `count` evenly spaced rows from the first lines."""
+        """Return at most `count` rows, evenly spaced over the beginning of the table."""
         rows = list(itertools.islice(self.rows(), 50 * count))
         return [rows[index] for index in spread_evenly(len(rows), count)]
 
@@ -110,14 +110,15 @@ def plain(name: str) -> str:
 
 
 def without_fraction(cell: str) -> str:
-    """Remove a zero fraction from a number ("1.0" and "1,0" become "1"). Other text is returned unchanged."""
+    """Convert "1.0" and "1,0" to "1". Other text is returned unchanged."""
     return re.split("[.,]", cell)[0] if _NUMBER.fullmatch(cell) else cell
 
 
 def find_tables(tree: Tree, endings: Sequence[str] = ENDINGS) -> Iterator[tuple[str, str]]:
     """Yield the folder and name of each file that may be a table, in folders up to two levels deep.
 
-    If a folder has many files with the same extension, these are skipped, since each probably describes one image.
+    `endings` are the extensions of tables. If a folder has many files with the same extension, these are skipped, since
+    each probably describes one image.
     """
     inner = (folder for folder in tree.walk(depth=2) if folder.count(os.sep) == 1)
     for folder in itertools.chain(tree.walk(depth=1), itertools.islice(inner, _MAX_INNER_FOLDERS)):
@@ -128,7 +129,7 @@ def find_tables(tree: Tree, endings: Sequence[str] = ENDINGS) -> Iterator[tuple[
 
 
 def is_metadata(tree: Tree, folder: str, name: str) -> bool:
-    """Return True for a metadata file of Hugging Face `datasets` that has the column file_name."""
+    """Return True if the file `name` is a metadata file of Hugging Face `datasets` with the names of images."""
     if name.lower() not in METADATA:
         return False
     table = None if name.lower().endswith(".parquet") else open_table(tree.path(folder, name), head=True)
@@ -138,12 +139,10 @@ def is_metadata(tree: Tree, folder: str, name: str) -> bool:
 def open_table(path: str, *, head: bool = False) -> Table | None:
     """Open the table in a file. Returns None if the file does not contain a table.
 
-    If `head` is True, None is also returned for a file that can't be read.
-
     Args:
         path: Full path.
-        head: True to read only the first lines. JSON files are then recognized by their beginning, and read completely
-            only if they contain records.
+        head: True to read only the first lines, and to return None if the file can't be read. A JSON file is then read
+            completely if its beginning shows that it contains records.
 
     Raises:
         UnusableFile: The file is too large or not a regular file.
@@ -173,7 +172,7 @@ def open_table(path: str, *, head: bool = False) -> Table | None:
 
 
 def _head(path: str) -> str:
-    """Return the first complete lines of a file."""
+    """Return the complete lines at the beginning of a text file."""
     with open_regular(path) as stream:
         content = stream.read(HEAD_BYTES + 1)
     text = decode_text(content)
@@ -198,13 +197,19 @@ def _of_lines(path: str, text: str) -> Table | None:
 
 
 def _is_ragged(text: str, delimiter: str) -> bool:
-    """Return True if the first complete lines have different numbers of cells, as in lists of labels."""
+    """Return True if lines of a table have different numbers of cells, as in lists of labels.
+
+    Only the first complete lines are compared.
+    """
     full = text if text.endswith(("\n", "\r")) else text[: text.rfind("\n") + 1]
     return len({len(line) for line in itertools.islice(_lines(full, delimiter), _SAMPLED)}) > 1
 
 
 def _invent_names(row: Sequence[str], text: str, delimiter: str) -> list[str]:
-    """Invent column names for a table without a header, given its first row."""
+    """Return invented column names for a table without a header, given its first row.
+
+    `text` is the text of the table, and `delimiter` separates its cells.
+    """
     file = next(column for column, cell in enumerate(row) if is_image(cell))
     if file == 0 and len(row) < _OF_BOX and _is_ragged(text, delimiter):
         return ["file", "labels"]
@@ -216,10 +221,10 @@ def _invent_names(row: Sequence[str], text: str, delimiter: str) -> list[str]:
 
 
 def _without_cut_line(table: Table) -> Table:
-    """Return a copy of a table without its last line if that line has no line break and seems truncated.
+    """Return a copy of a table without its last line if this line has no line break and seems truncated.
 
-    A truncated line has fewer cells than the others, or it ends with a word that occurs in no other line or is only the
-    beginning of one.
+    A truncated line has fewer cells than the others. Otherwise, it ends with a word that occurs in no other line or is
+    only the beginning of one that does. A table with a complete last line is returned with its cells in `open_end`.
     """
     if not table.text or table.text.endswith(("\n", "\r")):
         return table
@@ -240,7 +245,10 @@ def _without_cut_line(table: Table) -> Table:
 
 
 def _of_listing(path: str, text: str) -> Table | None:
-    """Read the table in a .txt file. Lines contain a path and one class or several flags, or cells as in a CSV file."""
+    """Read the table in a .txt file, or return None if there is none.
+
+    Each line contains a path, followed by one class, several labels or several flags, or has cells as in a CSV file.
+    """
     first = text.lstrip().partition("\n")[0]
     if any(mark in first for mark in ",;\t"):
         return _of_lines(path, text)
@@ -264,7 +272,10 @@ def _of_listing(path: str, text: str) -> Table | None:
 
 
 def _listed(line: str) -> list[str] | None:
-    """Return the path in a line and the words after it, or None if the line does not begin with an image name."""
+    """Return the path at the beginning of a line and the words after it.
+
+    Returns None if the line does not begin with the name of an image.
+    """
     found = re.match(r"\s*(.+?\.[A-Za-z]{3,4})(?:\s+(.*))?$", line)
     if found is None or not is_image(found[1]):
         return None
@@ -275,7 +286,10 @@ def _listed(line: str) -> list[str] | None:
 
 
 def _begins_records(text: str) -> bool:
-    """Return True if a JSON file may contain a list of objects with one image each, or map images to labels."""
+    """Return True if a JSON file may be a list of objects with one image each, or a mapping from images to labels.
+
+    `text` is the beginning of the file.
+    """
     start = text.lstrip()
     if start.startswith("["):
         keys = re.findall(r'"([^"\\]{1,40})"\s*:', start[: start.find("}") + 1 or 4096])
@@ -316,7 +330,10 @@ def _of_json_lines(path: str, text: str) -> Table | None:
 
 
 def of_records(path: str, records: Iterable[Any]) -> Table | None:
-    """Create a table from JSON objects. Nested objects with flags become one column for each flag."""
+    """Create a table from JSON objects, one for each row, or return None if they are empty.
+
+    A nested object with flags becomes one column for each flag.
+    """
     rows = [_flat(record) for record in records if isinstance(record, dict)]
     head = tuple(dict.fromkeys(key for row in rows for key in row))
     if not head:
@@ -335,7 +352,10 @@ def _flat(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _cell(value: Any) -> str:
-    """Convert a JSON value to text. List items are each preceded by `UNIT`. Objects and nested lists become ""."""
+    """Convert a JSON value to the text of a cell.
+
+    The items of a list are each preceded by `UNIT`. Objects and nested lists become "".
+    """
     match value:
         case None:
             return ""
@@ -349,7 +369,7 @@ def _cell(value: Any) -> str:
 
 
 def images_in_no_table(tree: Tree, used: Collection[str]) -> list[str]:
-    """Return the full paths of images that are not in `used`."""
+    """Return the full paths of all images in the dataset that are not in `used`."""
     total = sum(
         count for folder in tree.walk() for ending, count in tree.suffixes(folder).items() if ending in EXTENSIONS
     )
@@ -360,7 +380,7 @@ def images_in_no_table(tree: Tree, used: Collection[str]) -> list[str]:
 
 
 def cut_off(tree: Tree, tables: Iterable[Table]) -> Iterator[Problem]:
-    """Report tables whose last line was removed because it is truncated."""
+    """Yield a warning about each table whose last line was removed because it is truncated."""
     for table in tables:
         if table.cut:
             message = f"The last line of {describe(table, tree)} seems to be cut off: {printable(table.cut)[:80]}."

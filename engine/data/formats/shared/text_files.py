@@ -1,4 +1,4 @@
-"""Find the text file for each image, in mirrored, nested or shared folders. Torch-free."""
+"""Find the text file with the annotations of each image, in mirrored, nested or shared folders. Torch-free."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ from engine.system.regular_files import UnusableFile
 IMAGE_WORDS = frozenset({"images", "image", "imgs", "img", "jpegimages", "rgb", "inputs"})
 LABEL_WORDS = frozenset({"labels", "label", "annotations", "annotation", "annfiles", "labeltxt", "txt", "txts"})
 MAX_CANDIDATES, MAX_OPENED, ENOUGH_FILES = 10_000, 300, 60
-"""Limits for detecting a format: files to measure, files to open, and nonempty files that are enough."""
+"""Limits for detecting a format.
+
+They are the maximum number of files to consider, the maximum number of files to open, and the number of nonempty files
+that are enough.
+"""
 
 T = TypeVar("T")
 
 
 class Pair(NamedTuple):
-    """Full paths of an image and of its annotation file, which is None if the image has none."""
+    """Image and its annotation file, both as full paths. `text` is None if the image has no annotation file."""
 
     image: str
     text: str | None
@@ -33,11 +37,11 @@ class Pair(NamedTuple):
 
 @dataclass
 class Parsed(Generic[T]):
-    """Objects in a text file, and faults in its unusable lines.
+    """Result of parsing a text file.
 
     Attributes:
         rows: Distinct objects in the order of their lines.
-        faults: Texts such as "line 1 has 3 numbers".
+        faults: Descriptions of the unusable lines, such as "line 1 has 3 numbers".
         repeated: Number of lines that repeat an earlier line.
     """
 
@@ -47,11 +51,12 @@ class Parsed(Generic[T]):
 
 
 class TextFiles:
-    """Search for the text file that describes an image.
+    """Search for the text files that describe images.
 
-    The file has the name of the image and is in the first of these folders that contains it: the folder with "labels"
-    in its path where the image's path has "images" (images/train/a.jpg, labels/train/a.txt); the folder of the image; a
-    folder of labels inside or next to a parent folder; or a single folder of labels for all images.
+    A text file has the same name as its image. It is in the first of these folders that contains such a file: the
+    folder with "labels" in its path where the image's path has "images" (labels/train/a.txt for images/train/a.jpg);
+    the folder of the image; a folder of labels inside or next to a parent folder; or a single folder of labels for all
+    images.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -61,7 +66,7 @@ class TextFiles:
         self._pairs: dict[str, list[Pair]] = {}
 
     def find(self, folder: str, name: str) -> str | None:
-        """Return the full path of the text file for the image `name` in `folder`.
+        """Return the full path of the text file for the image `name` in `folder`, or None if there is none.
 
         `folder` is relative to the dataset folder.
         """
@@ -82,7 +87,10 @@ class TextFiles:
         return self._pairs[folder]
 
     def _in(self, folder: str) -> dict[str, str]:
-        """Return the text files in `folder` by file name without the extension, or {} if the folder doesn't exist."""
+        """Return the names of the text files in `folder`, keyed by their names without extensions.
+
+        Returns {} if the folder doesn't exist.
+        """
         if folder not in self._names:
             files = self._tree.files(folder, ".txt") if folder == "" or self._tree.exists(folder) else []
             self._names[folder] = {unicode_key(os.path.splitext(name)[0]): name for name in files}
@@ -118,17 +126,20 @@ class TextFiles:
 
 
 def tokens_without(name: str, tokens: frozenset[str]) -> tuple[str, ...]:
-    """Return the words and numbers in a name, without `tokens`."""
+    """Return the lower-case words and the numbers in a name, except those in `tokens`."""
     return tuple(token for token in _tokens(name) if token not in tokens)
 
 
 def is_label_folder(name: str) -> bool:
-    """Return True if a folder's name has a word for annotations."""
+    """Return True if a folder's name contains a word for annotations."""
     return not LABEL_WORDS.isdisjoint(_tokens(name))
 
 
 def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
-    """Yield `folder` and all folders below it that contain images. Label folders must also contain text files."""
+    """Yield `folder` and the folders below it, as far as they contain images.
+
+    Folders with a name for annotations must also contain text files.
+    """
     for current in tree.walk(folder):
         if tree.has(EXTENSIONS, current):
             below = current.removeprefix(folder).split(os.sep)
@@ -137,9 +148,10 @@ def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
 
 
 def pairs_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
-    """Return the images in all annotated folders by split, or by "" for folders without a split.
+    """Return the images in all annotated folders, grouped by split, or under "" if no folder belongs to a split.
 
-    A folder is annotated if one of its images has a text file, or if a parent folder is annotated.
+    A folder is annotated if one of its images has a text file, or if another folder inside the same folder of images is
+    annotated. If any folder belongs to a split, images without a split are left out.
     """
     by_folder = {folder: texts.pairs(folder) for folder in image_folders(tree)}
     annotated = {folder for folder, pairs in by_folder.items() if any(pair.text for pair in pairs)}
@@ -154,7 +166,7 @@ def pairs_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
 
 
 def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
-    """Return the splits that have at least one text file, and warnings about the others."""
+    """Return the splits with at least one text file, and warnings about the other splits."""
     annotated = {split: pairs for split, pairs in splits.items() if any(pair.text for pair in pairs)}
     problems = [
         dataset_warning(
@@ -169,7 +181,7 @@ def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, lis
 
 
 def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
-    """Return the images that have a text file, and a warning about the others."""
+    """Return the splits without images that have no text file, and a warning about these images."""
     alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     annotated = {split: [pair for pair in pairs if pair.text is not None] for split, pairs in splits.items()}
     if not alone:
@@ -181,13 +193,19 @@ def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pai
 
 
 def pairs_by_lists(splits: Mapping[str, list[Pair]], lists: Mapping[str, frozenset[str]]) -> dict[str, list[Pair]]:
-    """Divide images into splits, given lists of their names without extensions."""
+    """Divide all images anew into the splits for which there are lists.
+
+    `lists` holds the names of the images in each split, without extensions.
+    """
     by_name = {os.path.splitext(os.path.basename(pair.image))[0]: pair for pairs in splits.values() for pair in pairs}
     return {split: [by_name[name] for name in sorted(names) if name in by_name] for split, names in lists.items()}
 
 
 def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Problem]:
-    """Return warnings about images without a split or with several splits, and about files shared between images."""
+    """Return warnings about the pairs of images and files in `splits`.
+
+    They are about images in no split or in several splits, and about files that several images share.
+    """
     in_split: dict[str, str] = {}
     repeated: list[str] = []
     sharing: dict[str, list[str]] = {}
@@ -209,7 +227,7 @@ def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Proble
 
 
 def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
-    """Return the folders with text files that may describe images, and the names of these files.
+    """Return the names of the text files that may describe images, keyed by folder.
 
     Files whose names are in `lists` are left out.
     """
@@ -227,7 +245,7 @@ def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
 
 
 def describe_folders(folders: Mapping[str, Sequence[str]]) -> str:
-    """Describe folders of text files, for example "40 text files in labels/train, labels/val"."""
+    """Describe folders of text files for users: "40 text files in labels/train, labels/val"."""
     largest = sorted(folders, key=lambda folder: -len(folders[folder]))
     where = ", ".join(printable(name) or "the folder itself" for name in largest[:3]) + (
         ", …" if len(largest) > 3 else ""
@@ -239,13 +257,13 @@ def describe_folders(folders: Mapping[str, Sequence[str]]) -> str:
 def parse_lines(
     path: str, parse_line: Callable[[str, int], T | None], key: Callable[[T], Any] | None = None
 ) -> Parsed[T]:
-    """Parse the lines of a file. Raises UnusableFile or OSError.
+    """Parse a text file line by line. Raises UnusableFile or OSError.
 
     Args:
         path: Full path.
         parse_line: Function that returns the object in a line, given the text and number of the line, or None if it
             describes no object. It may raise Unfit.
-        key: Function that returns the same value for repeated objects. None to compare the objects themselves.
+        key: Function that returns the same value for repeated objects, or None to compare the objects themselves.
     """
     found = Parsed[T]()
     visited: set[Any] = set()
@@ -271,7 +289,7 @@ def parse_lines(
 def detect_texts(
     tree: Tree, lists: frozenset[str], parse: Callable[[str], Parsed[T]], kinds: tuple[str, ...], lines: str
 ) -> list[Detection]:
-    """Return a detection of `kinds` if `parse` can use most of a sample of the text files.
+    """Detect a format with one text file per image. Returns [] if `parse` can't use most of a sample of the files.
 
     Args:
         tree: Listing of the dataset.
@@ -291,9 +309,9 @@ def detect_texts(
 
 
 def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tuple[str, Parsed[T]]]:
-    """Return the parsed content of some evenly spaced files that are not empty.
+    """Parse some evenly spaced files and return each path with the result. Empty files are left out.
 
-    Raises UnusableFile if none of them can be used and one is malformed.
+    Raises UnusableFile if a file is malformed and no other file can be used.
     """
     found: list[tuple[str, Parsed[T]]] = []
     unusable: UnusableFile | None = None
@@ -321,16 +339,20 @@ def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tupl
 
 
 def good_share(files: Sequence[tuple[str, Parsed[T]]]) -> float:
-    """Return the fraction of files that have at least as many usable as unusable lines, or 0 if there are no files."""
+    """Return the fraction of parsed files with at least as many usable as unusable lines.
+
+    Returns 0 if there are no files.
+    """
     return sum(len(parsed.rows) >= len(parsed.faults) for _, parsed in files) / len(files) if files else 0.0
 
 
 def read_texts(
     splits: Mapping[str, Sequence[Pair]], parse: Callable[[str], Parsed[T]]
 ) -> tuple[dict[str, list[tuple[str, list[T]]]], list[Problem]]:
-    """Return the sorted images of each split with their objects, and the problems in the text files.
+    """Read the text files of all images.
 
-    Images without a text file have no objects. An image is left out if its file can't be read or has no usable line.
+    Returns the images of each split with their objects, sorted by path, and the problems in the files. Images without a
+    text file have no objects. An image is left out if its file can't be read or has no usable line.
     """
     read: dict[str, list[tuple[str, list[T]]]] = {split: [] for split in splits}
     faults: list[tuple[str, str]] = []
@@ -367,7 +389,10 @@ def _unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -> It
 
 
 def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable[str | None]) -> list[Problem]:
-    """Return a warning about text files without an image."""
+    """Return a warning about text files that belong to no image, or [] if there are none.
+
+    `folders` holds the names of all text files by folder, and `used` the full paths of those that belong to an image.
+    """
     known = set(used)
     spare = [
         path for folder, names in folders.items() for name in names if (path := tree.path(folder, name)) not in known
@@ -391,12 +416,12 @@ def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _image_root(folder: str) -> str | None:
-    """Return the path up to the last folder whose name contains a word for images, or None if there is none."""
+    """Return the part of a path that ends with the last folder named for images, or None if there is none."""
     parts = folder.split(os.sep)
     depths = [depth for depth, part in enumerate(parts) if not IMAGE_WORDS.isdisjoint(_tokens(part))]
     return os.path.join(*parts[: depths[-1] + 1]) if depths else None
 
 
 def _tokens(name: str) -> list[str]:
-    """Return the words and numbers in a name, without a version number such as "-v1.5"."""
+    """Return the lower-case words and the numbers in a name, except a version number such as "-v1.5"."""
     return re.findall(r"[^\W\d_]+|\d+", re.sub(r"[-_. ]v\d+(\.\d+)*", " ", name.lower()))

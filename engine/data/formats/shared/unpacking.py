@@ -1,4 +1,4 @@
-"""Unpack images from archives into a cache folder once, so that they are read like other files. Torch-free."""
+"""Unpack images from archives into a folder in the cache once, to read them like other files. Torch-free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FOLDER = "unpacked"
 _COMPLETE = "complete"
 _PARTIAL = ".unpacking-"
 _PATIENCE_S = 86400.0
-"""Time in seconds to wait while another process unpacks the same archives."""
+"""Maximum time in seconds to wait while another process unpacks the same archives."""
 _SPARE_BYTES = 1 << 30
 _MAX_LETTERS = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_. ()+-]")
@@ -33,10 +33,10 @@ _STARTS = (
 
 
 def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
-    """Return the cache folder with the images from some archives. If it is missing, `unpack` fills it.
+    """Return the folder in the cache with the images from some archives.
 
-    If an archive changes, a new folder is used. Raises UnusableFile if the disk is full, OSError, and exceptions of
-    `unpack`.
+    If the folder is missing, it is created, and `unpack` writes the images to it. If an archive changes, a new folder
+    is used. Raises UnusableFile if the disk is full, OSError, and exceptions of `unpack`.
     """
     digest = hashlib.blake2b(digest_size=12)
     size = 0
@@ -67,7 +67,7 @@ def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[bool]:
-    """Wait for a lock and yield True while it is held. Yields False on a file system that doesn't support locks."""
+    """Wait for a lock and yield True while holding it, or yield False on a file system that doesn't support locks."""
     with ExitStack() as held:
         try:
             held.enter_context(locked(lock, _PATIENCE_S))
@@ -81,7 +81,7 @@ def _alone(lock: Path) -> Iterator[bool]:
 
 
 def _write(folder: Path, unpack: Callable[[Path], None]) -> None:
-    """Fill a folder with `unpack`. If this fails, no folder is left behind."""
+    """Create a folder with the files that `unpack` writes. If this fails, no folder is left behind."""
     partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{folder.name}-", dir=folder.parent))
     try:
         unpack(partial)
@@ -97,23 +97,29 @@ def _write(folder: Path, unpack: Callable[[Path], None]) -> None:
 
 
 def stable_root(path: str, folder: str) -> str:
-    """Return the leading part of a path that depends on the computer: the folder of unpacked archives, or `folder`."""
+    """Return the beginning of a path that may differ between computers.
+
+    This is the folder of the unpacked archives, or else `folder`, the dataset folder.
+    """
     parent = os.path.join(cache_folder(), _FOLDER, "")
     return parent + path[len(parent) :].partition(os.sep)[0] if path.startswith(parent) else folder
 
 
 def name_within(path: str, folder: str) -> str:
-    """Return the printable path of a file relative to the dataset folder or to the unpacked archives."""
+    """Return the printable path of a file for messages.
+
+    It is relative to the dataset folder `folder`, or to the folder of unpacked archives.
+    """
     return printable(os.path.relpath(path, stable_root(path, folder)))
 
 
 def file_name(name: str, content: bytes, row: int, used: set[str]) -> str:
-    """Return the file name for an unpacked image: its name in the archive if that is usable, else its row number.
+    """Return a file name for an unpacked image: its name in the archive, or its row number if that name can't be used.
 
     Args:
         name: Path of the image in the archive, or "" if it has none.
         content: Content of the image file.
-        row: Number of the image in the archive.
+        row: Row number of the image in the archive.
         used: Lower-case names of other images in the same folder. The new name is added.
     """
     stem, ending = os.path.splitext(_UNSAFE.sub("_", os.path.basename(name.replace("\\", "/"))))
