@@ -47,7 +47,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def job(images: Path) -> Callable[..., Job]:
-    """Return a function that builds a small job on `cpus` CPU workers. `changes` override its fields."""
+    """Return a function that builds a small job on `cpus` CPU workers. Keyword arguments override fields of the job."""
 
     def make(cpus: int = 1, **fields: Any) -> Job:
         values: dict[str, Any] = {
@@ -79,7 +79,7 @@ def model_file(tmp_path: Path) -> Callable[[str], dict[str, str]]:
 
 @pytest.fixture
 def start(forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerGroup]]:
-    """Return a function that starts a job's workers. They are ended after the test."""
+    """Return a function that starts a job's workers. They are terminated after the test."""
     groups: list[WorkerGroup] = []
 
     def launch(job: Job, **options: Any) -> WorkerGroup:

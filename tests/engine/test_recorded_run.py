@@ -1,6 +1,6 @@
-"""Reading and resuming of a recorded run.
+"""Reading and resuming of a run that was recorded earlier.
 
-`recorded_run` was paused by Footplate on 27 November 2026, with torch 2.14.1 on a CPU.
+Footplate paused `recorded_run` on 27 November 2026, with torch 2.14.1 on a CPU.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.support.consent import agreed
 RECORDED = Path(__file__).parent / "recorded_run"
 RUN_ID = "20261127-022424-small-net-4aee"
 UNINTERRUPTED = {"top1": 0.33, "top5": 0.81, "loss": 2.0301823258399962}
-"""Metrics of the same job after three uninterrupted epochs."""
+"""Metrics of the same job after three epochs without interruption."""
 
 
 @pytest.fixture
 def run(separate_home: Path) -> RunFolder:
-    """Copy the run into the test's home, and adapt its paths to this machine."""
+    """Copy the recorded run into the test's home, and adapt its paths to this machine."""
     folder = paths.runs_folder() / RUN_ID
     shutil.copytree(RECORDED / RUN_ID, folder)
     model = RECORDED / "small_net.py"

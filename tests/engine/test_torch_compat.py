@@ -1,4 +1,4 @@
-"""Parts of torch that Footplate uses although they are private or depend on the version."""
+"""Interfaces of torch that Footplate uses although they are private or differ between versions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def test_private_torch_names_are_confined() -> None:
 
 
 def tf32_switches() -> list[Any]:
-    """Return the TF32 switches of both interfaces of torch after a GPU worker has set them, and after a user has."""
+    """Return the TF32 switches in both interfaces of torch.
+
+    The first six are their values after a GPU worker has set them, the others after a user has disabled TF32.
+    """
     use_fast_kernels()
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     found: list[Any] = [cuda.allow_tf32, cudnn.allow_tf32, torch.get_float32_matmul_precision()]
@@ -70,7 +73,7 @@ class Twice(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Model with a layer that has several outputs. All of them are used."""
+    """Model with a layer that has several outputs, all of which are used."""
 
     def __init__(self) -> None:
         super().__init__()

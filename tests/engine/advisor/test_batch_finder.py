@@ -25,13 +25,13 @@ from tests.support.deep import deep_model
 ROOT = Path(__file__).parents[3]
 TRAINING = "engine.training.worker:run"
 BASE_BYTES = 4_060_000_000
-"""Address space in bytes that a worker needs before it loads a batch."""
+"""Address space in bytes that a worker uses before it loads a batch."""
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address space are kept by Linux alone")
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    """Return a job whose images take 5 MB each."""
+    """Return a job whose model needs 5 MB for each image."""
     return Job.from_fields(dataset=str(paths.sample_dataset()), image_size=256, cpu_threads=1, **deep_model(tmp_path))
 
 
@@ -61,7 +61,10 @@ def find_under(cap: int, job: Job, folder: Path, kind: int = resource.RLIMIT_AS)
 
 
 def fits(job: Job, cap: int, folder: Path, kind: int, function: str = WORKER) -> bool:
-    """Return True if the worker completes a trial, or a training, of `job`."""
+    """Return True if a trial or a training of `job` completes in workers with a resource limit.
+
+    `kind` is the limited resource as in `resource.setrlimit`, and `cap` is the limit. `function` runs in the workers.
+    """
     code = """
 import json, sys, tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Advisor and search for a detector of transformers."""
+"""Advisor and search for one of transformers' detectors."""
 
 from __future__ import annotations
 

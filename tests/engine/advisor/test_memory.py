@@ -1,4 +1,4 @@
-"""Memory limits that apply in containers."""
+"""Memory limits of containers, as the advisor reads them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ COMMAND = [sys.executable, "-m", "engine.advisor.planning"]
 
 
 def answers(order: bytes) -> list[Progress | Refused | Done[Cut]]:
-    """Run the process and return its messages."""
+    """Run the planner process with an order and return its messages."""
     result = subprocess.run(COMMAND, input=order, capture_output=True, cwd=ROOT, timeout=170, check=False)
     assert result.returncode == 0, result.stderr.decode()
     return [PLANNING.decode(line) for line in result.stdout.splitlines()]

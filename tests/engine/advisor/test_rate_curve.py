@@ -16,12 +16,15 @@ FIRST_FALL, LOWEST = 1e-4, 1e-2
 
 
 def found_in(losses: list[float]) -> RateFound:
-    """Return the finder's result for these losses."""
+    """Return the finder's result for a curve with these losses."""
     return read_curve(Curve(tuple(losses), STEPS, diverged=len(losses) < STEPS))
 
 
 def falling(step: int) -> float:
-    """Return the loss at a step: 3, falling by 1 between the rates `FIRST_FALL` and `LEAST`, then rising again."""
+    """Return the loss at a step.
+
+    It falls from 3 to 2 between the learning rates `FIRST_FALL` and `LEAST`, and then rises again.
+    """
     decades = math.log10(rate_at(step, STEPS) / FIRST_FALL)
     return 3 - max(0.0, min(decades, 4 - decades) / 2)
 

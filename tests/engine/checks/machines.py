@@ -1,4 +1,4 @@
-"""Snapshots of machines, and installed builds of torch."""
+"""Snapshots of machines, and descriptions of torch builds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PASCAL = gpu(1, name="NVIDIA GeForce GTX 1080", compute_capability=(6, 1))
 
 
 def instance(number: int, parent: Gpu) -> Gpu:
-    """Return a MIG instance of `parent`, as NVML reports it."""
+    """Return the MIG instance `number` of `parent`, as NVML reports it."""
     uuid = f"MIG-{number}bbbbbbb-1111-2222-3333-444444444444"
     mig = Mig(parent_uuid=parent.uuid, gpu_instance=number, compute_instance=0)
     return Gpu(uuid=uuid, name=f"{parent.name} MIG 1g.18gb", nvml_index=parent.nvml_index, mig=mig, processes=())

@@ -1,4 +1,4 @@
-"""Batches with a single value per BatchNorm channel: they are rejected before the start."""
+"""Batches with a single value per BatchNorm channel. Such jobs must be rejected before they start."""
 
 from __future__ import annotations
 

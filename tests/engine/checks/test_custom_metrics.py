@@ -1,4 +1,4 @@
-"""Metrics of a custom task, which are found in its file without running it."""
+"""Metrics of a custom task. They must be found in its file without executing the file."""
 
 from __future__ import annotations
 

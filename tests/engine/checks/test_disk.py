@@ -1,4 +1,7 @@
-"""Availability of servers, as the checks need it: answers are cached, limited to two seconds, or arrive later."""
+"""Reachability of servers, which several checks depend on.
+
+Answers are cached. A check waits up to two seconds for an answer, which may also arrive later.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def server() -> Iterator[WeightsServer]:
 
 @pytest.fixture
 def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Block all name lookups until the test sets the yielded event."""
+    """Make name lookups block until the test sets the yielded event, and then fail."""
     released = threading.Event()
 
     def stall(*_arguments: object, **_given: object) -> None:

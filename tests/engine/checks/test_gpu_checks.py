@@ -24,7 +24,10 @@ def problems(
 
 
 def hidden(snapshot: Snapshot, **environment: str) -> list[int]:
-    """Return the NVML indices of the GPUs on which a job is rejected."""
+    """Return the NVML indices of the GPUs that the checks reject.
+
+    `environment` holds environment variables such as CUDA_VISIBLE_DEVICES.
+    """
     return [gpu.nvml_index for gpu in snapshot.gpus if problems(snapshot, gpu, environment=environment)]
 
 

@@ -1,4 +1,4 @@
-"""Problems of a complete job."""
+"""Problems that the checks find in complete jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unusable GPUs, which doctor, the command line and the supervisor reject."""
+"""Unusable GPUs, which `footplate doctor`, the command line and the supervisor must reject."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def stubbed(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
 
 
 def problem_text(found: Snapshot, job: Job) -> str:
-    """Return all problems with running `job` on the machine as one text."""
+    """Return the messages of all problems with running `job` on the machine as one text."""
     return " ".join(map(str, gpu_problems(job, found, installed_torch(), os.environ)))
 
 
 def training_lines(answer: Answer) -> list[str]:
-    """Return doctor's lines about training."""
+    """Return the lines about training in the output of `footplate doctor`."""
     return [line for line in answer.out.splitlines() if "Training:" in line]
 
 

@@ -21,7 +21,7 @@ CUTS = CATALOGUE.model("resnet18").split_points  # type: ignore[union-attr]
 
 
 def tied_and_without_blocks() -> ModelEntry:
-    """Return a model that no strategy supports."""
+    """Return a model that no multi-device strategy supports."""
     return ModelEntry(
         id="odd",
         title="Odd",

@@ -20,7 +20,7 @@ READ = (
 
 
 def read_with(first: Path) -> str:
-    """Let another process read the build in the folder `first` without importing torch, and return it."""
+    """Read the torch build in the folder `first` in a process that doesn't import torch. Return its description."""
     path = os.pathsep.join((str(first), str(ROOT)))
     return subprocess.check_output(
         [sys.executable, "-c", READ], env=os.environ | {"PYTHONPATH": path}, text=True

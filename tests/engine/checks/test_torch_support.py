@@ -26,7 +26,7 @@ CPU_BUILD = TorchBuild("2.15.0+cpu")
 
 @pytest.fixture(autouse=True)
 def _newest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretend that the project supports only torch 2.15."""
+    """Replace the supported versions of torch by version 2.15 alone."""
     monkeypatch.setattr(torch_support, "OLDEST_TORCH", (2, 15))
 
 

@@ -18,7 +18,7 @@ CPUS = ("cpu", "cpu")
 
 @pytest.fixture(autouse=True)
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a fake C++ compiler on the PATH."""
+    """Create a fake C++ compiler and put its folder on the PATH. Return its path."""
     program = tmp_path / "programs" / "g++"
     program.parent.mkdir()
     program.touch(mode=0o755)

@@ -30,7 +30,7 @@ def problems_of(given: Job) -> list[Problem]:
 
 
 def store_weights(given: Job) -> Weights:
-    """Create the file of the job's weights on this machine."""
+    """Create the file of the job's pretrained weights on this machine."""
     weights = weights_of(given, CATALOGUE)
     assert weights is not None
     cached_path(weights).parent.mkdir(parents=True)

@@ -23,7 +23,7 @@ def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
 
 @pytest.fixture(scope="module")
 def cached_children() -> Iterator[None]:
-    """Sample the machine, and inspect each folder, only once for all tests of a module."""
+    """Cache snapshots of the machine and inspections of folders for all tests of a module."""
     inspect = children.inspect
     reports: dict[tuple[str, ...], DatasetReport] = {}
 

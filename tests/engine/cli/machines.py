@@ -52,7 +52,7 @@ def busy_gpu(index: int, **changes: Any) -> Gpu:
 
 
 def full_gpu(index: int, **changes: Any) -> Gpu:
-    """Return a GPU with all values."""
+    """Return a GPU with values for all quantities."""
     values: dict[str, Any] = {
         "memory_busy_percent": 31.0,
         "sm_active_percent": 75.0,
@@ -124,7 +124,7 @@ def machine(*gpus: Gpu, **changes: Any) -> Snapshot:
 
 
 def two_halves(count: int = 4) -> Topology:
-    """Return the topology of GPUs in pairs: NVLink within a pair, and the path across processors between pairs."""
+    """Return the topology of `count` GPUs: NVLink within each pair, and the path across processors between pairs."""
     linked = {(one, one + 1) for one in range(0, count, 2)}
     pairs = tuple(
         GpuPair(

@@ -1,6 +1,6 @@
-"""Recorded facts for commands that print what this machine, its queue, its cache and its folders hold.
+"""Replacements for the data that commands read from this machine, its queue, its cache and its folders.
 
-Numbers in them differ pairwise.
+All numbers in them are different, so that no value can be mistaken for another one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def use_machine(patch: pytest.MonkeyPatch) -> None:
 
 
 def use_software(patch: pytest.MonkeyPatch) -> None:
-    """Set everything that `footplate doctor` reads from this machine."""
+    """Replace everything that `footplate doctor` reads from this machine."""
     use_machine(patch)
     patch.delenv("WAYLAND_DISPLAY", raising=False)
     patch.setenv("DISPLAY", ":7")
@@ -135,7 +135,7 @@ def use_recipes(_patch: pytest.MonkeyPatch) -> None:
 
 
 def use_catalogue(patch: pytest.MonkeyPatch) -> None:
-    """Leave only a few models in the catalogue."""
+    """Replace the catalogue by one with only a few models."""
     complete = load_catalogue()
     chosen = ("resnet18", "mnist_cnn", "fasterrcnn", "unet")
     models = tuple(model for model in complete.models if model.id in chosen)
@@ -155,7 +155,7 @@ def use_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def finish_runs(patch: pytest.MonkeyPatch) -> None:
-    """Let supervisors finish each run at once."""
+    """Replace supervisors by a function that completes each run at once."""
 
     def start_supervisor(run: RunFolder) -> int:
         write(run.events_file, story(run.job() or Job(), 8, "completed"))
@@ -193,4 +193,4 @@ COMMANDS: dict[str, tuple[Prepare, tuple[str, ...]]] = {
          "--account", "me", "--gpus-per-node", "2", "--cpus-per-task", "5", "--setup", "module load cuda"),
     ),
 }  # fmt: skip
-"""Preparation and arguments of each command."""
+"""Function that prepares the machine, and arguments, for each tested command."""

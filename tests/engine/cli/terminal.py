@@ -1,4 +1,4 @@
-"""Execution of the command in a child process, or in the process of the test."""
+"""Helpers that execute the command in a child process, or in the process of the test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def footplate(*arguments: str, **environment: str) -> Answer:
 
 
 def footplate_here(*arguments: str) -> Answer:
-    """Execute the command in this process, which takes a tenth of the time."""
+    """Execute the command in this process, which takes a tenth of the time that a child process takes."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:

@@ -17,11 +17,11 @@ from tests.support.worker_group import Forker
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 ANNOTATIONS = {"masks", "edges", "labels", "SegmentationClass"}
-"""Names of folders that contain annotations as images."""
+"""Names of folders whose images are annotations."""
 
 
 def source_of(dataset: Path, task: str) -> Path:
-    """Return the input for predictions: an image, a point cloud, or the dataset of a custom task."""
+    """Return an input for `footplate predict`: an image, a point cloud, or the dataset of a custom task."""
     if task == "custom":
         return dataset
     files = (file for file in sorted(dataset.rglob("*")) if file.suffix in (".png", ".jpg", ".ply"))

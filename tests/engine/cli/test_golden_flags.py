@@ -1,6 +1,6 @@
-"""Commands with their arguments, flags, defaults and help, compared with a golden file.
+"""Arguments, flags, defaults and help of all commands, compared with a golden file.
 
-`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/cli/test_golden_flags.py` writes the file again. Its diff is the review.
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/cli/test_golden_flags.py` writes the file again. Review its diff.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ def test_commands_and_flags_match_the_golden_file() -> None:
 
 
 def describe(command: str, described: argparse.ArgumentParser, listed: set[str]) -> Iterator[str]:
-    """Yield a line for each command and each of its arguments. Commands that were described before are only named."""
+    """Yield a line for each command and each of its arguments.
+
+    `listed` collects the lines of arguments. An argument whose line it already contains is only named.
+    """
     yield f"== {command}: {' '.join((described.description or '').split())}"
     repeated, hidden = [], []
     for action in described._actions:

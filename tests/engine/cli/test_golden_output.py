@@ -1,6 +1,6 @@
-"""Output of commands for prepared runs and answers, compared with a golden file. Numbers in them differ pairwise.
+"""Output of commands for prepared runs and results, compared with a golden file. All numbers in them are different.
 
-`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/cli/test_golden_output.py` writes the file again. Its diff is the review.
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/engine/cli/test_golden_output.py` writes the file again. Review its diff.
 """
 
 from __future__ import annotations
@@ -160,7 +160,10 @@ REVIEW = Review(
 
 
 def saved(answer: Any) -> Callable[[Path], Path]:
-    """Return a function that saves an answer in a folder, as the process that carries out an order does."""
+    """Return a function that saves `answer` in a folder and returns its path.
+
+    It takes the place of the process that computes the answer.
+    """
 
     def save(folder: Path) -> Path:
         path = folder / "answer.json"
@@ -196,7 +199,7 @@ ANSWERS: dict[str, tuple[tuple[str, ...], Any]] = {
     "convert": (("convert", "RUN", "--out", "/nowhere/new"), CONVERTED),
     "review": (("review", "RUN", "--evaluation", "1"), REVIEW),
 }
-"""Arguments of commands whose work a child process does, and its answer."""
+"""Commands whose work a child process does: their arguments, and the result of the child process."""
 LISTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "runs": (make_runs, ("runs",)),
     "attach": (make_runs, ("attach", "flowers")),
@@ -204,7 +207,7 @@ LISTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "search": (lambda: make_search("flowers", 6, running=1), ("search", "flowers")),
     "searches": (lambda: (make_search("flowers", 6, running=1), make_search("both", 9, goals=2)), ("search", "--list")),
 }
-"""Functions that prepare the home, and the arguments of commands that list what is in it."""
+"""Commands that list the contents of the home folder: a function that creates these contents, and arguments."""
 
 
 EVENTS: tuple[AnyEvent, ...] = (

@@ -21,7 +21,10 @@ class Sample(NamedTuple):
 
 
 def scraped(snapshot: Snapshot) -> dict[str, list[Sample]]:
-    """Return all samples by name. Check that HELP and TYPE appear once per metric, before its samples."""
+    """Return all samples of each metric in the Prometheus output.
+
+    Check that HELP and TYPE appear once per metric, before its samples.
+    """
     text = exposition(snapshot)
     assert text.endswith("\n")
     metrics: dict[str, list[Sample]] = {}

@@ -68,7 +68,7 @@ class Terminal:
         fcntl.ioctl(self.keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def until(self, condition: Callable[[str], bool], timeout_s: float = 120.0) -> str:
-        """Wait until `condition` is true for the output, and return all output."""
+        """Wait until `condition` is True for all output since the start, and return this output."""
         while not condition(self.text):
             ready, _, _ = select.select([self.keyboard], [], [], timeout_s)
             assert ready, self.text

@@ -1,4 +1,4 @@
-"""``footplate queue``: list and actions."""
+"""List of `footplate queue` and its actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RunCommand = Callable[..., Answer]
 
 @pytest.fixture
 def enqueue() -> Iterator[Enqueue]:
-    """Yield a function that creates a queued run, whose supervisor is this process."""
+    """Yield a function that creates a queued run. This process takes the place of the run's supervisor."""
     slots: list[QueueSlot] = []
 
     def add_to_queue(name: str, *devices: str) -> RunFolder:

@@ -51,7 +51,7 @@ def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
 
 
 def make_search(name: str = "small") -> SearchFolder:
-    """Return a completed search with three trials."""
+    """Return a completed search with three trials: one pruned, one completed and one failed."""
     folder = create_search(small_search(name=name))
     best = {"learning_rate": 0.0123456, "optimizer": "adamw", "milestones": [1]}
     rows = (

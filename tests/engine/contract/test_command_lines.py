@@ -1,4 +1,4 @@
-"""Command line for a job. Parsing it gives the same job."""
+"""Command line that creates a given job. Parsing it must give the same job."""
 
 from __future__ import annotations
 

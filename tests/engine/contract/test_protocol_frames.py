@@ -1,4 +1,4 @@
-"""Framing of messages: however the bytes are split, they give the same lines or the same kind of error."""
+"""Framing of messages. The lines, or the kind of error, must not depend on how the bytes are split."""
 
 from __future__ import annotations
 

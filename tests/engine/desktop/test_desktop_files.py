@@ -1,4 +1,4 @@
-"""Files that `footplate desktop` installs and removes."""
+"""Files that `footplate desktop` installs in the user's folders and removes again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures: a sampler as a real process, with the stub of NVIDIA's libraries."""
+"""Fixtures: the GPU sampler as a real process, with the stub of NVIDIA's libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class RunningSampler:
-    """Sampler process `python -m engine.gpus`, and a reader of its snapshots."""
+    """GPU sampler (`python -m engine.gpus`) in a process, and a reader of its snapshots."""
 
     def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -41,7 +41,7 @@ class RunningSampler:
         return self._snapshots.get(timeout=timeout_s)
 
     def until(self, condition: Callable[[Snapshot], bool], timeout_s: float = 120.0) -> Snapshot:
-        """Return the next snapshot that meets `condition`."""
+        """Wait for a snapshot that meets `condition`, and return the first one."""
         deadline = time.monotonic() + timeout_s
         snapshot = None
         while time.monotonic() < deadline:
@@ -79,7 +79,7 @@ def has_gpus(snapshot: Snapshot) -> bool:
 
 
 def readings(stub: NvmlStub) -> Iterator[Reading]:
-    """Yield the readings of a reader process, which is ended with the generator."""
+    """Yield the readings of a process that calls NVML. The process is terminated when the generator is closed."""
     command = [sys.executable, "-m", "engine.gpus.reader", "0.1", "60"]
     environment = os.environ | stub.environment
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as reader:
@@ -111,15 +111,15 @@ def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
 
 @pytest.fixture
 def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """Return the stub of an old driver, which lacks newer functions."""
+    """Return the stub of an old driver, which lacks newer functions, with a profile for this test."""
     return NvmlStub(compiled_old_stub.folder, tmp_path / "profile")
 
 
 @pytest.fixture
 def start_sampler() -> Iterator[Start]:
-    """Return a function that starts samplers, which are ended after the test.
+    """Return a function that starts GPU samplers, which are terminated after the test.
 
-    `stub` replaces the driver. Without it, there is no driver.
+    Its argument `stub` replaces the driver. Without `stub`, there is no driver.
     """
     started: list[RunningSampler] = []
 

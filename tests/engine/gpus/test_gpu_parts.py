@@ -1,4 +1,4 @@
-"""Parts of the sampler that don't need a process: CPU readings, lost GPUs, sleeping GPUs."""
+"""Units of the sampler that don't need a process: CPU readings, lost GPUs, sleeping GPUs."""
 
 from __future__ import annotations
 

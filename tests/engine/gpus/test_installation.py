@@ -1,4 +1,4 @@
-"""Reasons why NVML doesn't work, such as containers without GPUs and inaccessible device files."""
+"""Reasons that are reported if NVML doesn't work, such as containers without GPUs and inaccessible device files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ reader.main()
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """Create a world-readable replacement for /, with files of the driver and of containers."""
+    """Create a world-readable folder that replaces /, with files of the driver and of containers."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.chmod(0o755)
@@ -45,7 +45,10 @@ def root() -> Iterator[Path]:
 
 
 def first_message(root: Path, libraries: Path, profile: Path | None = None, *user: str) -> Nvml:
-    """Return the first message of a reader with these libraries, optionally run as another user."""
+    """Return NVML's state from the first reading of a process with these libraries.
+
+    `root` replaces /, `profile` configures the stub, and `user` are arguments to run as another user.
+    """
     environment = os.environ | {"LD_LIBRARY_PATH": str(libraries), "FOOTPLATE_NVML_PROFILE": str(profile)}
     with subprocess.Popen(
         [sys.executable, "-c", READER, "60", "60", str(root), *user],

@@ -1,4 +1,4 @@
-"""Sampler on real NVIDIA GPUs, if there are any, compared with nvidia-smi."""
+"""GPU sampler on real NVIDIA GPUs, if there are any, compared with nvidia-smi."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOLD = (
     "print('held', flush=True)\n"
     "input()"
 )
-"""Program that allocates 256 MiB on the first GPU until its input ends."""
+"""Program that keeps 256 MiB allocated on the first GPU until its standard input is closed."""
 
 CONSTANT: dict[str, Callable[[Gpu], Any]] = {
     "name": lambda gpu: gpu.name,
@@ -54,7 +54,7 @@ CHANGING: dict[str, tuple[Callable[[Gpu], float | None], float]] = {
     "power.draw": (lambda gpu: gpu.power_w, 25),
     "fan.speed": (lambda gpu: gpu.fan_percent, 5),
 }
-"""Quantities of an idle GPU that change, with the tolerance between two readings."""
+"""Quantities that change on an idle GPU: a function that returns the value, and the tolerance between two readings."""
 
 
 def run(*command: str) -> list[list[str]]:
@@ -76,7 +76,7 @@ def query(*fields: str) -> dict[str, dict[str, str]]:
 
 
 def now(start_sampler: Start) -> Snapshot:
-    """Return a snapshot with the quantities that need two readings."""
+    """Return the second snapshot of a sampler, which contains the quantities that need two readings."""
     sampler = start_sampler("--interval", "0.5")
     snapshot = sampler.until(lambda s: bool(s.gpus), 60)
     assert snapshot.nvml.status == "ok"

@@ -22,9 +22,9 @@ GB = 1_000_000_000
 
 
 def is_complete(snapshot: Snapshot) -> bool:
-    """Return True if all rates are known and the traffic is close to that of the profile.
+    """Return True if all rates are known and the traffic is within 50% of that in the profile.
 
-    On a busy machine, some time can pass between reading the clock and reading a counter.
+    On a busy machine, time can pass between reading the clock and reading a counter.
     """
     return bool(snapshot.gpus) and all(
         gpu.sm_active_percent is not None and traffic(gpu) == pytest.approx(TRAFFIC, rel=0.5) for gpu in snapshot.gpus
@@ -32,7 +32,7 @@ def is_complete(snapshot: Snapshot) -> bool:
 
 
 def still(gpu: Gpu) -> Gpu:
-    """Return `gpu` without measured rates."""
+    """Return `gpu` without its measured rates."""
     return msgspec.structs.replace(
         gpu,
         nvlinks=tuple(
@@ -43,13 +43,13 @@ def still(gpu: Gpu) -> Gpu:
 
 
 def traffic(gpu: Gpu) -> list[float]:
-    """Return the rates of `gpu` in bytes per second, with 0 for unknown ones."""
+    """Return the PCIe and NVLink rates of `gpu` in bytes per second. Unknown rates are 0."""
     links = [gpu.pcie, *gpu.nvlinks]
     return [rate or 0.0 for each in links for rate in (each.received_bytes_per_s, each.sent_bytes_per_s)]
 
 
 TRAFFIC = [8 * GB, 2 * GB, *[3 * GB, GB] * 18]
-"""Traffic that the stub's profiles simulate."""
+"""Rates in bytes per second that the stub's profiles simulate, in the order of `traffic`."""
 
 
 def test_recording_replays_the_values(nvml_stub: NvmlStub, start_sampler: Start) -> None:

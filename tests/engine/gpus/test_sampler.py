@@ -1,4 +1,4 @@
-"""Sampler process with the stub of NVIDIA's libraries, through the real pynvml."""
+"""GPU sampler process that uses the stub of NVIDIA's libraries through the real pynvml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASKED = (
     "clocks", "throttle", "pstate", "compute_mode", "persistence", "ecc_mode", "pcie", "pcie_throughput", "fields",
     "nvlink_state", "gpm", "events", "mig", "processes", "process_utilization", "topology", "affinity", "nvlink_remote",
 )  # fmt: skip
-"""NVML calls for a listed GPU, by their names in the stub."""
+"""NVML calls of the sampler for a GPU that is listed, by their names in the stub."""
 QUICK = ("--interval", "0.1", "--silent", "2", "--retry", "0.2", "--again", "0.2")
 
 

@@ -1,4 +1,4 @@
-"""Timing of the sampler, and the end of all its processes."""
+"""Timing of the GPU sampler, and the exit of all its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantities that aren't visible, which must not be read."""
+"""Quantities that no panel shows. The sampler must not read them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CARDS = ALWAYS | {"throttle"}
 
 
 class Calls:
-    """NVML calls that the stub has recorded in `file`."""
+    """NVML calls that the stub has written to `file`."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
     def since_now(self) -> None:
-        """Clear the recorded calls."""
+        """Delete the recorded calls, so that only later ones are counted."""
         self.file.write_text("")
 
     def names(self) -> set[str]:

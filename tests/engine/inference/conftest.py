@@ -1,4 +1,4 @@
-"""A trained run of every task."""
+"""Fixture that provides a trained run of every task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trained transformers detectors and segmenters: evaluation, review, predictions, tiles, heat maps, ONNX."""
+"""Trained transformers detectors and segmenters in evaluation, review, prediction, tiling, heat maps and ONNX."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_exported_file_gives_the_same_results_for_any_batch(
 
 @torch.no_grad()
 def _learn_statistics(model: torch.nn.Module) -> None:
-    """Give BatchNorm the statistics of noise.
+    """Set the BatchNorm statistics of a model to those of noise.
 
     Otherwise, deep features grow until rounding errors determine the order of scores.
     """

@@ -1,4 +1,4 @@
-"""Fixtures with two remote machines and a head, and helpers to compare trainings."""
+"""Fixtures with two remote machines and a head, and helpers that compare trainings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUICK = (
 
 
 class Bed(Machines):
-    """Machines with a shared dataset, and the runs on the head."""
+    """Simulated machines with a shared dataset, and the runs that are started on their head."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -40,7 +40,7 @@ class Bed(Machines):
         return [RunFolder(path) for path in sorted(folder.iterdir())] if folder.exists() else []
 
     def train(self, devices: str, *flags: str) -> RunFolder:
-        """Train a run to its end."""
+        """Train a run until it ends, and return it."""
         before = {run.run_id for run in self.runs()}
         done = self.footplate("train", str(self.images), *QUICK, "--devices", devices, *flags)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -61,11 +61,11 @@ class Bed(Machines):
         until(lambda: run.state() != "running", 30, "it does not stop")
 
     def move_here(self, folder: Path) -> RunFolder:
-        """Move a run folder from a machine to the head."""
+        """Move a run folder from another machine to the head."""
         return RunFolder(folder.rename(self.home / "runs" / folder.name))
 
     def left(self) -> list[str]:
-        """List the processes, listening sockets and run files that remain on the machines."""
+        """Return descriptions of the processes, listening sockets and run files that remain on the machines."""
         processes = [f"{name}: {process.cmdline()}" for name in self.names for process in self.processes(name)]
         listening = [f"{name}: {one}" for name in self.names for one in self.listeners(name)]
         files = [str(path) for name in self.names for path in self.home_of(name).rglob("*") if path.is_file()]
@@ -73,7 +73,7 @@ class Bed(Machines):
 
 
 def events_of(run: RunFolder, kind: str) -> list[Event]:
-    """Return the run's events with this tag."""
+    """Return the run's events of this kind, which is the type's tag in the log."""
     return [event for event in run.events() if event.__struct_config__.tag == kind]
 
 

@@ -1,8 +1,7 @@
-"""Random faults in runs on two machines: `python -m tests.engine.machines.faults --count 50 --seed 1` (root).
+"""Random faults in runs on two machines: `python -m tests.engine.machines.faults --count 50 --seed 1` (as root).
 
-Each run suffers one fault at a random time between its start and a moment after its end. It must end with the weights
-of an undisturbed run, or with a clear failure if recovery is impossible. No processes or files may remain on any
-machine.
+Each run has one fault at a random time between its start and shortly after its end. It must end with the weights of an
+undisturbed run, or with a clear failure if recovery is impossible. No processes or files may remain on any machine.
 """
 
 from __future__ import annotations
@@ -33,16 +32,17 @@ FLAGS = (*QUICK, "--devices", "node1:cpu,node2:cpu", "--strategy", "ddp", "--epo
 DISK = "100m"
 CUT_S, OFF_S, FULL_S = 5.0, 2.0, 2.0
 CLOSE = 1e-4
-"""Tolerance for weights, because sums may be computed in a different order."""
+"""Relative tolerance for weights. Sums may be computed in another order."""
 END_S = 480.0  # a run retries saving its last state for five minutes
 LEFT_S = 40.0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Fault on `machine` at some time after the start of the run.
+    """Fault on `machine`, `after_s` seconds after the start of the run.
 
-    It is repaired after some seconds if it `passes`, otherwise after the run.
+    If it `passes`, it is repaired after some seconds, otherwise after the run. If `fewer`, the run may continue on
+    fewer devices.
     """
 
     kind: Kind
@@ -59,7 +59,12 @@ class Fault:
 
 
 class FaultyBed(Bed):
-    """Machines whose Footplate homes are on small disks, and the final weights of an undisturbed run."""
+    """Machines whose Footplate homes are on small disks.
+
+    Attributes:
+        expected: Final weights of an undisturbed run.
+        seconds: Duration of this run.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -89,7 +94,7 @@ class FaultyBed(Bed):
         return next(run for run in self.runs() if run.run_id == started.stdout.strip())
 
     def befall(self, run: RunFolder, fault: Fault) -> bool:
-        """Cause a fault, and repair it if it passes. Return False if the run has ended before."""
+        """Cause a fault, and repair it if it passes. Return False if the run has already ended."""
         filler = self.home_of(fault.machine) / "filler"
         match fault.kind:
             case "power":
@@ -120,7 +125,10 @@ class FaultyBed(Bed):
                 return
 
     def _kill(self, run: RunFolder, fault: Fault) -> bool:
-        """Wait until a process of the fault's kind exists on the machine, and kill it."""
+        """Wait until a process of the fault's kind is running on the machine, and kill it.
+
+        Returns False if the run ends before.
+        """
         start = {"node": "footplate-node", "agent": "footplate-agent", "worker": "footplate-w"}[fault.kind]
         while run.state() not in ENDED:
             for process in self.processes(fault.machine):
@@ -133,7 +141,7 @@ class FaultyBed(Bed):
         return False
 
     def what_is_left(self, fault: Fault) -> list[str]:
-        """List what remains of a run. A machine that has lost power may keep files."""
+        """Return descriptions of what remains of a run. A machine that has lost power may keep files."""
         left = self.left()
         if fault.kind == "power" and not fault.passes:
             shutil.rmtree(self.home_of(fault.machine) / "nodes", ignore_errors=True)
@@ -169,7 +177,7 @@ def draw(random_numbers: random.Random, kind: Kind, machines: tuple[str, ...], s
 
 
 def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> list[Fault]:
-    """Draw `count` faults. Any six in a row include every kind."""
+    """Draw `count` faults for runs that take about `seconds`. Every group of six in order includes each kind."""
     random_numbers = random.Random(seed)
     kinds: list[Kind] = []
     while len(kinds) < count:
@@ -178,7 +186,7 @@ def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> 
 
 
 def suffer(bed: FaultyBed, fault: Fault) -> str:
-    """Train a run with a fault, check the outcome, and describe it."""
+    """Train a run with a fault, check its result, and return a description of it."""
     started = time.monotonic()
     run = bed.start_run(*fault.flags)
     while time.monotonic() < started + fault.after_s and run.state() not in ENDED:

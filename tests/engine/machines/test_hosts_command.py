@@ -1,4 +1,4 @@
-"""`footplate hosts` with real machines."""
+"""`footplate hosts` with simulated machines."""
 
 from __future__ import annotations
 

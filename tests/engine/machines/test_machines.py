@@ -1,4 +1,7 @@
-"""Runs on two machines through real ssh: same results as on one machine, recovery, and cleanup."""
+"""Runs on two machines through real ssh.
+
+Results must equal those of one machine. Runs must recover from failures and clean up.
+"""
 
 from __future__ import annotations
 
@@ -180,7 +183,7 @@ def test_run_waits_for_required_machine(bed: Bed) -> None:
 
 
 def _assert_resumes(run: RunFolder) -> None:
-    """Wait for steps after the last restart, and check that they continue from the last checkpoint."""
+    """Wait for steps after the last restart, and check that they continue near the last checkpoint."""
     at = events_of(run, "restarting")[-1].time
     until(
         lambda: any(event.time > at for event in events_of(run, "step")),

@@ -1,4 +1,4 @@
-"""A machine's part of a run: its folder, and workers that have not started."""
+"""Folder of a run on another machine, and workers there that haven't started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One fault of each kind at a random time. The module `faults` can run more."""
+"""Faults of each kind at random times. The module `faults` can run more of them."""
 
 from __future__ import annotations
 

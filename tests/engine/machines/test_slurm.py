@@ -1,4 +1,7 @@
-"""Runs on a real SLURM cluster with two nodes: same results as locally, and exact resuming after a warning signal."""
+"""Runs on a real SLURM cluster with two nodes.
+
+Results must equal those of local runs, and runs must resume exactly after SLURM's warning signal.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
 ON_TWO = ("--nodes", "2", "--gpus-per-node", "0", "--strategy", "ddp")
 LONG = ("--epochs", "200")
-"""Number of epochs that takes longer than SLURM waits before it sends its warning."""
+"""Flags for a training that takes longer than SLURM waits before it sends its warning signal."""
 
 
 class Bed(Slurm):
-    """SLURM cluster, a dataset, and the submitted runs."""
+    """SLURM cluster, a dataset, and the runs that were submitted."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -72,7 +75,7 @@ class Bed(Slurm):
         return "\n".join(f"{log.name}: {log.read_text()}" for log in logs if log.exists())
 
     def left(self) -> list[str]:
-        """List the run processes and the files that remain on the nodes."""
+        """Return descriptions of the run processes and files that remain on the nodes."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Commands that `footplate torchrun` prints, and runs that PyTorch's launcher starts with them."""
+"""Commands that `footplate torchrun` prints, and runs that PyTorch's launcher starts with these commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File transfers between machines, which must not delay the heartbeats on the same connection."""
+"""File transfers between machines. They must not delay the heartbeats on the same connection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ sys.exit(serve(Path({folder!r}), "r", copies=("checkpoints/last.pt",), writable=
 
 
 class Pair:
-    """Local folder of a run, and its counterpart on another machine."""
+    """Local folder of a run, and the folder of the same run on another machine."""
 
     def __init__(self, folder: Path) -> None:
         self.run, self.remote = RunFolder(folder / "run"), folder / "remote"
@@ -52,7 +52,10 @@ class Pair:
         return self.transfers
 
     def finish(self, start: Callable[[Callable[[str], None]], None]) -> str:
-        """Run a transfer to its end and return its error message."""
+        """Start a transfer and wait until it ends. Return its error message, which is "" if it succeeds.
+
+        `start` gets a callback for the error message.
+        """
         assert self.transfers is not None
         errors: list[str] = []
         start(errors.append)
@@ -209,7 +212,7 @@ def python(script: str) -> list[str]:
 
 
 class Connected:
-    """Connection to a local command in place of ssh."""
+    """Connection to a local command, which takes the place of ssh."""
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self.selector = selectors.DefaultSelector()
@@ -218,7 +221,7 @@ class Connected:
         self.link = NodeLink(command, folder / "link.log", self.selector, self.messages.append, self.ends.append)
 
     def poll(self) -> bool:
-        """Handle received messages. Return True if the connection has ended."""
+        """Handle the messages that have arrived. Return True if the connection has ended."""
         for key, mask in self.selector.select(0.02):
             key.data(mask)
         return bool(self.ends)

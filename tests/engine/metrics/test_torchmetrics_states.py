@@ -1,4 +1,4 @@
-"""torchmetrics states merged from several ranks, which equal the state of a metric that saw all samples."""
+"""Merging of torchmetrics' states from several ranks. The result must equal the state of a metric with all samples."""
 
 from __future__ import annotations
 

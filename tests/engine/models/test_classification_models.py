@@ -30,7 +30,7 @@ ONE_OF_EACH = [
 ]  # fmt: skip
 BEGINNING = ("resnet18", "mnasnet0_5", "timm:tf_efficientnet_lite0", "timm:vit_tiny_patch16_224")
 LARGEST = 200_000_000
-"""Models with at most this many parameters are trained for a step."""
+"""Maximum number of parameters of models that are trained for a step."""
 RESNET18_FILE = "resnet18-f37072fd.pth"
 
 
@@ -80,7 +80,7 @@ def test_checkpoint_loads_in_torchvision(name: str) -> None:
 
 @pytest.mark.parametrize("name", some((*BEGINNING, *_others()), everyday=BEGINNING))
 def test_two_class_training_starts_near_chance(name: str) -> None:
-    """Check that the first loss is close to ln 2. With the default heads of some models it would be 2 to 5."""
+    """The first loss must be close to ln 2. With the default heads of some models it would be 2 to 5."""
     default = classification_models.default_image_size(name)
     has_fixed_size = timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES
     size = default if has_fixed_size else max(96, classification_models.min_image_size(name))
@@ -160,7 +160,7 @@ def test_unbuildable_model_names_field_and_remedy(job: Job, field: str, message:
 
 @pytest.fixture
 def cached(empty_cache: Path) -> dict[str, Tensor]:
-    """Save weights of resnet18 in torchvision's cache, as a download would, and return them."""
+    """Save random weights of resnet18 in torchvision's cache, as a download would, and return them."""
     state = torchvision_models.construct("resnet18", {"num_classes": 1000}).state_dict()
     torch.save(state, empty_cache / RESNET18_FILE)
     return state
@@ -293,7 +293,7 @@ def test_frozen_statistics_stay_frozen() -> None:
 
 
 def agreed(path: Path, text: str, **given: object) -> Job:
-    """Write a model file and return a job that uses it with the user's permission."""
+    """Write a model file with the source `text`, and return a job that uses it with the user's permission."""
     path.write_text(text)
     return Job.from_fields(model=str(path), model_file_sha256=consent.agreed(path), image_size=16, **given)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Downloads of weights from a real server, by the real child process."""
+"""Downloads of weights from a local server, by the real child process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fetched(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
 
 
 def cause(weights: Weights, **given: object) -> str:
-    """Run a download that fails. Return the reason, and check that no files remain."""
+    """Run a download that fails, and return the reason. Check that no files remain."""
     code, events = fetched(weights, **given)
     assert code == 1
     (failed,) = [event for event in events if isinstance(event, Failed)]

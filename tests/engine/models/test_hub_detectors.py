@@ -87,7 +87,7 @@ def planes_of(boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
 
 
 def targets_for(name: str, boxes: list[list[tuple[int, ...]]]) -> torch.Tensor:
-    """Return the targets of the model's task for these boxes. Masks are filled boxes."""
+    """Return targets for these boxes in the form that the model's task needs. Masks are filled boxes."""
     if name in CONFIGS:
         return targets_of(boxes)
     planes = planes_of(boxes)
@@ -110,10 +110,10 @@ def test_losses_are_those_of_transformers_times_the_objects(name: str, images: t
 def test_losses_of_masks_are_those_of_transformers_times_the_units(
     name: str, images: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compare the losses with those of an unchanged model, where both draw the same points.
+    """Compare the losses with those of an unmodified transformers model that samples the same points.
 
-    The library draws the points for all images at once, and RF-DETR's matcher draws more for more images. RF-DETR is therefore
-    compared on one image.
+    Transformers samples the points for all images at once, and RF-DETR's matcher samples more points for more images.
+    RF-DETR is therefore compared on one image.
     """
     count = 1 if name == "tiny_rfdetr_masks" else 2
     images, boxes = images[:count], BOXES[:count]
@@ -150,7 +150,7 @@ _STILL: dict[str, dict[str, Any]] = {
     "tiny_rtdetrv2": {"num_denoising": 0},
     "tiny_deimv2": {"num_denoising": 0, "weight_loss_ddf": 0.0, "use_dense_one_to_one": False},
 }
-"""Arguments without random numbers, and without the losses that the library averages within a part of the batch."""
+"""Configuration values that disable random numbers, and losses that are averaged within a chunk of the batch."""
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -343,7 +343,7 @@ PUBLISHED = {
     "mask2former_swin_s_semantic": 69, "eomt_s": 24, "eomt_s_semantic": 24, "eomt_b": 93, "eomt_b_semantic": 93,
     "eomt_l": 316, "eomt_l_semantic": 316,
 }  # fmt: skip
-"""Millions of parameters that the authors state."""
+"""Number of parameters in millions, as published by the authors."""
 
 
 def test_models_have_the_published_number_of_parameters() -> None:

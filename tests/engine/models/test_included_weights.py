@@ -1,4 +1,4 @@
-"""Weights that are installed with Footplate: found, verified and loaded without a network."""
+"""Weights that are installed with Footplate. They must be found, verified and loaded without a network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.fixed_disk import FixedDisk
 from tests.support.included_weights import included_weights, replace_package
 
 STATE_SHA256 = "153bf98ba91b079cc608abb4abe024d429991d5c8bd59ff1bdc6cfc077363a4f"
-"""Hash of the names and tensors in timm's file, sorted by name."""
+"""SHA-256 of the names and tensors in timm's file, sorted by name."""
 CLASSIFIER = Job.from_fields(model="timm:tf_efficientnet_lite0", pretrained=True)
 SEGMENTER = Job.from_fields(task="segmentation", model="unet", encoder="tu-tf_efficientnet_lite0", pretrained=True)
 

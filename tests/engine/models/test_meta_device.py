@@ -21,7 +21,7 @@ def build(model: str, task: str) -> nn.Module:
 
 
 class Hidden(nn.Module):
-    """Model that stores a tensor in a list."""
+    """Model that keeps a tensor in a list, where torch doesn't find it."""
 
     def __init__(self) -> None:
         super().__init__()

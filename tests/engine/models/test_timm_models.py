@@ -54,7 +54,7 @@ def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
 
 
 def cached(job: Job, **given: object) -> torch.nn.Module:
-    """Save weights of the job's model in the hub's cache, in timm's format, and return the model."""
+    """Save weights for the job's model in the hub's cache, in timm's format. Return the model with these weights."""
     model = timm.create_model(job.model.name.removeprefix("timm:"), **given).eval()
     known = weights_of(job, load_catalogue())
     assert known is not None

@@ -62,7 +62,7 @@ def test_schedules_change_the_learning_rate() -> None:
 
 
 def _factors(epochs: int, **fields: Any) -> list[float]:
-    """Return the learning rate of each step as a multiple of the job's, with 4 steps per epoch."""
+    """Return the learning rate at each step as a multiple of the job's learning rate. An epoch has 4 steps."""
     model = _model()
     optimizer_step = _optimizer_step(model, epochs=epochs, learning_rate=0.1, **fields)
     factors = []
@@ -162,7 +162,7 @@ def test_state_resumes_exactly(optimizer: str) -> None:
 
 
 def test_loaded_state_takes_memory_format() -> None:
-    """Check the strides, because fused optimizers read weights and state in memory order."""
+    """The strides must match, because fused optimizers read weights and state in memory order."""
 
     def step(model: nn.Module, optimizer_step: OptimizerStep) -> None:
         optimizer_step.zero_grad()
@@ -244,7 +244,7 @@ def test_clipping_matches_torch_exactly(limit: float) -> None:
 
 
 class Adding:
-    """`sum_over_shards` for ranks that run as threads."""
+    """Replacement for `sum_over_shards` that adds the values of ranks in several threads."""
 
     def __init__(self, ranks: int) -> None:
         self._values: list[Tensor] = [torch.zeros(())] * ranks

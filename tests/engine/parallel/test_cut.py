@@ -1,4 +1,4 @@
-"""Pipeline cuts: stages, moved cuts, and automatic cuts, which are compared with all possible ones."""
+"""Pipeline cuts: stages, moved cuts, and automatic cuts, which are compared with all possible cuts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def segment(number: int, forward_s: Sequence[float], **others: int) -> Segment:
 
 
 def cut_of(costs: Sequence[float], stage_ranks: tuple[int, ...] = (0, 1), **others: object) -> Cut:
-    """Return the cut of a model whose segments take `costs` seconds for a forward pass on each device."""
+    """Return the cut of a model whose segments take `costs` seconds for a forward pass on each device.
+
+    `stage_ranks` is the device of each stage. `others` override fields of the cut.
+    """
     places = max(stage_ranks) + 1
     complete = Cut(
         segments=tuple(segment(number, [cost] * places) for number, cost in enumerate(costs)),
@@ -49,7 +52,7 @@ def every_cut(cut: Cut) -> list[Cut]:
 
 
 def slowest(cut: Cut) -> float:
-    """Return the time of the slowest device in seconds; infinity if a stage doesn't fit."""
+    """Return the time of the slowest device in seconds, or infinity if a stage doesn't fit into the memory."""
     held = stages(cut)
     if any(stage.over_memory for stage in held):
         return math.inf

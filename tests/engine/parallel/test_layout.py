@@ -1,4 +1,4 @@
-"""Layouts of ranks, stages and microbatches, compared with PyTorch's schedules."""
+"""Layouts of ranks, stages and microbatches, compared with those of PyTorch's schedules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEDULES = st.sampled_from(FIELDS["pipeline_schedule"].choices)
 
 
 def torch_schedule(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> Any:
-    """Return torch's schedule for the stages of the first device.
+    """Return torch's schedule for the stages of the first device. `places` is the device of each stage.
 
     Raises ValueError if torch rejects the number of microbatches.
     """

@@ -21,7 +21,10 @@ _TORCHS = {
 
 
 def _peaks(schedule: str, microbatches: int, devices: int, places: tuple[int, ...]) -> tuple[int, ...]:
-    """Count the microbatches in flight, following torch's order of forward and backward passes."""
+    """Return the maximum number of microbatches in flight for each stage of the first device.
+
+    They are counted in the order of torch's forward and backward passes. `places` is the device of each stage.
+    """
     # Before its first step a schedule reads only these attributes of a rank's stages.
     stages: list[Any] = [
         SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Example plug-in, installed by pip: a run uses its dataset format, model, option and metric."""
+"""Example plug-in that is installed with pip. A run uses its dataset format, model, option and metric."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ print(type(model).__name__, sum(parameter.numel() for parameter in model.paramet
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the installed example, and with a package whose plug-ins don't work."""
+    """Return a folder in which the example plug-in is installed, and another package whose plug-ins are broken."""
     folder, source = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("source") / "plugin"
     shutil.copytree(EXAMPLE, source)  # building creates files in the source folder
     install_here = ("--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder), str(source))

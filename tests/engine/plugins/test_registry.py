@@ -1,4 +1,4 @@
-"""Registries, which load plug-ins of installed packages on demand and skip broken ones."""
+"""Registries. They must load plug-ins of installed packages on demand, and skip broken ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP = "footplate.models"
 
 @pytest.fixture(autouse=True)
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Create a folder for packages that tests install."""
+    """Create a folder on the module path for packages that a test installs."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)

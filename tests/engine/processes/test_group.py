@@ -24,7 +24,7 @@ from tests.support.specs import spec_of
 
 
 class ScriptedWorker:
-    """Worker that returns one of `messages` per call of `receive`, then the end of the stream."""
+    """Worker that returns one of `messages` per call of `receive`, and then the end of the stream."""
 
     pid = 0
     because_of_another = False
@@ -145,7 +145,7 @@ TWO = {"devices": ("cpu", "cpu"), "strategy": "ddp"}
 def test_ranks_are_private_unless_they_need_the_network(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], started_here: int, fork: bool, is_private: bool
 ) -> None:
-    """Simulate a machine without driver files, and a user other than root."""
+    """The simulated machine has no driver files, and the user isn't root."""
     monkeypatch.setattr(plugins, "fingerprint", lambda: "")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     job = Job.from_fields(**(TWO | fields))

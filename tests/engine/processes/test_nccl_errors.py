@@ -1,4 +1,4 @@
-"""Explanations of NCCL errors, found in the messages that torch raises."""
+"""Explanations of NCCL errors in the messages of exceptions that torch raises."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from engine.processes.worker_process import FromWorker
 
 
 class StubbornWorker:
-    """Worker that exits after `needed` attempts to end it, or never."""
+    """Worker that exits after `needed` attempts to end it. If `needed` is None, it never exits."""
 
     pid = 0
     log = Path("worker-0.log")
@@ -63,7 +63,7 @@ def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stop(*workers: StubbornWorker) -> Group:
-    """Stop a group of these workers and wait until it has ended."""
+    """Stop a group of these workers and wait until it has ended. Return the group."""
     events: list[AnyEvent] = []
     with selectors.DefaultSelector() as selector:
         group = Group(events.append, selector, len(workers), LIMITS)

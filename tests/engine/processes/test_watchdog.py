@@ -14,7 +14,10 @@ HEARTBEAT_S = 1.0
 
 
 class Ranks:
-    """Ranks that send a heartbeat every second, except those whose entry in `beats` is None."""
+    """Simulated ranks with a watchdog.
+
+    Each rank sends its heartbeat in `beats` every second. A rank whose entry is None sends none.
+    """
 
     def __init__(self, *beats: Heartbeat | None, limits: Limits = LIMITS) -> None:
         self.now = 1000.0
@@ -27,7 +30,7 @@ class Ranks:
         self.heartbeats[rank], self.since[rank] = heartbeat, self.now
 
     def run(self, seconds: float) -> list[Failed | Warned]:
-        """Advance the clock by `seconds`. Return the events up to the first failure."""
+        """Advance the clock by `seconds`, or until a rank is reported as hanging. Return the events."""
         events: list[Failed | Warned] = []
         end = self.now + seconds
         while self.now < end and not any(isinstance(found, Failed) for found in events):

@@ -17,7 +17,7 @@ COMMANDS = 200
 
 
 def count_commands(_spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run a worker that is slow to read its channel, and reports the number of commands after each read."""
+    """Run a worker that reads its channel slowly. It reports the number of commands after each read."""
     time.sleep(0.5)
     frames, count = Frames(), 0
     while count < COMMANDS:

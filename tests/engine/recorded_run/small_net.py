@@ -1,4 +1,4 @@
-"""A small network with everything that a checkpoint keeps: weights, BatchNorm's statistics and a dropout's random numbers."""
+"""Small network with everything that a checkpoint contains: weights, BatchNorm statistics, dropout's random state."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""Estimated time and memory, compared with manual calculations."""
+"""Estimated remaining time and memory of runs, compared with manual calculations."""
 
 from __future__ import annotations
 

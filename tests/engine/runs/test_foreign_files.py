@@ -1,4 +1,4 @@
-"""Untrusted run folders that contain endless files, or pipes without a writer."""
+"""Untrusted run folders that contain endless files, or pipes to which nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes of run folders."""
+"""Disk space that run folders take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index of runs: unchanged runs are read only once, changed ones again."""
+"""Index of runs. It must read an unchanged run only once, and a changed run again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read() -> dict[str, RunSummary]:
 
 
 def age(runs: Iterable[RunFolder]) -> None:
-    """Set the modification times of the folders to yesterday, because recent changes aren't cached."""
+    """Set the folders' modification times to yesterday, because the index doesn't cache recently changed runs."""
     for run in runs:
         os.utime(run.path, (time.time() - 86_400,) * 2)
 

@@ -19,7 +19,7 @@ from tests.engine.supervisor.supervised import wait_until
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
-    """Collect the runs that would be started without the preloader, instead of starting them."""
+    """Return a list that collects runs which would be started without the preloader. They aren't started."""
     runs: list[RunFolder] = []
 
     def start(run: RunFolder) -> int:
@@ -31,7 +31,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
 
 
 def stopped_preloader() -> tuple[Preloader, int]:
-    """Return a preloader that appears to be ready, and the pid of its suspended child."""
+    """Return a preloader that appears to be ready although its child is suspended, and the child's process id."""
     before = set(psutil.Process().children())
     preloader = Preloader()
     preloader.start()

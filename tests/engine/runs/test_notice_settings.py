@@ -1,4 +1,4 @@
-"""File with the notification settings."""
+"""Settings file for notifications."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHANGED = NoticeSettings(ended=False, restarted=True, least_minutes=0.5, command
 
 
 def written(text: str) -> tuple[NoticeSettings, str]:
-    """Write a settings file and return the settings and the problems that are read from it."""
+    """Write a settings file with the content `text`. Return the settings and the problems that are read from it."""
     path = settings_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

@@ -37,7 +37,7 @@ CUDA error: out of memory on /dev/nvidia0, driver 580.65.06
 
 @pytest.fixture
 def user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use fixed names for the user and the machine."""
+    """Replace the names of the user and the machine by fixed ones."""
     monkeypatch.setenv("HOME", "/home/anna")
     monkeypatch.setattr(getpass, "getuser", lambda: "anna")
     monkeypatch.setattr(socket, "gethostname", lambda: "klinik7.example.org")

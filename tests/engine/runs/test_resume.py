@@ -1,4 +1,4 @@
-"""Resuming runs: fields that may change, and the checkpoint."""
+"""Resuming of runs: fields of the job that may change, and the checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.gui.sources.written_runs import EPOCHS, a_run
 
 
 def supervised(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:
-    """Register a supervisor for `run`: this process if `alive`, otherwise a dead one."""
+    """Register a supervisor for `run`: this process if `alive`, otherwise a process that has exited."""
     supervisor_start = process_start(os.getpid()) - (0 if alive else 1000)
     content = SupervisorFile(
         pid=os.getpid(), start_time=supervisor_start, endpoint="unix:/nowhere", execution=execution

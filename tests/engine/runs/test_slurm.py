@@ -1,4 +1,4 @@
-"""States of runs under SLURM, from recorded output of its commands."""
+"""States of runs under SLURM, derived from recorded output of SLURM's commands."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from engine.contract.events import Validation
 
 
 def is_statistic(name: str) -> bool:
-    """Return True for BatchNorm buffers, which differ between ranks and microbatches."""
+    """Return True for BatchNorm's buffers, which differ between ranks and microbatches."""
     return "running_" in name or name.endswith("num_batches_tracked")
 
 
@@ -25,10 +25,11 @@ def assert_same_training(
     losses_rtol: float | None = None,
     ignore: Callable[[str], bool] | None = None,
 ) -> None:
-    """Check that losses, metrics, weights, optimizer state and averages of two runs agree.
+    """Check that losses, metrics, weights, optimizer state and averaged weights of two runs agree.
 
-    `ignore` selects metrics and weights to skip. With a tolerance of 0, checkpoints must be equal bit by bit. Losses
-    and metrics may still differ, because their sums have another order.
+    `ignore` returns True for the names of weights to skip, in which case metrics are skipped, too. If `rtol` is 0,
+    checkpoints must be equal bit by bit. Losses and metrics may still differ by `losses_rtol`, because their sums have
+    another order.
     """
     summed = {"rel": max(losses_rtol or rtol, 1e-6), "abs": 1e-7}  # fp32 resolves 1.2e-7
     assert len(group.losses) > 0

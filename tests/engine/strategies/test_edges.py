@@ -1,4 +1,4 @@
-"""Training with jobs that the checks only just accept."""
+"""Training of jobs that are at the limit of what the checks accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fully sharded training, compared with a single device that processes the ranks' parts of each batch in turn."""
+"""Fully sharded training, compared with a single device that processes the ranks' chunks of each batch in turn."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes, nn.NORM)
 """
-"""Model with three blocks, and a layer that has two names.
+"""Source of a model with three blocks, and a layer that has two names.
 
-The size of each rank's shard is a multiple of the CPU's vector length, or smaller than one vector, because torch's
-fused optimizers round a remainder differently.
+The size of each rank's shard is a multiple of the CPU's vector length, or smaller than one vector. Otherwise, torch's
+fused optimizers would round the remainder differently.
 """
 
 
@@ -66,7 +66,7 @@ TWO_VALUES_EACH = BATCH_NORM.replace(
 FSDP: dict[str, Any] = {"strategy": "fsdp", "cpus": 2}
 DDP: dict[str, Any] = {"strategy": "ddp", "cpus": 2}
 IN_PARTS: dict[str, Any] = {"accumulation": 2}
-"""Job fields for a single device that processes the parts of two ranks in turn."""
+"""Job fields for a single device that processes the chunks of two ranks in turn."""
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], float]] = {
     "checkpointing": (LAYER_NORM, FSDP, IN_PARTS, {"activation_checkpointing": True}, 0.0),
@@ -87,7 +87,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], floa
         {"clip_norm": 0.5, "ema_decay": 0.9}, 1e-4,
     ),
 }  # fmt: skip
-"""Model, sharded setup, setup to compare with, job fields for both, and relative tolerance of the weights, by name."""
+"""Test cases by name.
+
+A case consists of a model, job fields for the sharded run, job fields for the run to compare with, job fields for both
+runs, and the relative tolerance of the weights.
+"""
 
 
 @pytest.mark.parametrize("case", some(CASES, everyday=["adamw, averaged"]))

@@ -1,4 +1,4 @@
-"""Replicated pipelines, compared with a single device that processes all their microbatches."""
+"""Replicated pipelines, compared with a single device that processes the same microbatches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test transfers between GPUs."""
+"""Test transfers that check the links between GPUs."""
 
 from __future__ import annotations
 

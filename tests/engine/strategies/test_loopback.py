@@ -1,4 +1,4 @@
-"""Loopback connections between the ranks of a machine, which other users can reach."""
+"""Connections between the ranks of a machine over the loopback interface, which other users can reach."""
 
 from __future__ import annotations
 

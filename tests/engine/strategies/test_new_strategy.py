@@ -1,4 +1,4 @@
-"""Strategies that are added as a file: the form, the checks and training support them."""
+"""Strategies that are added as a new file. The form, the checks and training must support them."""
 
 from __future__ import annotations
 

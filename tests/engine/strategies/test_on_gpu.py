@@ -22,7 +22,10 @@ def build_model(num_classes):
         nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, num_classes))
 """
 TOLERANCE = {"fp32": 2e-2, "bf16": 5e-2, "fp16": 2e-2}
-"""Relative tolerance of losses: sums have other orders, and TF32 and fp16 have 11 significant bits, bf16 has 8."""
+"""Relative tolerance of losses. They differ because sums are in another order.
+
+TF32 and fp16 have 11 significant bits, bf16 has 8.
+"""
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

@@ -20,7 +20,7 @@ ModelFile = Callable[[str], dict[str, str]]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv")
 EVERYDAY = some(SCHEDULES, everyday=("zbv",))
-"""Schedule that the daily suite tests. It has two stages per rank and covers most of the code."""
+"""Schedules that the daily suite tests. ZBV has two stages per rank and covers most of the code."""
 
 NORMS = """
 from torch import nn
@@ -74,7 +74,7 @@ FAMILIES = {
 def test_pipeline_trains_model_families_exactly(
     job: Make, start: Start, model_file: ModelFile, family: str, schedule: str
 ) -> None:
-    """Compare a model of each family. ConvNeXt is compared within rounding.
+    """Compare a model of each family. ConvNeXt is compared with a tolerance for rounding.
 
     Its channels-last activations become contiguous between stages.
     """

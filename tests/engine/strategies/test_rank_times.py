@@ -1,4 +1,4 @@
-"""Composition of each rank's step time, and the rank that the others wait for."""
+"""Parts of each rank's step time, and the rank that the others wait for."""
 
 from __future__ import annotations
 

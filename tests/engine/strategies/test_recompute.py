@@ -1,4 +1,4 @@
-"""Activation checkpointing: same results with less memory."""
+"""Activation checkpointing. Results must be the same with less memory."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def _build(name: str) -> nn.Module:
 
 
 def _train(model: nn.Module, side: int, parts: int = 2) -> list[Tensor]:
-    """Train two steps of two parts each and return the losses.
+    """Train two steps of `parts` chunks each, and return the loss of each chunk.
 
-    All forward passes of a step come before its backward passes, as in a pipeline.
+    All forward passes of a step come before its backward passes, as in a pipeline. `side` is the size of the images.
     """
     torch.manual_seed(1)
     inputs = torch.randn(2 * parts, 3, side, side)
@@ -72,7 +72,7 @@ def test_recompute_is_exact(name: str) -> None:
 
 def test_recompute_restores_buffers() -> None:
     class Counting(nn.Module):
-        """Module that multiplies its input by the number of calls."""
+        """Module that multiplies its input by the number of its calls, which is stored in a buffer."""
 
         count: Tensor
 
@@ -103,7 +103,7 @@ def test_recompute_restores_buffers() -> None:
 
 
 def test_recompute_twice_of_traced_stage() -> None:
-    """Recompute for the gradients of inputs, then for those of weights, as in a zero-bubble schedule."""
+    """The stage is recomputed for gradients of inputs and again for those of weights, as in a zero-bubble schedule."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 4, 3))
     stage = fx.symbolic_trace(model)
@@ -124,7 +124,10 @@ def test_recompute_twice_of_traced_stage() -> None:
 
 
 def _saved_bytes(function: Callable[[], Tensor], parameters: set[int]) -> int:
-    """Return the bytes that the autograd graph of `function` saves for its backward pass, without parameters."""
+    """Return the number of bytes that autograd saves for the backward pass of `function`, without parameters.
+
+    `parameters` holds the data pointers of these parameters.
+    """
     saved: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Jobs that a strategy rejects before anything starts."""
+"""Jobs that a strategy must reject before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Same losses, weights, optimizer state and evaluation under every strategy.
+"""Comparison of losses, weights, optimizer state and evaluation under every strategy.
 
 Each strategy is compared with a loop in plain torch (`tests.support.plain_training`) that processes the same chunks of
 each batch in turn. For models without BatchNorm and dropout, this is the same as training on full batches.
@@ -86,15 +86,15 @@ def build_model(num_classes):
 """,
 }
 EXACT_LIMIT = 1e-6
-"""Relative tolerance, because sums are computed in a different order."""
+"""Relative tolerance for results that should be exact. Sums may be computed in another order."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Strategy, and the chunks of a batch that it processes separately.
+    """Job fields for a strategy, and the chunks of a batch that it processes separately.
 
-    `statistics_of` are the chunks whose BatchNorm statistics are saved. `streams` selects the random streams for
-    dropout: "one" for all, one per chunk ("rank") or one per stage of the model ("stage").
+    `statistics_of` are the indices of the chunks that update BatchNorm statistics, or None for all. `streams` selects
+    the random streams for dropout: "one" for all, one per chunk ("rank"), or one per stage of the model ("stage").
     """
 
     cpus: int
@@ -148,11 +148,11 @@ EVERYDAY = {
     *(("batchnorm", name) for name in ("single", "1f1b")),
     *(("dropout", "ddp"), ("tied", "fsdp")),
 }
-"""Cases in the daily suite, which take a few seconds each."""
+"""Cases (model, strategy) in the daily suite. Each takes a few seconds."""
 
 
 def _cases() -> list[Any]:
-    """Return every model with every strategy. Cases outside the daily suite are marked long."""
+    """Return the combinations of every model with every strategy. Those outside the daily suite are marked long."""
     cases = []
     for model in MODELS:
         for name, setting in SETTINGS.items():

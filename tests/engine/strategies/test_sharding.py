@@ -17,7 +17,7 @@ from engine.torch_compat import join_unused
 
 
 class Some(nn.Module):
-    """Model with three layers: one is always used, one on request, one never."""
+    """Model with three layers: the first is always used, the second on request, and the third never."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Results of a step that is computed in parts."""
+"""Results of a step whose batch is processed in chunks."""
 
 from __future__ import annotations
 

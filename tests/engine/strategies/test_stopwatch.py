@@ -1,4 +1,4 @@
-"""Composition of step times."""
+"""Division of step times into phases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.gui.cut.example import trace
 
 
 class Clock:
-    """Clock for the stopwatch that tests set."""
+    """Clock for the stopwatch, whose time a test sets."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -146,7 +146,7 @@ def test_stopwatch_costs_microseconds() -> None:
 
 
 class Device:
-    """Simulated GPU whose stream is `behind` seconds late. Events complete when the stream reaches them."""
+    """Simulated GPU whose stream works until the time `free_at`. An event completes when the stream reaches it."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -186,7 +186,10 @@ def device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def device_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: float = 0.0, **given: float) -> None:
-    """Make a step on a host that waits `read_s` for images and then takes `host_s` to submit work."""
+    """Simulate a step: the host waits `read_s` for images, and then takes `host_s` to submit work to the device.
+
+    `given` maps each phase of the step to the time of its work on the device.
+    """
     watch.mark("logging")
     device.clock.now += read_s
     watch.mark("data")

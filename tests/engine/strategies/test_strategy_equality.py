@@ -1,4 +1,4 @@
-"""Same training under several strategies: other optimizers, uneven parts, few images, a frozen backbone."""
+"""Equal training under several strategies: other optimizers, unequal chunks, few images, a frozen backbone."""
 
 from __future__ import annotations
 

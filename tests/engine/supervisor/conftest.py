@@ -14,7 +14,7 @@ from tests.engine.supervisor.supervised import Start, Supervised
 def start() -> Iterator[Start]:
     """Return a function that starts a supervisor with the tiny worker.
 
-    It takes the worker's behavior, the number of workers, options and job fields.
+    Its arguments are the worker's behavior, the number of workers, options, and job fields.
     """
     started: list[Supervised] = []
 

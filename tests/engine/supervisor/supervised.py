@@ -26,7 +26,7 @@ PATIENCE_S = 120.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait until `condition`, which observes another process, is true."""
+    """Wait until `condition`, which observes another process, is True. The error message contains `what`."""
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, f"in vain waited for: {what}"
@@ -34,7 +34,7 @@ def wait_until(condition: Callable[[], bool], what: str, patience_s: float = PAT
 
 
 def has_exited(pid: int) -> bool:
-    """Return True if a process has ended, even if it is a zombie."""
+    """Return True if a process has exited, even if it is still a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -42,7 +42,10 @@ def has_exited(pid: int) -> bool:
 
 
 class Supervised:
-    """Supervisor process with the tiny worker, and its run. It doesn't restart workers unless `fields` permit it."""
+    """Supervisor process with the tiny worker, and its run.
+
+    It restarts workers only if the job's `fields` permit it.
+    """
 
     def __init__(self, behaviour: str, world_size: int, *arguments: str, **fields: Any) -> None:
         strategy = "ddp" if world_size > 1 else "single"
@@ -97,7 +100,7 @@ Start = Callable[..., Supervised]
 
 
 def make_images(folder: Path, per_class: int = 24) -> Path:
-    """Create small gray images of two classes that differ in brightness."""
+    """Write small gray images of two classes, one darker than the other."""
     for split, lighter, count in (("train", 0, per_class), ("val", 20, max(2, per_class // 4))):
         for brightness, name in ((60, "dark"), (200, "light")):
             (folder / split / name).mkdir(parents=True)

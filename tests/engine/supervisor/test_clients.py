@@ -1,4 +1,4 @@
-"""Clients of a running supervisor: early, late, slow and hostile ones."""
+"""Clients of a running supervisor that are early, late, slow or hostile."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_connecting_to_an_ended_run_fails(start: Start, tmp_path: Path) -> None:
 
 
 def test_late_client_gets_the_complete_history(served: Served, tmp_path: Path) -> None:
-    """Use a history of droppable events that is much longer than `THIN_BYTES`."""
+    """The history consists of events that may be dropped, and is much longer than `THIN_BYTES`."""
     for number in range(1, 4001):
         served.log.append(step_metrics(number))
     assert served.log.end > 2 * THIN_BYTES

@@ -1,4 +1,4 @@
-"""Number of usable cores under the quotas of control groups."""
+"""Number of usable CPU cores under the quotas of control groups."""
 
 from __future__ import annotations
 

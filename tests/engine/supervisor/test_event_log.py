@@ -24,7 +24,7 @@ from tests.support.syncing import synced
 
 @contextmanager
 def disk_full_at(size: int) -> Iterator[None]:
-    """Limit the files of this process to `size` bytes, so that writes are truncated and fail.
+    """Limit the files of this process to `size` bytes, so that writes are cut short and fail.
 
     Tests need `capsys` with this, because pytest's default output capture writes to a file, too.
     """

@@ -1,4 +1,4 @@
-"""Runs that download pretrained weights from a real server before they start."""
+"""Runs that download pretrained weights from a local server before they start."""
 
 from __future__ import annotations
 

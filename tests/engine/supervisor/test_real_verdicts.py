@@ -1,4 +1,4 @@
-"""Verdicts on real runs with the sample dataset."""
+"""Verdicts at the end of real runs on the sample dataset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FindVerdict = Callable[..., Verdict | None]
 
 @pytest.fixture
 def verdict_of(forker: Forker, tmp_path: Path) -> FindVerdict:
-    """Train a small network on the sample dataset and return the verdict."""
+    """Return a function that trains a small network on the sample dataset and returns the verdict on the run."""
 
     def train(**fields: Any) -> Verdict | None:
         job = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, **fields)

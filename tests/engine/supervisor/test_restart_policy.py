@@ -1,4 +1,4 @@
-"""Jobs that continue on the remaining devices after a machine or a GPU is lost."""
+"""Continuation of jobs on the remaining devices after a machine or a GPU is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device samples and names, and the check that GPUs are free."""
+"""Samples and names of devices, and the check that GPUs are free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervisors that wait until another run releases their devices."""
+"""Supervisors that must wait until another run releases its devices."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from engine.runs.folder import RunFolder
 
 
 class Tiny:
-    """Worker whose behavior is determined by the name of the job."""
+    """Worker that the name of the job makes behave in a certain way."""
 
     def __init__(self, spec: WorkerSpec, channel: socket.socket) -> None:
         self.spec = spec
@@ -56,12 +56,12 @@ class Tiny:
 
     @property
     def attempt(self) -> int:
-        """Number of times that the last rank has started, counted in its log."""
+        """Number of times that the worker of the last rank has started, according to its log."""
         log = RunFolder(self.spec.run_folder).worker_log(self.spec.world_size - 1)
         return log.read_text().count("begins") if log.exists() else 0
 
     def learn(self, epochs: int) -> None:
-        """Report epochs of ten steps. Each step has a loss 10% below that of the previous one."""
+        """Report epochs of ten steps, in which the loss falls by 10% from step to step."""
         done = epochs * (self.attempt - 1)
         self.send(
             Planned(

@@ -1,4 +1,4 @@
-"""Archives that unpack to much more data than they contain, which are rejected."""
+"""Archives that unpack to much more data than they contain. They must be rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def deflated(content: bytes) -> bytes:
 
 
 def enlarged(content: bytes) -> bytes:
-    """Return an archive whose directory claims that a stored member has 4 GB."""
+    """Return the archive with a directory that claims that a member has 4 GB."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("archive/data.pkl", content)

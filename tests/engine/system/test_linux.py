@@ -1,4 +1,4 @@
-"""Effects of system calls that only Linux has."""
+"""Effects of system calls that exist only in Linux."""
 
 from __future__ import annotations
 

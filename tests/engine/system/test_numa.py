@@ -1,4 +1,4 @@
-"""CPUs that are close to a GPU, from a simulated sysfs tree."""
+"""CPUs that are close to a GPU, according to a simulated sysfs tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NODES = ("0-7,16-23", "8-15,24-31")
 
 @pytest.fixture
 def sysfs(tmp_path: Path) -> Path:
-    """Return a sysfs tree with 32 CPUs on two NUMA nodes, four GPUs on each node, and a GPU without node."""
+    """Return a sysfs tree with 32 CPUs on two NUMA nodes, four GPUs on each node, and a GPU that belongs to no node."""
     for node, bus in (
         (0, "3b"),
         (0, "3c"),

@@ -31,7 +31,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def full() -> Iterator[None]:
-    """Limit the files of this process to one kilobyte."""
+    """Limit the files that this process writes to 1,000 bytes."""
     limit_files(psutil.Process(), 1_000)
     yield
     limit_files(psutil.Process(), None)
@@ -75,7 +75,7 @@ def test_writers_leave_no_partial_files_on_full_disk(separate_home: Path, tmp_pa
 
 
 def fill(disk: Path) -> None:
-    """Write files until the disk is full. Raises OSError with the name of the file."""
+    """Write files until the disk is full. Raises OSError with the name of the last file."""
     for number in range(9):
         file = disk / str(number)
         try:

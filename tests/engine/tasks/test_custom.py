@@ -46,7 +46,7 @@ def custom_job(folder: Path, file: Path, **fields: Any) -> Job:
 
 
 def changed(tmp_path: Path, was: str, is_now: str) -> Path:
-    """Write the example with `was` replaced by `is_now` and return the path of the file."""
+    """Write the example of a task with `was` replaced by `is_now`. Return the path of the file."""
     text = EXAMPLE.read_text()
     assert was in text
     file = tmp_path / "mine.py"
@@ -243,7 +243,7 @@ class Brightness(CustomTask):
 
 
 def insects(tmp_path: Path) -> Path:
-    """Write a dataset of two classes to `tmp_path / "data"` and return a path for the task's file."""
+    """Write a dataset of two classes to `tmp_path / "data"`. Return a path for the file of the task."""
     for number in range(12):
         noise(tmp_path / "data" / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)
     return tmp_path / "mine.py"

@@ -37,14 +37,14 @@ def job(**fields: Any) -> Job:
 
 
 def true_boxes() -> Tensor:
-    """Return the target boxes of two images. One box is ignored, and the second image has none."""
+    """Return the target boxes of two images. The first image has an ignored box, the second has no boxes."""
     filling = [0.0, 0, 0, 0, -1, 0]
     first = [[4.0, 6, 30, 40, 2, 0], [1, 1, 9, 9, 0, 1], [20, 20, 60, 50, 1, 0], filling]
     return torch.tensor([first, [filling] * 4])
 
 
 def planes() -> Tensor:
-    """Return the masks of the boxes in `true_boxes` that aren't ignored, and of an image with an unlabeled object."""
+    """Return masks for two images: those of the boxes in `true_boxes` that aren't ignored, and an unlabeled object."""
     made = torch.zeros(2, 2, 64, 64, dtype=torch.int64)
     made[:, 1] = NO_CLASS
     made[0, :, 6:40, 4:30] = torch.tensor([7, 2])[:, None, None]
@@ -54,7 +54,10 @@ def planes() -> Tensor:
 
 
 def perfect(true: list[tuple[list[float], int]], slots: int = 8, masks: Tensor | None = None) -> Tensor:
-    """Return the output of a perfect detector for one image, [1, most, ...]."""
+    """Return the outputs of a perfect detector for one image with the objects `true`: pairs (box, class).
+
+    They have room for `slots` detections. `masks` are the masks of the objects, if the task has masks.
+    """
     found = torch.zeros(1, slots, 6 if masks is None else 6 + 28 * 28)
     found[..., 4] = -1
     for number, (box, of_class) in enumerate(true):
@@ -176,7 +179,7 @@ def test_pretrained_weights_load_without_the_head(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", pyramid_detectors.KINDS)
 def test_detector_on_encoder_works_as_plain_torchvision_model(name: str) -> None:
-    """Check that the model works without Footplate: it normalizes images and returns torchvision's dicts."""
+    """Without Footplate, the model must normalize images and return torchvision's dicts."""
     task = MASKS if name == "maskrcnn" else BOXES
     trained = task.build_model(job(task=task.entry.id, model=name), len(CLASSES), 3).eval()
     plain = pyramid_detectors.construct(name, ENCODER, 1 + len(CLASSES), 3, 64).eval()

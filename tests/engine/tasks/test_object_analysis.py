@@ -46,7 +46,7 @@ TRUE_CLASSES = np.array([0, 0, 1])
 def errors(
     found: list[tuple[list[float], int, float]],
 ) -> tuple[dict[str, tuple[int, float]], list[str]]:
-    """Return the count and cost of each error type, and the error type of each detection."""
+    """Return the count and the cost of each error type, and the error type of each detection in `found`."""
     boxes = np.array([each[0] for each in found])
     classes, scores = np.array([each[1] for each in found]), np.array([each[2] for each in found])
     ignored = np.zeros(3, bool)

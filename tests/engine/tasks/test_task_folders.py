@@ -1,4 +1,4 @@
-"""Independence of tasks: deleting a folder from `engine.tasks` removes its task everywhere."""
+"""Independence of tasks. Deleting a folder of `engine.tasks` must remove its task everywhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLDERS = {
     "roads": ("road_extraction", set()),
     "points": ("point_segmentation", {"points"}),
 }
-"""For each folder: the id of its task, and the formats and kinds of annotations that no other task has."""
+"""Id of the task in each folder, and the formats and kinds of annotations that no other task has."""
 DAILY = "edges"
 
 WRITE = """
@@ -69,7 +69,7 @@ def _run(tree: Path, script: str, *arguments: str) -> str:
 
 
 def _mentions(tree: Path, names: list[str]) -> list[str]:
-    """Return the source files in `tree` that contain one of the words."""
+    """Return the source files in `tree` that contain one of the words `names`."""
     files = [path for package in ("engine", "gui") for path in (tree / package).rglob("*.py")]
     return [str(path.relative_to(tree)) for path in files if any(name in path.read_text() for name in names)]
 

@@ -1,4 +1,4 @@
-"""Automatic choices at the start of a run, tested with networks that are slow in one configuration."""
+"""Automatic choices at the start of a run, for networks that are slow in one configuration."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LONG = 1000
 
 
 def _needless() -> None:
-    """Keep a thread busy for much longer than a small network needs."""
+    """Keep the CPU busy for much longer than a small network needs."""
     end = time.thread_time() + 0.2
     while time.thread_time() < end:
         pass
 
 
 class SlowWhen(nn.Module):
-    """Network that wastes time on the inputs for which `slow` is True. `calls` counts its passes."""
+    """Network that wastes time on inputs for which `slow` returns True. `calls` is the number of its forward passes."""
 
     def __init__(
         self, slow: Callable[[Tensor], bool], body: nn.Module | None = None, needless: Callable[[], None] = _needless
@@ -61,7 +61,7 @@ def _lies_channels_last(x: Tensor) -> bool:
 
 
 class Decided:
-    """Decisions of an `Autotuner` for `model` on the CPU. `choices` maps a field to (choice, reason)."""
+    """Choices of an `Autotuner` for `model` on the CPU. `choices` maps a job field to the choice and its reason."""
 
     def __init__(
         self, model: nn.Module, *, steps: int = LONG, before: dict[str, Any] | None = None, **job: Any
@@ -214,7 +214,7 @@ def test_autotune_skips_compile_before_unfreezing() -> None:
 
 
 def test_autotune_skips_compile_of_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decide as on a GPU whose passes take a millisecond."""
+    """The simulated GPU takes a millisecond for a pass."""
     monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
     monkeypatch.setattr(Autotuner, "_compare", lambda *_, **__: [0.001])
     model = SlowWhen(lambda _: False)
@@ -251,7 +251,7 @@ def build_model(num_classes):
 def test_autotune_agrees_among_ranks(
     job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
 ) -> None:
-    """Simulate that the memory format channels last is slightly faster on rank 0 and much slower on rank 1."""
+    """The memory format channels_last is slightly faster on rank 0 and much slower on rank 1."""
     fields = {**model_file(SLOW_ON_RANK_1), "batch_size": 2, "epochs": 5, "memory_format": "auto"}
     group = start(job(cpus=2, strategy="ddp", **fields)).completed()
     (chosen,) = (event for event in group.of(Chosen) if event.field == "memory_format")
@@ -379,7 +379,7 @@ def test_compile_lasts_until_unfreezing(
 
 
 class SlowInOneWay(nn.Module):
-    """Network that is slow either when compiled or when not."""
+    """Network that is slow if it is compiled, or slow if it isn't."""
 
     def __init__(self, *, compiled: bool) -> None:
         super().__init__()
@@ -400,7 +400,7 @@ class SlowInOneWay(nn.Module):
 def test_autotune_keeps_compile_only_if_faster(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, choice: str
 ) -> None:
-    """Make the decision for a GPU, but on the CPU."""
+    """The choice is made as for a GPU, but on the CPU."""
     monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
     monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
     # Torch's progress bar would leave a thread running.

@@ -23,7 +23,7 @@ SIDE = 28
 
 
 def scene(seed: int, bright: bool) -> np.ndarray:
-    """Return 16-bit values [h, w, bands]. Only the last band reveals the class."""
+    """Return 16-bit values [h, w, bands]. Only the last band depends on the class (`bright`)."""
     random = np.random.default_rng(seed)
     values = random.integers(200, 2500, (SIDE, SIDE, BANDS), np.uint16)
     values[8:20, 8:20, -1] += 6000 if bright else 0

@@ -38,7 +38,7 @@ def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def coco_mean(folder: Path, model: nn.Module) -> float:
-    """Run the plain torchvision model on the validation images and return the mAP by pycocotools."""
+    """Return the mAP of the plain torchvision model on the validation images, computed with pycocotools."""
     model.transform.image_mean, model.transform.image_std = HALVES
     model.transform.fixed_size = (SIDE, SIDE)
     with contextlib.redirect_stdout(io.StringIO()):

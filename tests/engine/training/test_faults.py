@@ -20,7 +20,7 @@ from tests.support.specs import spec_of
 
 
 def _spec(job: Job) -> WorkerSpec:
-    """Return the specification of the second of two workers."""
+    """Return the specification of rank 1 in a run of two workers."""
     return spec_of(job, rank=1)
 
 

@@ -1,4 +1,4 @@
-"""Runs of transformers detectors and segmenters, whose tiny models a plug-in package provides."""
+"""Runs of transformers detectors and segmenters. Their tiny models come from a plug-in package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIDE = 128
 
 
 def job(folders: dict[str, Path], cpus: int = 1, *, model: str = "tiny_rtdetrv2", **fields: Any) -> Job:
-    """Return a job for the model's task."""
+    """Return a job for a model on the dataset of its task. `folders` maps a task to its dataset."""
     task = TINY[model].task
     usual = {"image_size": SIDE, "batch_size": 4, "optimizer": "adamw", "clip_norm": 0.1}
     return task_job(folders[task], cpus, **usual | fields, task=task, model=model)
@@ -40,7 +40,7 @@ def start_tiny(start: Start) -> Start:
 
 @pytest.fixture(scope="module")
 def discs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return a dataset for each task."""
+    """Return the folder of a dataset for each task."""
     counts = {"train": 11, "val": 3}
     outlined = make_outlined(tmp_path_factory.mktemp("discs"), counts, SIDE)
     masked = make_masked(tmp_path_factory.mktemp("masks"), counts, SIDE)
@@ -83,7 +83,7 @@ def test_every_part_of_the_loss_is_reported(start_tiny: Start, discs: dict[str, 
 STILL: dict[str, Any] = {
     "transforms": (), "augmentation": "own", "learning_rate": 1e-3, "freeze_batchnorm": True, "optimizer": "sgd",
 }  # fmt: skip
-"""Job fields without randomness (whose streams depend on ranks) and with plain SGD.
+"""Job fields for a training without randomness (random streams depend on the ranks) and with plain SGD.
 
 Adam would magnify rounding errors of gradients near 0.
 """
@@ -101,12 +101,12 @@ WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "pixels": ("tiny_eomt_pixels", 2, {"strategy": "ddp", "accumulation": 2}),
     "fsdp masks": ("tiny_mask2former_pixels", 2, {"strategy": "fsdp"}),
 }
-"""Model, number of devices and job fields for each way to divide batches."""
+"""Ways to divide batches: model, number of devices, and job fields."""
 
 
 @pytest.mark.parametrize("way", some(list(WAYS), ["accumulation", "instances"]))
 def test_training_is_that_of_a_single_device(start_tiny: Start, discs: dict[str, Path], way: str) -> None:
-    """Compare the losses, which are means over the boxes of all ranks. Each rank has a different number of boxes."""
+    """Losses are means over the boxes of all ranks. Each rank has a different number of boxes."""
     name, cpus, changed = WAYS[way]
     fields = STILL | {"model": name}
     together = {"batch_size": changed.get("batch_size", 4)}

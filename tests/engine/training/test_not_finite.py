@@ -56,7 +56,7 @@ STEPS = 6
 
 @pytest.fixture
 def spoiled_images(images: Path, tmp_path: Path) -> Path:
-    """Copy the images, and replace one by a white image."""
+    """Copy the images, and replace one of them by a white image."""
     folder = tmp_path / "spoiled"
     shutil.copytree(images, folder)
     Image.new("RGB", (16, 16), (255, 255, 255)).save(folder / "train/green/5.png")
@@ -67,7 +67,7 @@ def spoiled_images(images: Path, tmp_path: Path) -> Path:
 def spoiled_job(job: Make, model_file: Write, spoiled_images: Path) -> Make:
     """Return a function that creates jobs whose model fails on the white image.
 
-    `spoil` selects the failure. `norm` adds BatchNorm.
+    `spoil` selects the failure. `norm` adds BatchNorm. With `always`, the model fails on every image.
     """
 
     def make(spoil: str, *, norm: bool = True, always: bool = False, **fields: Any) -> Job:
@@ -83,7 +83,7 @@ def _warned(group: Any, code: str) -> list[str]:
 
 
 def _left_out(group: Any) -> list[int]:
-    """Return the steps of two epochs that rank 0 didn't report."""
+    """Return the steps in the first two epochs that rank 0 didn't report."""
     return sorted(set(range(1, 2 * STEPS + 1)) - {metrics.step for metrics in group.of(StepMetrics)})
 
 
@@ -189,7 +189,7 @@ def test_rollback_skips_nonfinite_step(spoiled_job: Make, start: Start) -> None:
 
 
 def test_nonfinite_state_is_not_saved(spoiled_job: Make, start: Start) -> None:
-    """Make the weights infinite in a step with a finite loss, just before a checkpoint."""
+    """The weights become infinite in a step with a finite loss, just before a checkpoint."""
     fields = {"checkpoint_steps": 1, "keep_checkpoints": 100, "seed": 1}
     group = start(spoiled_job("gradient", **fields), every_step=True)
     assert group.finish() == [1]

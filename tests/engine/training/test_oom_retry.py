@@ -1,4 +1,4 @@
-"""Steps that are skipped for lack of memory, and the limit at which training is given up."""
+"""Steps that are skipped because memory is insufficient, and the number of skipped steps at which training fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tests.support.specs import spec_of
 
 
 def make_stepper(job: Job, *layers: nn.Module) -> tuple[ResilientStep, list[Event]]:
-    """Return the steps of a linear model below `layers`, and the list of their events."""
+    """Return an object that performs training steps, and the list of the events that it emits.
+
+    The model consists of `layers`, followed by a linear layer.
+    """
     strategy = SingleDevice(spec_of(job))
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(12, 2))
     strategy.wrap(model, class_of_image(), (3, 2, 2), ResolvedJob(job))

@@ -1,4 +1,4 @@
-"""Devices that run out of memory: the step is repeated in smaller parts, which later steps also use."""
+"""Devices that run out of memory. The step must be repeated in smaller chunks, which later steps use, too."""
 
 from __future__ import annotations
 

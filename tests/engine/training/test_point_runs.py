@@ -43,7 +43,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mean_iou(job: Job, state: dict[str, torch.Tensor]) -> float:
-    """Return the mean IoU that a plain PointCNN with these weights reaches on all validation points."""
+    """Return the mean IoU of a plain PointCNN with these weights over all validation points."""
     model = PointCNN(3, 2, 1)
     model.load_state_dict(state)
     model.eval()

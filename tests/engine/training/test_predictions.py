@@ -96,7 +96,7 @@ def test_predictions_end_on_full_disk(start: Start, discs: Path, tmp_path: Path)
 
 
 class _BoxesInTwoBatches:
-    """Strategy that evaluates two batches, whose targets are padded to 3 and 5 boxes."""
+    """Simulated strategy that evaluates two batches, whose targets are padded to 3 and 5 boxes."""
 
     def __init__(self) -> None:
         def show(image: Any, boxes: Tensor) -> Visualization:

@@ -1,4 +1,4 @@
-"""Worker side of the channel to the supervisor, tested with real sockets."""
+"""Worker's end of the channel to the supervisor, tested with real sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METRICS = {"epoch": 1, "loss": 1.0, "learning_rate": 0.1, "images_per_second": 1
 
 
 class Ends:
-    """Both ends of a channel. `ended` is set when the reporter finds the channel closed."""
+    """Both ends of a channel. The event `ended` is set when the reporter notices that the channel is closed."""
 
     def __init__(self) -> None:
         self.supervisor, theirs = socket.socketpair()

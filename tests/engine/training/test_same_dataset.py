@@ -1,4 +1,4 @@
-"""Ranks that find different data: all fail with the same cause, which names the difference and the remedy."""
+"""Ranks that find different data. All must fail with the same cause, which names the difference and the remedy."""
 
 from __future__ import annotations
 

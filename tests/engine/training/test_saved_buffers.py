@@ -1,4 +1,4 @@
-"""Buffers and random states that are restored after trial steps."""
+"""Restoration of buffers and random states after trial steps."""
 
 from __future__ import annotations
 

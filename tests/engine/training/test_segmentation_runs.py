@@ -31,7 +31,7 @@ def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mean_iou(folder: Path, state: dict[str, torch.Tensor]) -> float:
-    """Return the mean IoU over all pixels of the validation images, using the plain library model."""
+    """Return the mean IoU of the plain library model with these weights over all pixels of the validation images."""
     model = smp.Unet("resnet18", encoder_weights=None, classes=3)
     model.load_state_dict(state)
     model.eval()

@@ -1,4 +1,4 @@
-"""Activity of a thread, as its stack shows it: working, reading images, or waiting for other ranks."""
+"""Activity of a thread according to its stack: working, reading images, or waiting for other ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.training.stack_probe import inspect_stack
 
 @contextmanager
 def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
-    """Run a thread that blocks in `function`. It ends when the context is left."""
+    """Run `function` in a thread, and yield the thread's id. The thread's event is set at the end of the block."""
     end = threading.Event()
     thread = threading.Thread(target=function, args=(end,))
     thread.start()
@@ -28,7 +28,7 @@ def thread_in(function: Callable[[threading.Event], object]) -> Iterator[int]:
 
 
 def inspect_inside(thread: int, function: str) -> tuple[str, str]:
-    """Wait until the thread has reached `function`, and return the result of `inspect_stack`."""
+    """Wait until the thread has reached `function`, and return the result of `inspect_stack` there."""
     while True:
         state, location = inspect_stack(thread)
         if location.startswith(f"{function} ("):
@@ -46,7 +46,7 @@ def test_inspect_stack_finds_working_thread() -> None:
 
 
 def blocking(file: Path, function: str) -> Callable[[threading.Event], None]:
-    """Return a function that blocks in `function` of `file`."""
+    """Return a function that blocks until an event is set. Its stack frame is in the function `function` of `file`."""
     names: dict[str, Callable[[threading.Event], None]] = {}
     exec(compile(f"def {function}(end): end.wait()", str(file), "exec"), names)
     return names[function]

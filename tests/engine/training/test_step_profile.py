@@ -1,4 +1,4 @@
-"""Composition of step times, as complete runs report it."""
+"""Division of step times into phases, as complete runs report it."""
 
 from __future__ import annotations
 

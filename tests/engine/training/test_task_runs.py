@@ -26,7 +26,7 @@ ON_ENCODER: dict[str, Any] = {"model": "hed_encoder", "encoder": "resnet18"}
 
 
 def task_fields(kind: str, folder: Path) -> dict[str, Any]:
-    """Write the data of a task into `folder` and return the job fields."""
+    """Write a dataset for a task into `folder`, and return job fields for a run on it."""
     make, fields = TASKS[kind]
     consent = {"model_file_sha256": agreed(Path(fields["model"]))} if fields.get("task") == "custom" else {}
     return fields | consent | {"dataset": str(make(folder / "data", {"train": 12, "val": 4}))}

@@ -15,7 +15,7 @@ def frozen() -> nn.Module:
 
 
 def taking(model: nn.Module) -> set[str]:
-    """Return the names of the parameters that get gradients in a backward pass."""
+    """Return the names of the parameters that have gradients after a backward pass."""
     model.zero_grad()
     model(torch.rand(2, 3, 32, 32)).sum().backward()
     return {name for name, parameter in model.named_parameters() if parameter.grad is not None}

@@ -28,7 +28,10 @@ SMALL = Job.from_fields(
 
 
 def answers(folder: Path, order: AdviceOrder, cap: int = 0) -> list[Any]:
-    """Run the advisor with temporary files in `folder` and return its messages."""
+    """Run the advisor with temporary files in `folder` and return its messages.
+
+    `cap` limits its address space in bytes. 0 is no limit.
+    """
     folder.mkdir(exist_ok=True)
     result = subprocess.run(
         COMMAND,

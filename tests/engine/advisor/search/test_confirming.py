@@ -1,4 +1,4 @@
-"""Repetition of trials with other seeds, and selection of the winner."""
+"""Repetition of the best trials with other seeds, and the choice of the winning trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search driver with real runs, which is killed and restarted."""
+"""Search driver that starts real runs, and that is killed and restarted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def started(search: Search) -> SearchFolder:
 
 
 def final_state(folder: SearchFolder) -> SearchState:
-    """Wait until the driver has ended, and return the state."""
+    """Wait until the driver of a search has exited, and return the state of the search."""
     wait_for(lambda: folder.status() != "running")
     return folder.state()
 
@@ -63,7 +63,7 @@ def kill(folder: SearchFolder) -> None:
 
 
 def kill_everything() -> None:
-    """Kill all other processes of this test, as a power failure would."""
+    """Kill all other processes of this test at once, as a power failure would."""
     mine = [process for process in psutil.process_iter() if process.pid != os.getpid() and _belongs_to_test(process)]
     for process in mine:
         process.kill()
@@ -230,7 +230,10 @@ FIRST_VALUES = {0: 0.5, LUCKY: 0.9, SOLID: 0.8}
 
 
 class ConfirmedSearch:
-    """Search whose trials have ended, so that it repeats the best ones. The runs exist but are never started."""
+    """Search whose first trials have all ended, so that it repeats the best ones with other seeds.
+
+    Runs of the repetitions are created but never started.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
         self.search = small_search(space=RANGES, pruner="none", trials=3, devices=["cpu"] * 3, **values)
@@ -247,7 +250,7 @@ class ConfirmedSearch:
         self.start_trials()
 
     def start_trials(self) -> None:
-        """Create a new driver and start trials, as after the death of the previous driver."""
+        """Create a new driver and let it start trials, as after the previous driver has died."""
         self.driver = Driver(self.folder, self.search, Preloader())
 
     def step(self) -> SearchState:
@@ -256,12 +259,12 @@ class ConfirmedSearch:
         return self.folder.state()
 
     def unfinished(self) -> list[tuple[RunFolder, Trial]]:
-        """Return the repetitions that haven't ended."""
+        """Return the runs and trials of the repetitions that haven't ended."""
         return [(run, trial) for run, trial in trials_of("small") if not run.events_file.exists()]
 
     @staticmethod
     def finish(run: RunFolder, value: float | None) -> None:
-        """End a run with the result `value`; None makes it fail."""
+        """End a run with the metric `value`, or as failed if it is None."""
         outcome: Any = "completed" if value is not None else "failed"
         events: list[AnyEvent] = [RunFinished(outcome=outcome)]
         if value is not None:

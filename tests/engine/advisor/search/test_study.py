@@ -14,7 +14,7 @@ CATALOGUE = load_catalogue()
 
 
 def known_trial(trial: Trial, *values: float | None, state: TrialState = "completed", epoch: int = 9) -> KnownTrial:
-    """Return a trial that reported the same value of the first goal in each epoch."""
+    """Return a finished trial that has reported the same value of the first objective in each epoch."""
     reported = dict.fromkeys(range(1, epoch + 1), values[0]) if values and values[0] is not None else {}
     row = TrialRow(
         number=trial.number,
@@ -31,7 +31,7 @@ def known_trial(trial: Trial, *values: float | None, state: TrialState = "comple
 
 
 def known_trials(search: Search, count: int) -> list[KnownTrial]:
-    """Return trials whose best learning rate is 0.01. A quarter of them is pruned, and two fail."""
+    """Return trials whose metric is best at a learning rate of 0.01. A quarter of them are pruned, and two fail."""
     study, known = Study(search, CATALOGUE), list[KnownTrial]()
     for number in range(count):
         trial = study.ask(known, number)

@@ -1,4 +1,4 @@
-"""Bottlenecks of synthetic step profiles."""
+"""Bottlenecks that are found in synthetic step profiles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ BUSY = {"forward": 0.03, "backward": 0.06, "optimizer": 0.007}
 def situation(
     *, devices: tuple[str, ...] = ("cpu",), of_job: dict[str, Any] | None = None, **changes: Any
 ) -> Situation:
-    """Return the profile of a run whose steps take 0.1 s and keep the device busy. `changes` override its fields."""
+    """Return the profile of a run whose steps take 0.1 s and keep the device busy.
+
+    `of_job` overrides fields of the job, and `changes` override fields of the profile.
+    """
     parts = changes.pop("parts", {"data": 0.003, **BUSY})
     values: dict[str, Any] = {
         "job": job(devices=devices, **(of_job or {})), "step_s": sum(parts.values()), "parts": parts, "readers": 2,

@@ -41,7 +41,11 @@ def of(
     losses: list[float], trained: list[float], *, top1: list[float] | None = None, accuracy: float | None = 0.9,
     outcome: Outcome = "completed", classes: int = 10, **fields: Any,
 ) -> Verdict | None:  # fmt: skip
-    """Return the verdict on a classifier with these validation losses and training losses."""
+    """Return the verdict on a run of a classifier.
+
+    The lists have a value per epoch: validation losses, training losses, and validation accuracies (`top1`). `accuracy`
+    is the training accuracy.
+    """
     history = History()
     history.add(plan(classes))
     for number, (loss, training) in enumerate(zip(losses, trained, strict=True), 1):
@@ -244,7 +248,10 @@ AT_REST = [1.0, 0.6, 0.45, 0.41, 0.405, 0.404]
 def recalled(
     recalls: list[float], counts: list[int], *, losses: list[float] = AT_REST, **fields: Any
 ) -> Verdict | None:
-    """Return the verdict on a run with these recalls. Missed samples are predicted as the first class."""
+    """Return the verdict on a run that ends with these recalls of the classes.
+
+    `counts` is the number of validation samples per class. All missed samples are predicted as the first class.
+    """
     history = History()
     history.add(plan(len(counts)))
     for number, loss in enumerate(losses, 1):

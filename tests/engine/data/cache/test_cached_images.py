@@ -30,7 +30,10 @@ Open = Callable[..., CachedImages]
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """Create a dataset of twelve files. An image is decoded to the first byte of its file, repeated."""
+    """Create a dataset of twelve files.
+
+    In these tests, decoding gives an image whose values are all the first byte of its file.
+    """
     for number in range(COUNT):
         write(tmp_path / "set" / "ab"[number % 2] / f"{number}.jpg", number + 1)
     return tmp_path / "set"
@@ -169,7 +172,7 @@ def damage_pixels(folder: Path) -> None:
 
 
 def lose_pixels(folder: Path) -> None:
-    """Overwrite the pixels by zeros, as if the system had crashed before it wrote them."""
+    """Replace most pixels in the cache by zeros, as if the system had crashed before it wrote them to disk."""
     size = (folder / "pixels").stat().st_size
     os.truncate(folder / "pixels", 5 * BYTES)
     os.truncate(folder / "pixels", size)
@@ -306,7 +309,10 @@ def set_limit(count: float, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill_and_close(folder: Path, used_at: float) -> int:
-    """Use a cache, close it and return the number of decoded images."""
+    """Read all images through a new cache and close it. Return the number of decoded images.
+
+    `used_at` becomes the time of the cache's last use.
+    """
     cache = CachedImages(
         str(folder), files(folder), size=SIZE, channels=CHANNELS, version=1, on_failure=lambda reason: None
     )

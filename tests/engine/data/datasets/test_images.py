@@ -19,7 +19,7 @@ Tree = Callable[..., Path]
 
 
 def opened(path: Path, size: int, channels: int) -> torch.Tensor:
-    """Return the image at `path`, the first in its class folder, after the full loading pipeline."""
+    """Return the image at `path` after the complete loading pipeline: [channels, size, size]."""
     root = path.parent.parent
     image(path.parent / "zzz.png")
     image(root / "other/1.png")

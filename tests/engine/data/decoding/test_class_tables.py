@@ -1,4 +1,4 @@
-"""Tables of class names in their common forms, for gray values and for colors."""
+"""Tables of class names for gray values and for colors, in their common forms."""
 
 from __future__ import annotations
 

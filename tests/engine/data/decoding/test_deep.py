@@ -55,7 +55,7 @@ ENCODERS = {"png": imagecodecs.png_encode, "pgm": pnm, "jp2": jp2, "npy": npy, "
 
 
 def dataset(folder: Path, ending: str, bands: int = 1) -> Path:
-    """Write 12-bit images of two classes, in the splits train and val."""
+    """Write 12-bit images for two classes and the splits train and val."""
     for first, name in enumerate(("train/a", "train/b", "val/a", "val/b")):
         (folder / name).mkdir(parents=True)
         for number in range(3):

@@ -1,4 +1,4 @@
-"""Quick check of an image file's first and last bytes."""
+"""Quick check of image files, which reads only their first and last bytes."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def by_pillow(content: bytes, size: int, channels: int) -> np.ndarray:
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the mean absolute difference of two images, whose pixels range from 0 to 255."""
+    """Return the mean absolute difference between two images, whose pixels range from 0 to 255."""
     assert one.shape == other.shape
     return float(abs(one.astype(float) - other).mean())
 

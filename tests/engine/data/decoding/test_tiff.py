@@ -18,7 +18,10 @@ SIDE = 24
 
 
 def save(path: Path, values: np.ndarray, **how: Any) -> str:
-    """Save `values` [h, w] or [h, w, bands] as a TIFF. Bands are interleaved by pixel by default."""
+    """Save `values` [h, w] or [h, w, bands] as a TIFF, and return its path.
+
+    `how` are options of tifffile. By default, bands are interleaved by pixel.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     layout = {} if values.ndim == 2 else {"planarconfig": "contig"}
     tifffile.imwrite(path, values, **({"photometric": "minisblack", "metadata": None} | layout | how))
@@ -26,7 +29,7 @@ def save(path: Path, values: np.ndarray, **how: Any) -> str:
 
 
 def scene(seed: int, bands: int, kind: str = "uint16", top: float = 3000) -> np.ndarray:
-    """Return random values; those of band i range from 0 to (i + 1) * `top`."""
+    """Return random values [h, w, bands]. Those of band i range from 0 to (i + 1) * `top`."""
     values = np.random.default_rng(seed).random((SIDE, SIDE, bands)) * top * np.arange(1, bands + 1)
     return values.astype(kind)
 
@@ -98,7 +101,7 @@ def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dataset", ["", "all"])
 def test_arcgis_statistics_are_used(tmp_path: Path, dataset: str) -> None:
-    """Find the statistics in the dataset's folder, and in the folder of the images' folder."""
+    """The statistics are in the dataset's folder, or in the parent of the folder with the images."""
     files = [save(tmp_path / f"images/{number}.tif", scene(number, 4)) for number in range(2)]
     root = tmp_path / dataset
     root.mkdir(exist_ok=True)

@@ -29,7 +29,7 @@ def png(mode: str, values: npt.NDArray[np.uint8], **options: object) -> bytes:
 
 
 def with_size(content: bytes, size: int) -> bytes:
-    """Claim in a PNG's header that the image has `size` rows and columns."""
+    """Return the PNG file `content` with a header that declares `size` rows and columns."""
     header = b"IHDR" + struct.pack(">II", size, size) + content[24:29]
     return content[:12] + header + struct.pack(">I", zlib.crc32(header)) + content[33:]
 
@@ -39,7 +39,7 @@ def encoded(content: bytes) -> str:
 
 
 def pixels_of(mask: Mask, left: int, top: int, size: tuple[int, int]) -> Mask:
-    """Compute the image-sized mask of an embedded patch from its outline."""
+    """Return a mask of `size` (height, width), in which the patch `mask` is at (`left`, `top`)."""
     shape = patch_shape("cat", mask, left, top, size)
     full = np.zeros(size, bool)
     assert shape is not None

@@ -20,7 +20,7 @@ def found(folder: Path, *formats: str) -> RecognizedDataset:
 
 
 def rows(recognised: RecognizedDataset, split: object) -> Rows:
-    """Return the class, edges and `ignored` flag of each box, by the image's name."""
+    """Return the class, the edges and the `ignored` flag of each box, by file stem of the image."""
     assert isinstance(split, BoxSplit)
     held: Rows = {}
     for place, path in enumerate(split.files):

@@ -1,4 +1,4 @@
-"""Datasets with moved, renamed or deleted files: they are read correctly, or rejected."""
+"""Datasets with moved, renamed or deleted files. They must be read correctly, or be rejected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Change = Callable[[Path, int], None]
 
 
 def move_down(folder: Path, draw: int) -> None:
-    """Move the dataset into a subfolder with a random name, which may be misleading."""
+    """Move the dataset into a subfolder with a random name, which may be misleading. `draw` selects the name."""
     inner = folder / ("export", "dataset", "train", "images")[draw % 4]
     parts = list(folder.iterdir())
     if inner in parts:
@@ -54,7 +54,7 @@ def drop_a_folder(folder: Path, draw: int) -> None:
 
 
 def cut_a_file_short(folder: Path, draw: int) -> None:
-    """Truncate a random annotation file to its first half."""
+    """Remove the second half of a random annotation file."""
     files = sorted(
         path for path in folder.rglob("*") if path.suffix.lower() in (".txt", ".json", ".csv", ".xml", ".yaml")
     )
@@ -71,12 +71,12 @@ def add_clutter(folder: Path, draw: int) -> None:
 
 
 LOSSES = (drop_a_file, drop_a_folder, cut_a_file_short)
-"""Changes that can lose objects or class names without an error, for example if a text file ends at a line break."""
+"""Changes that may lose objects or class names without an error, e.g. if a truncated text file ends at a line break."""
 CHANGES: tuple[Change, ...] = (move_down, rename_splits, drop_a_file, drop_a_folder, cut_a_file_short, add_clutter)
 
 
 def is_part(annotation: Any, truth: Any) -> bool:
-    """Return True if all boxes are in the ground truth. A lost class name may be replaced by a number."""
+    """Return True if all boxes of an annotation are in the ground truth. A number may replace a lost class name."""
     if not isinstance(annotation, list) or not all(isinstance(each, tuple) for each in annotation):
         return False
     names = {tuple(edges): name for name, *edges in truth}

@@ -31,7 +31,7 @@ def drawn_boxes(images: dict[str, Drawn]) -> dict[str, list[tuple[str, float, fl
 
 
 def edited(root: Path, edit: Edit, *, outlines: bool = True) -> Path:
-    """Write images and a COCO file. `edit` modifies its content before it is written."""
+    """Write images and a COCO file. `edit` modifies the content of the file before it is written."""
     for stem, drawn in SPLITS["train"].items():
         draw(root / f"images/{stem}.png", drawn)
     content = boxed.coco_json(SPLITS["train"], outlines=outlines)
@@ -465,7 +465,7 @@ def test_one_file_is_read_wherever_its_images_are(tmp_path: Path, json_at: str, 
 
 
 def _files(root: Path, names: dict[str, str]) -> Path:
-    """Write a COCO file at each path, with one image that has the given name."""
+    """Write a COCO file for each path in `names`. It refers to one image by the given name."""
     for name, stem in names.items():
         draw(root / f"images/{stem}.png", ONE)
         text(root / name, json.dumps(boxed.coco_json({stem: ONE})))

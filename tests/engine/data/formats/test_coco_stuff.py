@@ -16,7 +16,7 @@ from tests.support.read_formats import detect, read
 
 
 def classes_of_pixels(content: Content, split: str) -> dict[str, np.ndarray]:
-    """Return the class number of each pixel, by the image's name."""
+    """Return the class number of each pixel, by file stem of the image."""
     found = content.splits[split]
     assert content.code is not None
     return {

@@ -1,4 +1,4 @@
-"""Datasets for evaluation: test splits, missing validation splits, and classes that are mapped to a model's."""
+"""Datasets for evaluation: test splits, missing validation splits, and class names that are matched to a model's."""
 
 from __future__ import annotations
 

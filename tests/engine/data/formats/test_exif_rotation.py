@@ -1,4 +1,4 @@
-"""Annotations for the unrotated pixels of images that have an EXIF orientation."""
+"""Annotations of images that have an EXIF orientation, in coordinates of the unrotated pixels."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def found(folder: Path, kind: str = "boxes") -> RecognizedDataset:
 
 
 def are_on_their_colors(recognised: RecognizedDataset) -> bool:
-    """Return True if each box contains the color of its class in the rotated image."""
+    """Return True if the area of each box in the rotated image has the color of its class."""
     split = recognised.train
     assert isinstance(split, BoxSplit)
     for index, path in enumerate(split.files):

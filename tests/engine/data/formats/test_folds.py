@@ -1,4 +1,4 @@
-"""Cross-validation folds, which hold out different training images."""
+"""Cross-validation folds. Each of them must hold out different training images."""
 
 from __future__ import annotations
 

@@ -14,7 +14,10 @@ from engine.data.formats.tree import SPLIT_NAMES
 
 PAGE = (Path(resources.__path__[0]) / "docs/datasets.md").read_text(encoding="utf-8")
 WIDEST = 64
-"""Maximum number of characters per line of a layout, so that the help window doesn't need a horizontal scroll bar."""
+"""Maximum number of characters per line of a layout example.
+
+Longer lines would require a horizontal scroll bar in the help window.
+"""
 HEADING = re.compile(r"^### .*\(`(\w+)`\)$", re.MULTILINE)
 FOLDERS_OR_FILES = re.compile(r"/|\.\w+|ubyte|any files")
 
@@ -31,7 +34,7 @@ def rows(title: str) -> list[list[str]]:
 
 
 def layouts() -> list[tuple[str, str]]:
-    """Return the id and the layout example of each format that has its own section."""
+    """Return the format id and the layout example of each section about a format."""
     _, *parts = HEADING.split(PAGE)
     names, texts = parts[::2], parts[1::2]
     blocks = [text.partition("```text\n")[2].partition("```")[0] for text in texts]

@@ -21,7 +21,7 @@ needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use an empty cache for the test."""
+    """Use an empty folder as the cache."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("FOOTPLATE_CACHE", str(folder))
     return folder

@@ -1,4 +1,4 @@
-"""Masks and point labels with an ignored value, as the inspector reports them."""
+"""Masks and point labels with a value to ignore, as the inspector reports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search for the images that annotation files name."""
+"""Search for images by the names that annotation files contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detection of image folders: evidence that folders are classes, or that they aren't."""
+"""Detection of class folders: evidence for and against folders being classes."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def flat(*names: str) -> Callable[[Path], None]:
 
 
 def of_each(*names: str, inner: tuple[str, ...]) -> Callable[[Path], None]:
-    """Return a function that writes folders with these names, all with the same subfolders."""
+    """Return a function that writes folders with the given names, all of which contain the subfolders `inner`."""
 
     def make(folder: Path) -> None:
         for name in names:
@@ -251,7 +251,7 @@ def copied_into_itself(folder: Path) -> None:
 
 
 def with_files(name: str) -> Callable[[Path], None]:
-    """Return a function that writes class folders and an additional file."""
+    """Return a function that writes class folders, and an additional file with this name."""
 
     def make(folder: Path) -> None:
         cats_and_dogs(folder)
@@ -269,7 +269,7 @@ def sequences_with_lists(folder: Path) -> None:
 
 
 def views(*names: str) -> Callable[[Path], None]:
-    """Return a function that writes folders with the same scenes, in different sizes and brightness."""
+    """Return a function that writes folders with the same scenes, in a different size and brightness in each folder."""
 
     def make(folder: Path) -> None:
         for seed in range(5):
@@ -283,7 +283,10 @@ def views(*names: str) -> Callable[[Path], None]:
 
 
 def with_sides(*endings: str) -> Callable[[Path], None]:
-    """Return a function that writes class folders with several images per name."""
+    """Return a function that writes class folders in which each frame has an image for every suffix in `endings`.
+
+    For example, the suffixes can be those of color and depth images.
+    """
 
     def make(folder: Path) -> None:
         for name in ("chess", "fire"):

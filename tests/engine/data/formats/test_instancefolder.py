@@ -24,7 +24,7 @@ def found(folder: Path, *formats: str) -> RecognizedDataset:
 
 
 def things(recognised: RecognizedDataset, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
-    """Return the class and the edges of each object, by the image's name."""
+    """Return the class and the edges of each object, by file stem of the image."""
     assert isinstance(split, InstanceSplit)
     held = {}
     for path, source in zip(split.files, split.sources, strict=True):

@@ -1,4 +1,4 @@
-"""Layouts of images and masks, and the choice between several folders that may contain the masks."""
+"""Layouts of images and masks, and the choice between several folders that might contain the masks."""
 
 from __future__ import annotations
 

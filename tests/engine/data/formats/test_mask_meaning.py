@@ -1,4 +1,4 @@
-"""Classes in mask folders: their values are explained by a table, a palette, or the values themselves."""
+"""Classes of mask folders. A table, a palette or the values themselves explain the values."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def files(split: object) -> list[str]:
 
 
 def message(found: RecognizedDataset) -> str:
-    """Return the messages of all errors."""
+    """Return the messages of all errors as one text."""
     return " ".join(map(str, errors(found.problems)))
 
 
@@ -312,7 +312,7 @@ def test_drawn_validation_follows_hash_of_seed_and_name(labels: list[int], fract
 
 
 def digits_alone(folder: Path, counts: dict[str, int]) -> Path:
-    """Write idx files of ten digits, without validation images."""
+    """Write idx files of ten digits with training images only."""
     folder.mkdir()
     labels = np.arange(counts["train"]) % 10
     write_idx(folder / "train-images-idx3-ubyte", np.zeros((len(labels), 8, 8)))
@@ -337,7 +337,7 @@ def drawn(split: object) -> list[object]:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "files"])
 def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> None:
-    """Check all kinds except "files", because custom tasks read their files themselves."""
+    """The kind "files" is left out, because custom tasks read their files themselves."""
     folder = MAKERS[kind](tmp_path / "data", {"train": 30})
     found = [recognize(str(folder), val_fraction=0.3, seed=seed, kinds=(kind,)) for seed in (1, 1, 2)]
     assert [each.kind for each in found] == [kind] * 3
@@ -348,7 +348,7 @@ def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> N
 
 
 def known(monkeypatch: pytest.MonkeyPatch, **detections: Detection) -> None:
-    """Register formats with these ids, which read class folders and detect themselves in every folder."""
+    """Register formats with the given ids, which detect themselves in every folder and read class folders."""
 
     def create(name: str, detection: Detection) -> Format:
         return replace(imagefolder.FORMAT, id=name, title=name, detect=lambda tree: [detection])

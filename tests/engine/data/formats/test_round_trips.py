@@ -1,4 +1,4 @@
-"""Round trips of every format in every variant: the written dataset is recognized and read back."""
+"""Round trips of every format in every variant. The written dataset must be recognized and read back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.dataset_formats.annotations import (
 from tests.support.dataset_formats.truth import CLASSES, TRUTH
 
 EVERYDAY = 5
-"""Variants of each format that the daily suite tests. The others are marked long."""
+"""Number of variants of each format that the daily suite tests. The others are marked long."""
 CASES = [
     pytest.param(writer, variant, id=f"{writer.name}-{variant}", marks=[pytest.mark.long] * (number >= EVERYDAY))
     for writer in WRITERS
@@ -60,7 +60,11 @@ def test_registry_reads_the_ground_truth_without_hints(tmp_path: Path, writer: W
 
 
 def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *, has_splits: bool) -> None:
-    """Check the splits, and that `phrase` is in each warning. None expects no warnings."""
+    """Check the splits and the warnings of a dataset's content.
+
+    There must be a validation or test split only if `has_splits`. All warnings must contain `phrase`. If `phrase` is
+    None, there must be no warnings.
+    """
     content = best.format.read(Tree(str(folder)), best.detection, kind)
     assert (not {"val", "test"}.isdisjoint(content.splits)) == has_splits
     others = [problem.message for problem in content.problems if phrase is None or phrase not in problem.message]
@@ -68,7 +72,10 @@ def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *
 
 
 def expected(writer: Writer, variant: str, written: str, kind: str) -> dict[str, Any]:
-    """Return the expected annotation of each image. A class is read as a single label."""
+    """Return the expected annotation of each image for a kind of annotations.
+
+    If the dataset contains classes (`written`) and labels are read from it, each image has one label.
+    """
     if (written, kind) == ("classes", "labels"):
         return {image.name: frozenset(image.tags[:1]) for image in TRUTH.images}
     truth = of_truth(TRUTH, kind, writer.expect)

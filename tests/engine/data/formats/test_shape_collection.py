@@ -1,4 +1,4 @@
-"""Collection of images and shapes from annotation files, and sampling of these files."""
+"""Collection of images and shapes from annotation files, from a sample of which formats are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations in text files: where they are found, and which of them are opened to detect a format."""
+"""Annotations in text files: how they are found, and which of them are read to detect a format."""
 
 from __future__ import annotations
 

@@ -18,7 +18,10 @@ MODULES = (change_detection, depth, mvtec)
 
 
 def write(folder: Path, *places: str) -> None:
-    """Write all ground-truth images to each path pattern. Patterns that start with "mask:" get masks."""
+    """Write all ground-truth images to paths made from each of the patterns `places`.
+
+    Patterns that start with "mask:" get the masks instead of the images.
+    """
     for place in places:
         for image in TRUTH.images:
             path = folder / place.removeprefix("mask:").format(split=image.split, name=image.name, width=image.width)

@@ -34,7 +34,10 @@ def one_split(content: Content) -> dict[str, list[tuple[str, tuple[float, ...]]]
 
 
 def put(folder: Path, xml: dict[str, str], images: tuple[str, ...] = ()) -> Path:
-    """Write XML files into Annotations, and images into JPEGImages; by default one image per XML file."""
+    """Write XML files into Annotations, and images into JPEGImages.
+
+    `xml` maps a file name to its content. By default, there is an image for each XML file.
+    """
     for name in images or tuple(xml):
         draw(folder / f"JPEGImages/{name}.png", TWO)
     for name, content in xml.items():

@@ -26,7 +26,7 @@ from tests.support.read_formats import content_of, names_of
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use an empty cache for the test."""
+    """Use an empty folder as the cache."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("FOOTPLATE_CACHE", str(folder))
     return folder

@@ -24,7 +24,7 @@ from tests.support.trained_runs import make_labelled
 
 
 def warnings(folder: Path, kind: str, phrase: str) -> list[Problem]:
-    """Inspect a folder. Return the warnings that contain a phrase."""
+    """Inspect a folder for annotations of `kind`, and return the warnings that contain `phrase`."""
     report = inspect(str(folder), val_fraction=0.25, seed=0, kinds=(kind,), progress=lambda done, total: None)
     assert not [problem for problem in report.problems if problem.severity == "error"]
     return [problem for problem in report.problems if phrase in problem.message]
@@ -116,7 +116,7 @@ def test_two_spellings_of_a_class_are_reported_for_boxes(tmp_path: Path, pair: t
 
 
 def voc_named(folder: Path, images: list) -> Path:
-    """Write images and PASCAL VOC files with boxes of arbitrary classes."""
+    """Write images and PASCAL VOC files with boxes, whose classes may have any names."""
     from tests.support import boxed
 
     for each in images:

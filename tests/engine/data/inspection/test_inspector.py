@@ -44,7 +44,7 @@ def texts(report: DatasetReport, severity: str) -> str:
 
 
 def ask(folder: Path | str, *options: str) -> tuple[list[InspectionProgress], DatasetReport, str]:
-    """Run a real inspector. Return its progress, its report and its standard error."""
+    """Run a real inspector process. Return its progress messages, its report and its standard error."""
     outcome = subprocess.run([*COMMAND, str(folder), *options], cwd=ROOT, capture_output=True, check=True, timeout=120)
     *progress, last = [INSPECTION.decode(line) for line in outcome.stdout.splitlines()]
     assert isinstance(last, Done)
@@ -90,7 +90,7 @@ def test_examples_are_small_pngs(tmp_path: Path) -> None:
 
 @pytest.fixture
 def mixed(tree: Tree) -> Path:
-    """Create a folder of valid images and one bad file of every kind."""
+    """Create a folder of valid images and many kinds of bad files."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=3)
     (root / "train/a/empty.png").write_bytes(b"")
     (root / "train/a/notes.txt").write_text("no image")
@@ -211,7 +211,7 @@ def test_channels_match_training(tree: Tree) -> None:
 
 
 class Asked(list[str]):
-    """List that counts accesses to its elements."""
+    """List that counts in `asked` how often an element is accessed."""
 
     asked = 0
 
@@ -274,7 +274,7 @@ def test_real_datasets_are_inspected(real_dataset: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["images", "digits"])
 def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
-    """Measure with as many images as hymenoptera has, and a tenth of MNIST's."""
+    """The number of images is that of the dataset hymenoptera, or a tenth of MNIST's."""
     random = np.random.default_rng(0)
     for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
         if kind == "digits":
@@ -309,7 +309,7 @@ def test_progress_is_rate_limited(tmp_path: Path) -> None:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
-    """Return a folder whose inspection takes a long time."""
+    """Return a folder whose inspection takes very long."""
     first = noise(tmp_path / "set/a/0.png", size=(1500, 1500))
     (tmp_path / "set/b").mkdir()
     for place in range(1, 2000):

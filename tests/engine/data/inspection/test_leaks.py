@@ -1,4 +1,4 @@
-"""Samples that occur in both splits, and rare classes."""
+"""Samples that occur in both splits, and classes with few samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks whose values are object numbers, as opposed to classes."""
+"""Masks whose values are object numbers, in contrast to masks of classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIDE = 60
 
 
 def numbered(things: int, *, step: int = 1, first: int = 1) -> np.ndarray:
-    """Return a mask of squares whose values start at `first` and increase by `step`."""
+    """Return a mask with `things` squares. Their values start at `first` and increase by `step`."""
     mask = np.zeros((SIDE, SIDE), np.uint16)
     for number in range(things):
         row, column = divmod(number, 10)
@@ -24,7 +24,7 @@ def numbered(things: int, *, step: int = 1, first: int = 1) -> np.ndarray:
 
 
 def classed(classes: int, seed: int) -> np.ndarray:
-    """Return a mask of classes that cover several areas each."""
+    """Return a mask with several areas for each class."""
     return np.random.default_rng(seed).integers(0, classes + 1, (6, 6)).repeat(10, 0).repeat(10, 1).astype(np.uint16)
 
 

@@ -1,4 +1,7 @@
-"""Dataset fingerprints, and the time that they take for many files."""
+"""Dataset fingerprints, and the time that they take for many files.
+
+Ranks compare them to detect that their datasets differ.
+"""
 
 from __future__ import annotations
 

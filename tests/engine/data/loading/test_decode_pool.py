@@ -1,4 +1,4 @@
-"""Image sources: caches, unreadable images and threads."""
+"""Decoding of images by a pool of threads: caches, unreadable images, and number of threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ Make = Callable[..., ImageSource]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Return a function that builds sources, which are closed after the test. `chosen` collects their choices."""
+    """Return a function that builds image sources, which are closed after the test.
+
+    The attribute `chosen` of a source lists its automatic choices with their reasons.
+    """
     built: list[ImageSource] = []
 
     def build(images: ImageSet, size: int = 16, channels: int = 3, threads: int = 2, **given: Any) -> ImageSource:

@@ -1,4 +1,4 @@
-"""Image batches with any number of threads and ranks, errors, and early stops."""
+"""Image batches from any number of threads and ranks, errors, and early stops."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_upload_images_leaves_unreadable_ones_blank(one_unreadable: ImageSet) ->
 def test_uploaded_split_gives_the_same_batches(
     make: Make, one_unreadable: ImageSet, augmentation: str, shuffle: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Use the CPU in place of the GPU, with the same operations."""
+    """The CPU takes the place of the GPU to which the split is uploaded."""
 
     def read_epochs() -> tuple[list[Batch], list[str]]:
         chosen: list[str] = []

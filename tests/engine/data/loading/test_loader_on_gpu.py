@@ -1,4 +1,4 @@
-"""Batches on a real NVIDIA GPU, which equal those on the CPU bit for bit."""
+"""Batches on a real NVIDIA GPU. They must equal those on the CPU bit for bit."""
 
 from __future__ import annotations
 

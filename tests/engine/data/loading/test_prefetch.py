@@ -23,13 +23,13 @@ def slots() -> Slots[list[int]]:
 
 @pytest.fixture
 def events() -> list[str]:
-    """Return a list that collects the events of prefetchers."""
+    """Return a list in which prefetchers record the ends of epochs."""
     return []
 
 
 @pytest.fixture
 def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
-    """Return a function that starts a prefetcher of eight batches, numbered from 0. Reading batch `broken` fails."""
+    """Return a function that starts a prefetcher of eight batches, numbered from 0. It fails to read batch `broken`."""
     started: list[Prefetcher[list[int]]] = []
 
     def fill(slot: list[int], batch: RankSamples, broken: int) -> StagedBatch[list[int]]:
@@ -59,7 +59,7 @@ def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
 
 
 def free(slots: Slots[list[int]]) -> int:
-    """Return the number of unused slots."""
+    """Return the number of slots that no batch occupies."""
     return len(slots._free) + slots._not_created
 
 

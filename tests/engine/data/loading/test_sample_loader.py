@@ -22,7 +22,10 @@ Make = Callable[..., SampleLoader]
 
 
 class Numbers(SampleSet):
-    """Split whose sample i is the row (i, epoch, 0) of class i % 3. Samples in `broken` are unreadable."""
+    """Split in which sample i consists of the values (i, epoch, 0) and the class i % 3.
+
+    Samples in `broken` are unreadable.
+    """
 
     def __init__(self, count: int = 11, broken: tuple[int, ...] = ()) -> None:
         self.count = count

@@ -1,4 +1,4 @@
-"""Settings of the libraries that Footplate is compared with."""
+"""Settings for libraries whose results are compared with Footplate's."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import tqdm
 
 @pytest.fixture(autouse=True)
 def without_monitor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prevent tqdm from starting a thread that outlives the test."""
+    """Prevent tqdm from starting its monitor thread, which would outlive the test."""
     monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)

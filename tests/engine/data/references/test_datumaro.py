@@ -24,24 +24,24 @@ COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 CONTOUR = 1.01
 """Pixels that Datumaro's polygons lack at the right and bottom, because they connect the centers of border pixels."""
 EMPTY = ("img_4",)
-"""Image without objects.
+"""Ground-truth image without objects.
 
-In some formats, Datumaro writes no file for it; Footplate then leaves it out with a warning.
+In some formats, Datumaro writes no file for this image. Footplate then leaves it out with a warning.
 """
 
 
 @pytest.fixture(autouse=True)
 def without_log() -> Any:
-    """Silence Datumaro, which logs each attribute that a format can't represent."""
+    """Silence the log of Datumaro, which mentions each attribute that a format can't represent."""
     logging.disable(logging.ERROR)
     yield
     logging.disable(logging.NOTSET)
 
 
 def annotations_of(image: TrueImage, kind: str, labels: Mapping[str, int]) -> list[Any]:
-    """Return an image's annotations of one kind.
+    """Return an image's annotations in Datumaro's form.
 
-    Kinds are "box", "rotated", "polygon", "mask", "plane", "class" and "labels".
+    `kind` is "box", "rotated", "polygon", "mask", "plane", "class" or "labels". `labels` maps class names to numbers.
     """
     from datumaro.components import annotation
 
@@ -70,7 +70,10 @@ def annotations_of(image: TrueImage, kind: str, labels: Mapping[str, int]) -> li
 
 
 def dataset_of(kind: str, names: Sequence[str] = CLASSES, other_names: Mapping[str, str] | None = None) -> Any:
-    """Convert the ground truth to a Datumaro dataset with one kind of annotations."""
+    """Convert the ground truth to a Datumaro dataset with one kind of annotations.
+
+    `names` are the classes of the dataset. `other_names` maps ground-truth classes to those with another name.
+    """
     import datumaro
     from datumaro.components.annotation import AnnotationType, LabelCategories, MaskCategories
     from datumaro.components.media import Image
@@ -225,7 +228,10 @@ def test_no_export_of_datumaro_is_mistaken(tmp_path: Path, theirs: str, kind: st
 
 
 def boxes_of(folder: Path, theirs: str) -> Boxes:
-    """Return the boxes in each image as Datumaro reads them, without those of the background."""
+    """Return the boxes in each image as Datumaro reads them, except boxes of the background.
+
+    `theirs` is Datumaro's name of the format.
+    """
     import datumaro
     from datumaro.components.annotation import AnnotationType
 

@@ -14,7 +14,7 @@ from tests.support.references import Boxes, assert_alike, check_reading, marks, 
 pytestmark = marks("supervision")
 
 ROUNDED = 0.01
-"""Error of boxes in pixels, because supervision writes five decimals in YOLO's text files."""
+"""Rounding error of boxes in pixels. In YOLO's text files, supervision writes five decimals."""
 CONTOUR = 1.01
 """Pixels that supervision's polygons lack at the right and bottom, because they connect centers of border pixels."""
 FROM_ONE = 1.0

@@ -12,7 +12,7 @@ from tests.support.references import Boxes, assert_alike, check_reading, marks, 
 pytestmark = marks("ultralytics")
 
 ROUNDED = 0.001
-"""Error of boxes in pixels, because ultralytics uses float32."""
+"""Rounding error of boxes in pixels, because ultralytics uses float32."""
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,10 @@ def settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 
 def boxes_of(folder: Path, *, points: int = 0, dimensions: int = 0) -> tuple[Boxes, dict[str, str]]:
-    """Return the boxes that ultralytics reads, by image, and its reasons for rejecting other files."""
+    """Return the boxes that ultralytics reads, by image, and its error messages for other files.
+
+    `points` and `dimensions` describe keypoints: their number, and the number of values for each.
+    """
     from ultralytics.data.utils import img2label_paths, verify_image_label
 
     boxes: Boxes = {}

@@ -1,4 +1,4 @@
-"""Augmentations: the same random values for any number of ranks, and images aligned with masks and boxes."""
+"""Augmentations: random values for any number of ranks, and alignment of images with masks and boxes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def boxes(tmp_path: Path) -> ImageSet:
 
 
 def mapped(maps: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Transform points [k, 2] with the homography `maps` [3, 3]."""
+    """Transform points [k, 2] with the affine part of the matrix `maps`, [3, 3]."""
     return points @ maps[:2, :2].T + maps[:2, 2]
 
 
@@ -203,9 +203,9 @@ def test_composed_maps_match_torchvision_affine(degrees: float) -> None:
 
 
 def through(pixels: Tensor, maps: np.ndarray) -> Tensor:
-    """Transform images as the device does. Return float32 in 0..255.
+    """Transform images with the device's code. Return float32 values from 0 to 255.
 
-    `pixels` is uint8 [n, 3, s, s], and `maps` is [n, 3, 3].
+    `pixels` is uint8 [n, 3, s, s], and `maps` holds a matrix for each image, [n, 3, 3].
     """
     augmentation = Augmentation(
         (), RandomStreams(0), size=pixels.shape[-1], channels=3, images=1, epochs=1, mirror=True
@@ -443,7 +443,10 @@ def test_validation_uses_center_of_larger_images(photographs: ImageSet) -> None:
 
 
 def draw_parts(text: str, aspect: float, count: int = 4000) -> np.ndarray:
-    """Return the regions that a framing transform selects, [count, 4]: left, top, width and height as fractions."""
+    """Return the regions that the augmentation `text` selects in images with an aspect ratio.
+
+    They are fractions of the image's size, [count, 4]: left, top, width and height.
+    """
     augmentation = Augmentation(
         parsed(text), RandomStreams(4), size=SIZE, channels=3, images=count, epochs=1, mirror=True
     )
@@ -537,7 +540,7 @@ def test_loader_stores_images_as_large_as_the_smallest_part_needs(
 def test_crops_reach_the_edges_of_an_elongated_image(
     loaders: Loaders, tmp_path: Path, cache: str, augmentation: str
 ) -> None:
-    """Use an image whose left edge is red and right edge is blue, both outside of its center square."""
+    """The left edge of the image is red and its right edge is blue. Both are outside of its center square."""
     pixels = np.zeros((60, 120, 3), np.uint8)
     pixels[:, :6, 0] = 255
     pixels[:, -6:, 2] = 255

@@ -31,7 +31,7 @@ StartChild = Callable[..., Child]
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
-    """Return a HostProcesses that doesn't cache, in the same pid namespace as NVML."""
+    """Return an object that reads process data without caching. NVML's process ids count as those of this machine."""
     monkeypatch.setattr(host, "foreign_pids", lambda: False)
     monkeypatch.setattr(host, "MIN_LOAD_INTERVAL_S", 0.001)
     return HostProcesses()

@@ -15,7 +15,7 @@ from tests.support.nvml_stub import GIB, NvmlStub, Profile, gpu_profile, uuid_of
 
 QUICK = ("--interval", "0.1")
 STILL: dict[str, object] = {"pcie_bits": None, "pcie_received_per_s": None, "pcie_sent_per_s": None, "nvlinks": None}
-"""Quantities without measured rates, which vary slightly."""
+"""Replacement values that remove measured rates from a reading, because rates vary slightly."""
 
 MEMORY = ("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes", "memory_free_bytes")
 CLOCKS = ("sm_clock_mhz", "sm_clock_max_mhz", "memory_clock_mhz", "memory_clock_max_mhz")
@@ -49,12 +49,12 @@ FIELDS_OF = {
     "pcie_replays": ("pcie",),
     "fields": ("energy_j", "memory_temperature_c", "ecc", "retired", "pcie"),
 }
-"""Quantities that are None if a call or field is unsupported, by the name of the call in the stub."""
+"""Quantities that are None if an NVML call or field is unsupported. Keys are the stub's names of the calls."""
 IDENTITY = {"uuid", "pci_bus_id", "nvml_index"}
 
 
 def last_is_complete(snapshot: Snapshot) -> bool:
-    """Return True if the last GPU has the quantities that need two readings."""
+    """Return True if the last GPU in a snapshot has the quantities that are only known after two readings."""
     return bool(snapshot.gpus) and snapshot.gpus[-1].sm_active_percent is not None
 
 

@@ -29,7 +29,10 @@ Read = Callable[[Callable[[Reading], bool]], Reading]
 
 
 class Laptop:
-    """Machine with one GPU whose power state is set by `set_status`. An idle GPU isn't read for `rest_s` seconds."""
+    """Machine with one GPU, whose power state a test sets with `set_status`.
+
+    An idle GPU isn't read for `rest_s` seconds, so that it can fall asleep.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.rest_s = 3600.0
@@ -62,7 +65,10 @@ def laptop(tmp_path: Path) -> Laptop:
 
 @pytest.fixture
 def read(nvml_stub: NvmlStub, laptop: Laptop, tmp_path: Path) -> Iterator[Read]:
-    """Return a function that waits for a reading that meets a condition. Its first call starts the reader."""
+    """Return a function that waits for a reading that meets a condition.
+
+    Its first call starts the process that reads NVML.
+    """
     (tmp_path / "calls").write_text("")
     readers: list[subprocess.Popen[bytes]] = []
 

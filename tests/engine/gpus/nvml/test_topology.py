@@ -21,7 +21,10 @@ NO_TOPOLOGY: dict[str, object] = {
 
 
 def profiles(count: int, **changes: object) -> list[Profile]:
-    """Return GPU profiles without topology. `changes` override values, and may be functions of the GPU's index."""
+    """Return GPU profiles for the stub without topology.
+
+    `changes` override values. A value can be a function of the GPU's index.
+    """
     return [
         gpu_profile(index, **(NO_TOPOLOGY | {key: v(index) if callable(v) else v for key, v in changes.items()}))
         for index in range(count)

@@ -16,7 +16,10 @@ GB = 1_000_000_000
 
 
 def measured(stub: NvmlStub, start_sampler: Start, **profile: object) -> list[Gpu]:
-    """Return the GPU in six snapshots that have PCIe throughput."""
+    """Return the GPU in six consecutive snapshots that contain its PCIe throughput.
+
+    `profile` overrides values of the stub's GPU.
+    """
     stub.write([gpu_profile(0, **profile)])
     sampler = start_sampler(*QUICK, stub=stub)
     return [sampler.until(has_pcie_rates).gpus[0] for _ in range(6)]

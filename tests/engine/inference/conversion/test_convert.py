@@ -69,7 +69,7 @@ def predicted(folder: Path, sample: str) -> str:
 
 
 def loaded_by_card(folder: Path) -> Any:
-    """Run the code in the model card and return the model that it loads."""
+    """Run the code in the model card, and return the model that this code loads."""
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:

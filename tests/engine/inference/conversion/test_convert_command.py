@@ -1,4 +1,4 @@
-"""``footplate convert``: output, and files left by failed or interrupted conversions."""
+"""Output of ``footplate convert``, and cleanup after failed or interrupted conversions."""
 
 from __future__ import annotations
 

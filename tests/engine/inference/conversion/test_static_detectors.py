@@ -18,7 +18,7 @@ from engine.tasks.registry import TASKS
 
 @torch.no_grad()
 def spread_scores(model: Any, images: torch.Tensor) -> None:
-    """Randomize the heads of a detector, so that scores differ from box to box."""
+    """Randomize the last layers of a detector, so that scores differ from box to box."""
     if hasattr(model, "rpn"):
         for parameter_name, values in model.named_parameters():
             if values.dim() > 1 and ("predictor" in parameter_name or "rpn.head" in parameter_name):

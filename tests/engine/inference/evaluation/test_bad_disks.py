@@ -1,4 +1,4 @@
-"""Evaluations on full, broken or read-only disks: the error is reported, and no partial files remain."""
+"""Evaluations on full, broken or read-only disks. The error must be reported, and no partial files may remain."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from engine.tasks.analysis import Values
 
 
 class Mean(Metric):
-    """Metric that computes the mean of the outputs in three ways: from counters, from rows, and from a custom list."""
+    """Metric that stores outputs in three ways: counters, rows, and a list. `compute` returns the mean from each."""
 
     def __init__(self) -> None:
         self.counters = torch.zeros(2, dtype=torch.float64)

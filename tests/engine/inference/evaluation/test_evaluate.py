@@ -1,4 +1,4 @@
-"""Evaluation of every task: metrics equal those of the last validation, and saved evaluations can be loaded."""
+"""Evaluation of every task. Metrics must equal those of the last validation, and saved evaluations must be loadable."""
 
 from __future__ import annotations
 

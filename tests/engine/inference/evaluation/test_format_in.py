@@ -1,4 +1,4 @@
-"""Format of a folder other than the training dataset, for an evaluation."""
+"""Choice of the format of a folder for an evaluation, if it isn't the training dataset."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ COLOURS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
 
 
 def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanation:
-    """Explain the images with the last checkpoint of the run and write the results to `out`."""
+    """Compute heat maps for the images with the last checkpoint of the run, and write them to `out`."""
     out.mkdir(exist_ok=True)
     order = ExplainOrder(run=str(of.run.path), checkpoint="last", paths=tuple(map(str, images)), out=str(out), **values)
     worker_end, supervisor_end = socket.socketpair()
@@ -150,7 +150,7 @@ def make_corners(folder: Path, count: int) -> Path:
 
 
 def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
-    """Return the fraction of a heat map's sum that is inside the square, extended by `margin` pixels."""
+    """Return the fraction of a heat map's sum that is inside the square `corner`, extended by `margin` pixels."""
     rows, columns = CORNERS[corner]
     inside = heat[
         max(0, rows.start - margin) : rows.stop + margin, max(0, columns.start - margin) : columns.stop + margin
@@ -159,7 +159,7 @@ def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
 
 
 def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
-    """Use wide images with squares near the edges of the visible center, which shifted maps would miss."""
+    """Squares are near the edges of the visible center of wide images, so that shifted heat maps would miss them."""
     dataset = make_corners(tmp_path / "dataset", 32)
     of = train(forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=8, learning_rate=0.002)
     assert of.measures["top1"] == 1.0

@@ -1,4 +1,4 @@
-"""Layer that is explained, and the image positions of its cells."""
+"""Choice of the layer that is explained, and the image positions of the cells in its feature maps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIDE = 64
 def built(model: str, side: int = SIDE) -> nn.Module:
     """Return an untrained classifier for 5 classes.
 
-    Heads that are zero are randomized, because their gradients would vanish.
+    Heads whose weights are zero are randomized, because gradients would vanish.
     """
     task = TASKS["classification"]
     module = task.build_model(
@@ -57,7 +57,7 @@ def test_last_relevant_feature_map_is_found(model: str, side: int, layer: str) -
     ],
 )
 def test_map_cells_match_image_positions(model: str, layer: str, row: int, column: int) -> None:
-    """Change one area of the image and check that the corresponding area of the map changes most."""
+    """If an area of the image changes, the corresponding cell of the feature map must change most."""
     module = built(model)
     image = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     changed = image.clone()

@@ -1,4 +1,4 @@
-"""Predictions for point clouds, and the files that they write."""
+"""Predictions for point clouds, and the files to which they are written."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ordered(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicted:
-    """Predict with two workers."""
+    """Predict for the images in `paths` with two workers, and return the contents of predictions.json."""
     reported: list[Progress] = []
     values = {"run": str(trained.run.path), "checkpoint": "last", "devices": ("cpu", "cpu"), "batch_size": 2} | fields
     path = predict(PredictOrder(paths=(str(paths),), out=str(out), **values), reported.append)
@@ -64,7 +64,7 @@ def ordered(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicte
 
 
 def straight(trained: Trained, images: Path, found: Predicted, **options: Any) -> list[Any]:
-    """Return the outputs of the model itself for the images."""
+    """Return the predictions of the run's model in this process, for the images in `found`."""
     model = Run(trained.run.path).load("last", "cpu")
     assert found.sha256 == model.sha256
     return model.predict([row.path for row in found.rows], **options)

@@ -43,7 +43,7 @@ def test_result_files_have_unique_names(images: Path) -> None:
 
 
 def refused(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:
-    """Return the problems with a request, each with its field."""
+    """Return the problems with a prediction request as pairs (field, message)."""
     values = {"run": str(trained.run.path), "checkpoint": "last"} | fields
     with pytest.raises(CannotLoad) as found:
         predict(PredictOrder(paths=paths, out=str(out), **values), print)

@@ -1,4 +1,4 @@
-"""Predictions for large images in tiles: no seams, no duplicate objects, same georeference, little memory."""
+"""Predictions for large images in tiles: no seams, no duplicate objects, the same georeference, little memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_DATA = 7
 
 
 def loaded(trained: Trained, module: nn.Module) -> TrainedModel:
-    """Return the run's model with its network replaced by `module`."""
+    """Return the run's model with `module` in place of its network."""
     return replace(Run(trained.run.path).load("last", "cpu"), module=module.eval().requires_grad_(False))
 
 
@@ -76,7 +76,7 @@ def test_tiles_keep_threshold_for_lines(trained: Make) -> None:
 
 
 class Bright(nn.Module):
-    """Detector that finds a single object: the bounding box of all bright pixels."""
+    """Detector that always finds one object, the bounding box of all bright pixels."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         out = torch.zeros(len(inputs), 2, 6)
@@ -104,7 +104,7 @@ def test_object_in_several_tiles_is_found_once(trained: Make) -> None:
 
 
 def write_map(path: Path, side: tuple[int, int], **options: Any) -> np.ndarray:
-    """Write a GeoTIFF of random colors in UTM zone 32. A part of it has no data."""
+    """Write a GeoTIFF of random colors in UTM zone 32, and return its pixels. The upper left corner has no data."""
     pixels = np.maximum(noise(*side), NO_DATA + 1)
     pixels[:40, :50] = NO_DATA
     tags = [

@@ -1,4 +1,4 @@
-"""Confident learning, which must find labels that were replaced by wrong ones."""
+"""Confident learning. It must find labels that were replaced by wrong ones."""
 
 from __future__ import annotations
 

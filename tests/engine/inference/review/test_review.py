@@ -72,8 +72,8 @@ def test_cross_validation_is_for_classification(trained: Callable[[str], Trained
 def make_wrong(folder: Path) -> Path:
     """Write dark and bright images with mistakes.
 
-    One validation image of each class is in the folder of the other class. Another one is a copy of a training image
-    with a different label, and two are copies with the same label.
+    One validation image of each class is in the folder of the other class. Another validation image is a copy of a
+    training image with a different label. Two more are copies with the same label.
     """
     random = np.random.default_rng(0)
     for split, count in (("train", 24), ("val", 12)):
@@ -92,7 +92,7 @@ def make_wrong(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wrong(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Return an evaluated run that distinguishes dark and bright images. Tests must not change its folder."""
+    """Return an evaluated run that classifies dark and bright images. Tests must not change its folder."""
     folder = tmp_path_factory.mktemp("wrong")
     dataset = str(make_wrong(folder / "dataset"))
     return train(forker, folder, "classification", dataset=dataset, epochs=4, learning_rate=0.002)

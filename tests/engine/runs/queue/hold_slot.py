@@ -2,8 +2,8 @@
 
     python -m … RUN DEVICE [with_worker]
 
-It prints "waiting" or "running" whenever this changes. With a worker, it forks one as supervisors do, which outlives
-it, and prints its pid.
+It prints "waiting" or "running" whenever this state changes. With "with_worker", it forks a worker that outlives it,
+like those of supervisors, and prints the worker's process id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.engine.runs.queue.slots import make_slot
 
 
 def fork_worker() -> int:
-    """Fork a child that closes its parent's files and outlives it."""
+    """Fork a child that outlives this process. The child closes all inherited files."""
     ready, done = os.pipe()
     pid = os.fork()
     if pid == 0:

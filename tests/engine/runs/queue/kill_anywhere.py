@@ -1,8 +1,8 @@
-"""Script that kills processes while they use the queue, at every EVERYth line or opcode.
+"""Script that kills processes while they use the queue: at every EVERYth line or opcode of the queue's code.
 
     python -m … EVENT EVERY
 
-EVENT is "line" or "opcode". It checks the queue after each kill, and prints the number of kills.
+EVENT is "line" or "opcode". The script checks the queue after each kill, and prints the number of kills.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def use_queue() -> None:
 
 
 class Killer:
-    """Trace function that kills this process at event `number` in the queue's code."""
+    """Trace function that kills this process at the event `number` in the queue's code."""
 
     def __init__(self, event: str, number: int) -> None:
         self._event = event
@@ -59,7 +59,7 @@ class Killer:
 
 
 def is_killed(event: str, number: int) -> bool:
-    """Return True if a process is killed at this event, False if it ends before."""
+    """Run `use_queue` in a process that is killed at an event. Return False if the process ends before the event."""
     pid = os.fork()
     if pid == 0:
         code = 1

@@ -1,8 +1,8 @@
 """Processes that compete for random devices while some of them are killed: ``python -m … PROCESSES ROUNDS KILLS``.
 
-A process that has got its devices creates a file for each. If the file exists already, two processes use the same
-device. This check doesn't rely on the queue. Killed processes are replaced. Prints how often devices were used, and the
-number of killed processes.
+A process that has obtained its devices creates a file for each of them. If the file already exists, two processes use
+the same device. This check doesn't rely on the queue. Killed processes are replaced by new ones. The output is the
+number of times that a device was used, and the number of killed processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_alive(pid: int) -> bool:
 
 
 def claim(path: Path) -> None:
-    """Create the file of a device. End this process if a live process owns it."""
+    """Create the file of a device. Exit with an error if another live process has created it."""
     while True:
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""Queue slots for runs that have no other files."""
+"""Queue slots for runs that have no files besides their slots."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from engine.runs.folder import RunFolder
 from engine.runs.queue import QueueSlot, Ticket, waiting
 
 OPEN: list[QueueSlot] = []
-"""Slots that must be closed after the test."""
+"""Slots to close after the test."""
 
 
 def make_slot(name: str, *devices: str, **fields: object) -> QueueSlot:
-    """Create the queue slot of a run. `devices` are "x" by default."""
+    """Create the queue slot of the run `name`.
+
+    `devices` are "x" by default, and `fields` override fields of the job.
+    """
     job = Job.from_fields(devices=devices or ("x",), **fields)  # type: ignore[arg-type]
     OPEN.append(QueueSlot(RunFolder(Path("/runs") / name), job))
     return OPEN[-1]
 
 
 def queued() -> dict[str, tuple[str, ...]]:
-    """Return the runs ahead of each waiting run, in queue order."""
+    """Return the waiting runs in queue order. Each maps to the runs that it waits for."""
     return {ticket.run_id: ticket.behind for ticket in waiting()}
 
 
@@ -31,7 +34,7 @@ def ticket_of(name: str) -> Ticket:
 
 
 def abandon(slot: QueueSlot) -> None:
-    """Close the lock file of a slot without removing it, as the kernel does when a process is killed."""
+    """Close the lock file of a slot without removing it. The kernel does the same when a process is killed."""
     for link in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             if link.readlink() == slot.ticket_file:

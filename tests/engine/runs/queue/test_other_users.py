@@ -1,4 +1,4 @@
-"""Slots that wait while processes of another user run on their GPUs."""
+"""Slots that wait because processes of another user occupy their GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ADAS = GpuProcess(123, 12 * GIB, user="ada", name="python")
 
 
 def gpu_0(*processes: GpuProcess, **changes: Any) -> Snapshot:
-    """Return a snapshot of GPU-0 with these processes. `changes` override its fields."""
+    """Return a snapshot of GPU-0 with these processes. `changes` override fields of the GPU."""
     row = gpu(0, cuda_index=3, processes=processes)
     return machine(row, **({"time": time.time()} | changes))
 

@@ -36,7 +36,7 @@ def command(script: str, *arguments: str) -> list[str]:
 
 
 def run_script(script: str, *arguments: str) -> list[int]:
-    """Run a script and return the numbers that it prints."""
+    """Run one of the scripts in this folder, and return the numbers that it prints."""
     done = subprocess.run(
         command(script, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=800, check=False
     )
@@ -46,7 +46,7 @@ def run_script(script: str, *arguments: str) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def closed_slots() -> Iterator[None]:
-    """Close the slots of a test after it."""
+    """Close the slots that a test has created."""
     yield
     while OPEN:
         OPEN.pop().close()
@@ -58,7 +58,7 @@ def poll_all(*slots: QueueSlot) -> None:
 
 
 class SlotProcess:
-    """Process that holds a slot; see `hold_slot`."""
+    """Process that holds a queue slot by running `hold_slot`."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(

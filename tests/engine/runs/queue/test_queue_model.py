@@ -17,7 +17,7 @@ DEVICES = st.sets(st.sampled_from(("cpu", "GPU-0", "GPU-1")), min_size=1)
 
 @dataclass(eq=False)
 class Run:
-    """Expected state of a run."""
+    """Expected state of a run in the queue."""
 
     name: str
     slot: QueueSlot
@@ -32,7 +32,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runs: list[Run] = []
-        """All runs. The waiting ones are in queue order."""
+        """Expected states of all runs. Waiting runs are in queue order."""
         self.numbers = count()
 
     def waiting(self) -> list[Run]:

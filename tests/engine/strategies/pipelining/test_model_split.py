@@ -84,7 +84,7 @@ def test_split_stages_have_the_gradients() -> None:
 
 
 class _Shared(nn.Module):
-    """Model whose first and last layers are the same module."""
+    """Model that uses the same module as its first and last layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class _Shared(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Model that uses two tensors at every point except its end."""
+    """Model in which two tensors are needed at every point except the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ def test_trace_refuses_dynamic_model() -> None:
 
 
 class _OtherInTraining(nn.Module):
-    """Model with an additional layer in training mode, before the split points that both modes share."""
+    """Model with an additional layer in training mode. It is located before the split points of both modes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ def test_split_points_agree_in_both_modes() -> None:
 
 
 def test_split_points_take_linear_time() -> None:
-    """Count function calls, which don't depend on the machine's load."""
+    """Function calls are counted, because their number doesn't depend on the machine's load."""
 
     def calls(layers: int) -> int:
         model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers)))

@@ -45,7 +45,7 @@ def test_one_f_one_b_limits_retained_microbatches(devices: int, microbatches: in
 
 
 def test_divided_backward_reduces_idle_share() -> None:
-    """Simulate the order of ZB1P for two devices and three microbatches (Qi et al. 2023)."""
+    """Simulate the order of the schedule ZB1P for two devices and three microbatches (Qi et al. 2023)."""
     order: Order = (
         _passes("F0 F1 I0 W0 F2 I1 W1 I2 W2", stage=0),
         _passes("F0 I0 F1 I1 W0 F2 I2 W1 W2", stage=1),

@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Use a single thread, like a worker that shares the CPU."""
+    """Limit torch to one thread, as in a worker that shares the CPU."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -53,7 +53,7 @@ def _measured(model: nn.Module, *shape: int, precision: str = "fp32") -> list[Me
 
 
 def _mixed() -> nn.Sequential:
-    """Return a model with BatchNorm statistics, random layers and frozen layers."""
+    """Return a model that contains BatchNorm, random layers and frozen layers."""
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Flatten(), nn.Linear(288, 4)
     )

@@ -52,7 +52,7 @@ FAILED = RunFinished(outcome="failed", cause="It broke.")
 
 
 class Recorder(Notices):
-    """Notification sender that records notifications instead of sending them."""
+    """Notification sender that only records the notifications."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -63,7 +63,7 @@ class Recorder(Notices):
 
 
 class NotifiedRun:
-    """Run without a supervisor whose notifications use a simulated clock."""
+    """Run without a supervisor, with a simulated clock for its notifications."""
 
     def __init__(self, notices: type[Notices], command: str, **settings: Any) -> None:
         save_notices(NoticeSettings(**({"least_minutes": 0, "desktop": False} | ALL | settings), command=command))
@@ -96,7 +96,10 @@ class NotifiedRun:
         return bool(set(psutil.Process().children()) - self._earlier)
 
     def sent(self) -> list[str]:
-        """Wait until all senders have exited, and return the lines that the user's command has written."""
+        """Wait until all processes that send notifications have exited.
+
+        Returns the lines that the user's command has written.
+        """
 
         def is_done() -> bool:
             self.wait(1.0)
@@ -344,7 +347,7 @@ def test_invalid_settings_are_logged_once_and_ignored() -> None:
 
 @pytest.fixture
 def notify_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Replace `notify-send` by a script that appends its arguments to a file. Return the file.
+    """Replace `notify-send` by a script that appends its arguments to a file. Return the path of the file.
 
     Each argument ends with a NUL character.
     """

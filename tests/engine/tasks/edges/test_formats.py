@@ -35,7 +35,7 @@ BSDS = Path(__file__).parents[5] / "shared/datasets/bsds500_subset"
 
 
 def loaded_planes(split: ImageSet | SampleSet, index: int) -> torch.Tensor:
-    """Load an image of 32 px in color, together with its edge maps."""
+    """Return image `index` of a split in color, [channels, 32, 32], followed by its edge maps as more channels."""
     assert isinstance(split, ImageSet)
     return split.load(index, 32, 3)
 

@@ -1,4 +1,4 @@
-"""Boundary metrics, compared with a simple implementation of their definition."""
+"""Boundary metrics, compared with a simple implementation of their definitions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lines(seed: int) -> np.ndarray:
 
 
 def found_like(drawn: np.ndarray, seed: int) -> np.ndarray:
-    """Return a shifted copy of `drawn` with gaps, varying strengths and noise."""
+    """Return a detection of the lines in `drawn`: shifted, with gaps, varying strengths and noise."""
     random = np.random.default_rng(seed)
     moved = np.roll(drawn, random.integers(-1, 2, 2), (0, 1)) & (random.random(SIDES) < 0.8)
     strength = np.where(moved, random.uniform(0.2, 1, SIDES), 0)
@@ -51,7 +51,7 @@ def found_like(drawn: np.ndarray, seed: int) -> np.ndarray:
 
 
 def by_assignment(found: np.ndarray, drawn: np.ndarray) -> int:
-    """Count the matching pixels by solving the assignment problem on all distances."""
+    """Count the matching pixels by solving the assignment problem for the distances of all pairs."""
     one, other = np.argwhere(found), np.argwhere(drawn)
     if not len(one) or not len(other):
         return 0
@@ -136,9 +136,9 @@ def test_soft_edge_is_thinned_to_its_middle() -> None:
 
 
 def test_annotator_agreement_matches_by_hand(tmp_path: Path) -> None:
-    """Let a second annotator draw half of the edges of the first one, in the format of BSDS500.
+    """The second annotator has drawn half of the first annotator's edges, in the format of BSDS500.
 
-    Half of the first one's edges are correct. All edges of the second one are found.
+    Half of the first one's edges are therefore correct, and all edges of the second one are found.
     """
     make_edged(tmp_path, {"test": 2}, side=64, matlab=True)
     read = [read_edges(file.name, file.read_bytes()).layers for file in sorted(tmp_path.glob("groundTruth/test/*.mat"))]
@@ -152,7 +152,7 @@ def test_annotator_agreement_matches_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
 def test_bsds500_agreement_matches_the_benchmark() -> None:
-    """Compare with 0.80, the agreement between annotators according to Arbelaez et al. 2011."""
+    """Arbelaez et al. 2011 give an agreement between annotators of 0.80."""
     files = sorted((BSDS / "groundTruth/test").glob("*.mat"))[:2]
     counts = sum(
         count(layers[0] * 0.995, layers[1:])

@@ -23,7 +23,7 @@ from tests.support.metrics import metric_of_ranks
 TASK = EdgeDetection()
 SIDE = 48
 WAYS = ("to_deep", "to_shallow")
-"""Names of the two directions in BDCN's cascade."""
+"""Attributes with the outputs of BDCN's cascade in its two directions."""
 
 
 def job(**fields: Any) -> Job:
@@ -31,7 +31,7 @@ def job(**fields: Any) -> Job:
 
 
 def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return logits and targets for padded images. Each has lines that two annotators have drawn."""
+    """Return random logits and targets for images with padding. Two annotators have drawn lines in each image."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.zeros(images, 2, SIDE, SIDE, dtype=torch.int64)
     for image in targets:
@@ -48,7 +48,11 @@ def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: float, balance: float) -> float:
-    """Compute the loss of an image one pixel at a time."""
+    """Compute the loss of an image one pixel at a time.
+
+    `share` is the fraction of annotators at each pixel. `side`, `fused` and `balance` are weights of the side outputs,
+    of the fused output, and of pixels without edges.
+    """
     edges = sum(76 < value <= FULL for value in share.ravel())
     others = sum(value == 0 for value in share.ravel())
     total = 0.0

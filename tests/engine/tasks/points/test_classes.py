@@ -1,4 +1,4 @@
-"""Labels of points: classes, class names, and ignored values."""
+"""Labels of points: classes, class names, and values to ignore."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read(folder: Path) -> Content:
 
 
 def write(folder: Path, labels: list[int], ending: str = "las") -> Content:
-    """Write two clouds that contain each label equally often, and read them."""
+    """Write two point clouds that contain each label equally often. Return the content that Footplate reads."""
     places, _ = scene(0, 10 * len(labels))
     for name in ("a", "b"):
         if ending == "las":

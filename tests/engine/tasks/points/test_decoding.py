@@ -359,7 +359,7 @@ def test_text_that_is_no_table_is_named(tmp_path: Path) -> None:
 
 
 def write_type(folder: Path, ending: str, seed: int) -> Path:
-    """Write a cloud of 400 points with the labels 0 and 1, in the file type of `ending`."""
+    """Write a point cloud of 400 points with the labels 0 and 1. `ending` determines the file type."""
     places, classes = scene(seed, 400)
     path = folder / f"{seed}.{ending}"
     if ending == "pcd":

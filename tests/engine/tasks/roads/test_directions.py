@@ -13,9 +13,9 @@ SIDE = 96
 
 
 def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -> np.ndarray:
-    """Return a straight band through the center with rough borders, bool [side, side].
+    """Return a straight band through the center, bool [side, side].
 
-    `degrees` are counterclockwise from the horizontal, `rough` is in pixels.
+    `degrees` are counterclockwise from the horizontal. `rough` is the roughness of the borders in pixels.
     """
     rows, columns = np.mgrid[:side, :side] - side / 2 + 0.3
     angle = np.radians(degrees)
@@ -25,7 +25,7 @@ def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -
 
 
 def apart(classes: np.ndarray, degrees: np.ndarray | float) -> np.ndarray:
-    """Return the difference between direction classes and angles in degrees, modulo 180."""
+    """Return the absolute difference between direction classes and angles in degrees, modulo 180."""
     return np.abs((classes * STEP - degrees + 90) % 180 - 90)
 
 

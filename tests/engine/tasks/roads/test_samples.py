@@ -1,4 +1,4 @@
-"""Images with the direction of their lines, from the files to the targets of a batch."""
+"""Images with the directions of their lines, from the files to the targets of a batch."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def linknet(**fields: Any) -> Job:
 
 
 def truth(count: int) -> torch.Tensor:
-    """Return targets with lines, whose first row is unlabeled."""
+    """Return targets for `count` images with lines. The first row of each image is unlabeled."""
     planes = []
     for seed in range(count):
         mask = (line(SIDE, seed)[1] > 0).astype(np.uint8)
@@ -45,7 +45,7 @@ def truth(count: int) -> torch.Tensor:
 
 
 def guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SIDE,)) -> torch.Tensor:
-    """Return plausible packed outputs of a model: noise plus `sureness` times the targets.
+    """Return plausible outputs of a model in packed form: noise plus `sureness` times the targets.
 
     `sides` are the sizes of the output maps.
     """

@@ -147,7 +147,7 @@ def test_write_checkpoint_syncs_file_then_folder(tmp_path: Path, monkeypatch: py
 
 
 class _MetsAFullDisk:
-    """Object that can't be pickled because of a full disk. Only the `__context__` of the error shows this."""
+    """Object that can't be pickled because the disk is full. Only the `__context__` of the error shows this."""
 
     def __reduce__(self) -> Any:
         try:
@@ -164,7 +164,7 @@ def test_write_checkpoint_reports_a_hidden_full_disk(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux maps checkpoints")
 def test_tensors_are_mapped_from_the_file(tmp_path: Path) -> None:
-    """Check that tensors are memory-mapped, so that ranks share pages and read only their shards."""
+    """Tensors must be memory-mapped, so that ranks share pages and read only their shards."""
     path = tmp_path / "last.pt"
     write_checkpoint({"model": torch.arange(1000.0)}, path)
     content, _ = read_checkpoint(path)

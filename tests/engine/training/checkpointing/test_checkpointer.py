@@ -1,6 +1,6 @@
 """Checkpoints that are written during training.
 
-A pipe in place of the file blocks the writer for as long as a test needs. The write then fails.
+A pipe in place of the checkpoint file blocks the writer for as long as a test needs. The write then fails.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def build_model(num_classes):
 
 @pytest.fixture
 def start(start: Start) -> Start:
-    """Return a function that starts workers whose checkpoint writers block until a pipe is opened for reading."""
+    """Return a function that starts workers whose checkpoint writer blocks at a pipe until the test reads it."""
     return partial(start, prepare=FOR_READERS)
 
 

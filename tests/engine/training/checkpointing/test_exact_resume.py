@@ -1,4 +1,4 @@
-"""Runs that resume from any checkpoint on the same devices, and equal uninterrupted runs bit by bit."""
+"""Runs that resume from any checkpoint on the same devices. They must equal uninterrupted runs bit by bit."""
 
 from __future__ import annotations
 

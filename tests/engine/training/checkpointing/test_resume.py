@@ -66,14 +66,14 @@ def _path(group: Any) -> str:
 
 
 def _interrupted(group: Any, after: int) -> Any:
-    """Stop the run after step `after`, while that step waits for the gate."""
+    """Stop the run after step `after`, while the next step waits for the gate. Return the finished worker group."""
     group.read_steps(after)
     group.send(Stop(), 0)
     return group.completed()
 
 
 def test_resume_in_mid_epoch_with_other_strategies(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
-    """Resume on two devices after four of six steps of an epoch, and on one device six steps later."""
+    """The run resumes on two devices in the middle of the first epoch, and on one device in the middle of the next."""
     gate = tmp_path / "gate"
     gate.touch()
     fields = {"schedule": "onecycle", "optimizer": "adamw", "learning_rate": 0.005, "ema_decay": 0.8, "clip_norm": 0.5}
@@ -122,7 +122,7 @@ CHAIN: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.long), "adamw"])
 def test_resume_from_any_strategy(job: Make, start: Start, model_file: Write, optimizer: str) -> None:
-    """Train an epoch with each strategy and everything that a checkpoint can contain."""
+    """Train an epoch with each strategy. The checkpoints contain everything that a checkpoint can contain."""
     fields: dict[str, Any] = {"optimizer": optimizer, "schedule": "none", "ema_decay": 0.9, "clip_norm": 0.5}
     fields |= {"learning_rate": 0.005} | model_file(DEEP)
     expected = start(job(epochs=len(CHAIN), **fields), every_step=True).completed()
@@ -268,7 +268,7 @@ def test_resume_keeps_shares_by_speed(job: Make, start: Start, strategy: str, sh
 
 
 def test_resume_ignores_foreign_best_checkpoint(job: Make, start: Start) -> None:
-    """Resume from an older checkpoint whose best.pt has been replaced."""
+    """Resume from an older checkpoint, next to a best.pt that has been replaced."""
     first = start(job(epochs=2, best_by="loss")).completed()
     best = first.folder / "checkpoints/best.pt"
     weights, _ = read_checkpoint(best)
