@@ -1,7 +1,8 @@
-"""Generator of the catalogue: ``python -m engine.catalogue --write`` or ``--check``, or ``--plugins`` for a supplement.
+"""Program ``python -m engine.catalogue``, which generates the catalogue and writes or checks its file.
 
-The catalogue is data (`resources/catalogue.json`), so that windows and commands can list models, tasks and strategies
-without importing torch. The supplement describes installed plug-ins, and is stored in the user's cache.
+The flags are `--write`, `--check`, and `--plugins` for the catalogue's supplement, which describes installed plug-ins
+and is stored in the user's cache. The catalogue is data (`resources/catalogue.json`), so that windows and commands can
+list models, tasks and strategies without importing torch.
 """
 
 from __future__ import annotations
@@ -51,12 +52,15 @@ from engine.tasks.base import Task
 from engine.tasks.registry import TASKS
 
 DESCRIBED_CLASSES = 10
-"""Number of classes that is used to describe a model from a library or plug-in if its task doesn't set one."""
+"""Number of classes with which a model from a library or plug-in is described in the catalogue.
+
+It is used if the model's task doesn't set a number.
+"""
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 
 
 def generate() -> Catalogue:
-    """Return the catalogue of this Footplate with the installed torchvision."""
+    """Return the catalogue of this version of Footplate, with the models of the installed torchvision."""
     return Catalogue(
         tasks=tuple(task.entry for task in TASKS.own.values()),
         models=tuple(describe(task, name) for task in TASKS.own.values() for name in _names(task)),
@@ -75,7 +79,10 @@ def _names(task: Task) -> tuple[str, ...]:
 
 
 def supplement() -> Supplement:
-    """Return the additions from the installed plug-ins. Plug-ins that can't be described are left out."""
+    """Return the additions that the installed plug-ins make to the catalogue.
+
+    Plug-ins that can't be described are left out.
+    """
     own = [
         model for name, task in TASKS.added().items() for model in _described(TASKS, name, partial(_models_of, task))
     ]
@@ -104,7 +111,10 @@ def supplement() -> Supplement:
 def _described(
     registry: Registry[Any], name: str, describe: Callable[[], Sequence[ModelEntry]]
 ) -> Sequence[ModelEntry]:
-    """Return the models from a plug-in, or leave the plug-in out if they can't be built."""
+    """Return the models that `describe` returns for the plug-in `name`.
+
+    If it fails, return () and leave the plug-in out of the registry.
+    """
     try:
         return describe()
     except Exception as error:  # third-party code
@@ -122,7 +132,10 @@ def _models_of(task: Task) -> Sequence[ModelEntry]:
 
 
 def _added_model(name: str) -> Sequence[ModelEntry]:
-    """Describe a model from a plug-in. It is built as for a job, since not every model can be built without memory."""
+    """Return the entry for a model from a plug-in, in a list.
+
+    The model is built as it is for a job, since not every model can be built on the meta device.
+    """
     known = MODELS[name]
     if known.task not in TASKS:
         raise ValueError(f"there is no task “{known.task}”")
@@ -134,9 +147,10 @@ def _added_model(name: str) -> Sequence[ModelEntry]:
 
 
 def describe(task: Task, name: str) -> ModelEntry:
-    """Return the catalogue entry for a model. The model is built without memory unless it comes from a library.
+    """Return the catalogue entry for a model.
 
-    If an extra that it needs is not installed, the entry is copied from the file.
+    The model is built on the meta device, unless it comes from a library. If it needs an extra that is not installed,
+    its entry is copied from the catalogue's file.
     """
     of_library = MODELS.own.get(name)
     shipped = shipped_catalogue().model(name) if of_library is not None and missing_extra(of_library.extra) else None
@@ -151,7 +165,10 @@ def describe(task: Task, name: str) -> ModelEntry:
 
 
 def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, has: Sequence[str]) -> ModelEntry:
-    """Return the catalogue entry for a model. `has` lists the fields in `DROPOUT_FIELDS` that it supports."""
+    """Return the catalogue entry for a model.
+
+    `model` is on the meta device. `has` lists the fields in `DROPOUT_FIELDS` that it supports.
+    """
     points, uncuttable = _cuts(model)
     has = [*has, "head_rate"] if heads_of(model) else has
     return ModelEntry(
@@ -181,7 +198,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
 
 
 def _takes(task: Task, job: Job, model_info: ModelInfo, field: str) -> bool:
-    """Return True if the job's model can be built with a value in the dropout field `field`."""
+    """Return True if the job's model can be built with a positive value in the dropout field `field`."""
     changed = job.with_fields(**{field: 0.5})
     try:
         on_meta(lambda: task.build_model(changed, model_info.classes, model_info.channels))
@@ -200,7 +217,7 @@ def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:
 
 
 def encode(catalogue: Catalogue) -> bytes:
-    """Return the catalogue as the content of its file, in lines that make diffs readable.
+    """Return the catalogue as the content of its file, whose lines make diffs readable.
 
     Large tables have one line per model.
     """

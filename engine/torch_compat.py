@@ -1,7 +1,7 @@
 """Access to private parts of torch, and workarounds for differences between its versions 2.11 to 2.15.
 
-No other module uses private parts of torch or checks its version. Functions that only some versions need name these
-versions and their source, so that they can be removed later.
+No other module uses private parts of torch or checks its version. If a function is only needed for some versions, its
+docstring names these versions and their source, so that it can be removed later.
 """
 
 from __future__ import annotations
@@ -24,57 +24,67 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 __all__ = ["BatchNorm", "FakeTensorMode", "RunningNorm"]
-"""Private names of torch: the base class of BatchNorm layers, that of all layers with running statistics, and a mode.
+"""Private names of torch.
 
-`RunningNorm` includes InstanceNorm. In `FakeTensorMode`, tensors have no memory.
+`BatchNorm` is the base class of all BatchNorm layers. `RunningNorm` is the base class of all layers with running
+statistics, including InstanceNorm. In `FakeTensorMode`, tensors have no memory.
 """
 
 IS_ALL_TRUE = torch.ops.aten._is_all_true.default
-"""Operator for comparing the shapes of tensors in exported programs, such as detectors of transformers."""
+"""Operator that returns whether all values of a tensor are True.
+
+Exported programs check the shapes of tensors with it, for example transformers' detectors.
+"""
 _RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
-    """Return the dict with the buffers of `module` itself, which may be modified."""
+    """Return the dict in which `module` stores its own buffers. It may be modified."""
     return module._buffers
 
 
 def storage_of(tensor: Tensor) -> int:
-    """Return an identifier for the memory of `tensor`, also on the meta device."""
+    """Return a number that identifies the memory of `tensor`.
+
+    Tensors that share memory have the same number, also on the meta device.
+    """
     return tensor.untyped_storage()._cdata
 
 
 def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """Copy `sources` into `targets` in one operation. All must have the same type and device."""
+    """Copy `sources` into `targets` in a single operation. All must have the same type and device."""
     torch._foreach_copy_(targets, sources)
 
 
 def lerp_all(targets: list[Tensor], towards: list[Tensor], weight: float) -> None:
-    """Move each target by `weight` (0 to 1) towards its counterpart, in one operation."""
+    """Move each of `targets` by the fraction `weight` towards the tensor in `towards`, in a single operation."""
     torch._foreach_lerp_(targets, towards, weight)
 
 
 def unscale_all(gradients: list[Tensor], overflows: Tensor, inverse: Tensor) -> None:
-    """Multiply `gradients`, which must have the same type and device, by `inverse`.
+    """Multiply `gradients` by `inverse`, in place. They must have the same type and device.
 
-    Sets `overflows` to 1 if a gradient is not finite.
+    If a gradient is not finite, `overflows` is set to 1.
     """
     torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflows, inverse)
 
 
 def begin_scaling(scaler: GradScaler, device: torch.device) -> None:
-    """Create the scale of `scaler`, which torch otherwise creates with the first loss."""
+    """Create the scale of `scaler` on `device`. torch would create it only with the first loss."""
     scaler._lazy_init_scale_growth_tracker(device)
 
 
 def scale_of(scaler: GradScaler) -> Tensor:
-    """Return the scale of `scaler` on its device."""
+    """Return the scale of `scaler`, which is on its device."""
     scale, _ = scaler._check_scale_growth_tracker("unscale_")
     return scale
 
 
 def note_unscaled(scaler: GradScaler, optimizer: Optimizer, overflows: Tensor) -> None:
-    """Record in `scaler` that the gradients of `optimizer` are unscaled, and if any has overflowed (1 or 0)."""
+    """Record in `scaler` that the gradients of `optimizer` have been unscaled.
+
+    `overflows` is 1 if a gradient has overflowed, otherwise 0.
+    """
     state = scaler._per_optimizer_states[id(optimizer)]
     state["found_inf_per_device"] = {overflows.device: overflows}
     state["stage"] = OptState.UNSCALED
@@ -86,25 +96,25 @@ def let_schedule_begin(optimizer: Optimizer) -> None:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Return True if `model` runs with torch.compile."""
+    """Return True if `model` is compiled by torch.compile."""
     return model._compiled_call_impl is not None
 
 
 def undo_compiling(model: nn.Module) -> None:
-    """Undo torch.compile for `model` and release the memory of its CUDA graphs."""
+    """Undo torch.compile for `model`, and release the memory of its CUDA graphs."""
     model._compiled_call_impl = None  # torch has no method that undoes Module.compile
     torch.compiler.reset()
 
 
 def compile_in_this_process() -> None:
-    """Prevent torch.compile from starting processes, which might outlive this one."""
+    """Make torch.compile work in this process. The processes that it would start might outlive this one."""
     import torch._inductor.config
 
     torch._inductor.config.compile_threads = 1
 
 
 def keep_compiled_in(folder: str) -> None:
-    """Make torch.compile use `folder` even for files that it otherwise puts into a shared temporary folder.
+    """Make torch.compile also store those files in `folder` that it would put into a shared temporary folder.
 
     Examples are the precompiled headers of its C++ code, which ignore TORCHINDUCTOR_CACHE_DIR. Call this before the
     first compilation.
@@ -115,10 +125,10 @@ def keep_compiled_in(folder: str) -> None:
 
 
 def device_events(profile: torch.profiler.profile, device_type: Any) -> Iterator[tuple[str, float, float]]:
-    """Yield the name, start and end of each operation that a stopped `profile` has recorded on devices of a type.
+    """Yield the name, start and end of each operation on devices of type `device_type` in a stopped `profile`.
 
     Times are in seconds since the start of the profile. `profile.events()` would take over ten times as long, because
-    it builds an object with statistics for each event.
+    it creates an object with statistics for each event.
     """
     assert profile.profiler is not None
     assert profile.profiler.kineto_results is not None
@@ -130,10 +140,10 @@ def device_events(profile: torch.profiler.profile, device_type: Any) -> Iterator
 
 
 def prepare_pipelines() -> None:
-    """Fix the gradients of pipeline schedules that split the backward pass. Call this before the first step.
+    """Correct the gradients of pipeline schedules that divide the backward pass. Call this before the first step.
 
-    torch adds up wrong gradients for a layer with several outputs before 2.12 (pytorch#170277), and for a weight that a
-    stage uses twice before 2.13 (pytorch#180952).
+    torch computes wrong gradients for a layer with several outputs before 2.12 (pytorch#170277), and for a weight that
+    a stage uses twice before 2.13 (pytorch#180952).
     """
     from torch.distributed.pipelining import stage
 
@@ -142,11 +152,11 @@ def prepare_pipelines() -> None:
 
 
 def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]], retain_graph: bool = False) -> None:
-    """Compute and add the gradients of weights, using the data that the backward pass for inputs has stored.
+    """Compute the gradients of weights from data that the backward pass for inputs has stored, and accumulate them.
 
-    The weights in one of the `groups` are reached through the same `intermediates`, which are graph nodes with the
-    gradients of their outputs in `grads`. If a node precedes another in the graph, its gradient already includes the
-    other's contribution.
+    Each of the `groups` has weights that are reached through the same graph nodes, `intermediates`. `grads` has the
+    gradients of these nodes' outputs. If a node precedes another one in the graph, its gradient already includes the
+    contribution of the other one.
     """
     for group in groups:
         saved = list(zip(group.pop("intermediates"), group.pop("grads"), strict=True))
@@ -172,10 +182,10 @@ def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]]
 
 
 def greet_no_own_rank(stage: Any) -> None:
-    """Prevent a pipeline's `stage` from sending a first message to a neighbor on its own rank, as under ZBV.
+    """Prevent a pipeline's `stage` from sending its first message to a neighbor on the same rank, as under ZBV.
 
-    torch 2.11 opens connections with such messages, which gloo does not support within a rank; torch 2.12 skips such
-    neighbors (`_PipelineSchedule._warmup_p2p`).
+    torch 2.11 opens connections with such messages, which gloo does not support within a rank. torch 2.12 leaves out
+    neighbors on the same rank (`_PipelineSchedule._warmup_p2p`).
     """
     greetings = getattr(stage, "_get_init_p2p_neighbors_ops", None)
     if greetings is not None:
@@ -183,9 +193,9 @@ def greet_no_own_rank(stage: Any) -> None:
 
 
 def send_no_missing_gradient(stage: Any) -> None:
-    """Prevent a pipeline's `stage` from sending gradients of inputs that have none, since no stage waits for them.
+    """Prevent a pipeline's `stage` from sending gradients for inputs that have none. No stage waits for them.
 
-    Only torch 2.12 needs this: it expects a gradient for each input from another stage
+    Only torch 2.12 needs this. It expects a gradient for each input from another stage
     (`_PipelineStageBase.get_bwd_send_ops`).
     """
     if _RELEASE == (2, 12):
@@ -197,9 +207,10 @@ def send_no_missing_gradient(stage: Any) -> None:
 
 
 def join_unused(group: FSDPModule) -> None:
-    """Make each parameter of `group` without a gradient contribute a gradient of 0 to FSDP's reduction.
+    """Make the parameters of `group` that have no gradient contribute gradients of 0 to FSDP's reduction.
 
-    torch 2.13 has `set_reduce_scatter_unused_params`; for older versions, the gradients are set where FSDP reads them.
+    torch 2.13 has `set_reduce_scatter_unused_params` for this. For older versions, gradients of 0 are stored where FSDP
+    reads them.
     """
     if hasattr(group, "set_reduce_scatter_unused_params"):
         group.set_reduce_scatter_unused_params(True, recurse=False)
@@ -219,10 +230,10 @@ def _with_zeros(group: Any, post_backward: Callable[..., None], *unused: Any) ->
 
 
 def scan(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, inputs: Any) -> tuple[Any, Any]:
-    """Run a loop as a single operation of an exported graph.
+    """Run a loop that becomes a single operation in an exported graph. Return the last state and the stacked outputs.
 
-    For each of `inputs`, `step(state, input)` returns the next state and an output. Returns the last state and the
-    stacked outputs. The operation is private in all versions (`torch._higher_order_ops.scan`).
+    For each item of `inputs`, `step(state, input)` returns the next state and an output. The operation is private in
+    all versions (`torch._higher_order_ops.scan`).
     """
     from torch._higher_order_ops.scan import scan as torch_scan
 

@@ -54,7 +54,7 @@ def bins(confidence: Floats, right: Floats, weights: npt.NDArray[np.int64] | Non
 
 
 def expected_error(found: Bins) -> float:
-    """Return the mean distance between confidence and accuracy over the bins, weighted by their size (equation 3)."""
+    """Return the mean distance between confidence and accuracy over the bins, weighted by size (equation 3)."""
     return float(np.abs(found.confidence - found.right).sum() / max(found.weight.sum(), _TINY))
 
 

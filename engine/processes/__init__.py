@@ -1,1 +1,1 @@
-"""Child processes: workers of a run or of other work, their start, watchdog and shutdown, and helpers."""
+"""Child processes, which are mostly workers of a run. This includes their start, watchdog and shutdown."""

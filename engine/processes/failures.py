@@ -1,4 +1,4 @@
-"""Descriptions of worker failures, and the choice of the failure that caused the others."""
+"""Descriptions of worker failures, and the choice of the failure that has caused the others."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ _PEER_LOST = re.compile(
 )
 
 CERTAIN, LIKELY, FOLLOWING = 0, 1, 2
-"""Weights of failures: certainly the cause, probably the cause, or possibly a consequence of another one."""
+"""Weights of a failure that is certainly the cause, is probably the cause, or may be a consequence of another one."""
 
 
 class Failure(NamedTuple):
-    """Failure of a rank with its weight. The cause is the failure with the lowest weight."""
+    """Failure of a rank, with a weight that tells whether it may be a consequence of another failure.
+
+    The failure with the lowest weight is considered the cause of all.
+    """
 
     event: Failed
     weight: int
 
 
 def death(rank: int, exit_code: int, log: Path) -> Failed:
-    """Describe a worker that exited without reporting an error."""
+    """Describe the failure of a worker that exited with `exit_code` without reporting an error."""
     exit_text = exit_words(exit_code)
     if exit_code >= 0:
         exit_text += " without reporting an error"
@@ -48,7 +51,10 @@ def death(rank: int, exit_code: int, log: Path) -> Failed:
 
 
 def describe_stuck(ranks: Collection[int], devices: Iterable[str]) -> Failed:
-    """Describe workers that have survived SIGKILL in a run on `devices`, with a cause that fits these."""
+    """Describe the failure of workers that have survived SIGKILL.
+
+    The cause depends on the run's `devices`.
+    """
     text = f"Rank {', '.join(map(str, sorted(ranks)))} can't be killed"
     if any(map(is_gpu, devices)):
         cause = f"{text}: it hangs in a call of the GPU's driver. Restart the machine."
@@ -61,7 +67,7 @@ def describe_stuck(ranks: Collection[int], devices: Iterable[str]) -> Failed:
 
 
 def log_tail(log: Path) -> str:
-    """Return the last lines of a worker's log."""
+    """Return the last lines of a worker's log file."""
     try:
         lines = read_end(log, _TAIL_BYTES).decode(errors="replace").split("\n")
     except OSError:
@@ -72,16 +78,16 @@ def log_tail(log: Path) -> str:
 def weight(event: Failed) -> int:
     """Return the weight of a failure that a rank has reported.
 
-    A lost connection is usually a consequence of the death of another rank.
+    A lost connection gets a high weight, because it is usually a consequence of another rank's death.
     """
     return FOLLOWING if event.kind == "fault" and _PEER_LOST.search(event.cause) else LIKELY
 
 
 def weight_of_death(event: Failed, exit_code: int) -> int:
-    """Return the weight of an unreported death of a worker.
+    """Return the weight of the death of a worker that has reported no failure.
 
-    A signal counts as the cause, except for SIGABRT, with which NCCL's watchdog stops a process when another rank is
-    gone.
+    A death by a signal counts as the cause, except for SIGABRT. NCCL's watchdog stops a process with it when another
+    rank has exited.
     """
     if exit_code < 0 and -exit_code != signal.SIGABRT:
         return CERTAIN
@@ -89,5 +95,8 @@ def weight_of_death(event: Failed, exit_code: int) -> int:
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that caused the others: the one with the lowest weight, or the earliest of several."""
+    """Return the failure that has caused the others, which is the one with the lowest weight.
+
+    Of several, it is the earliest.
+    """
     return min(failures, key=lambda failure: failure.weight)

@@ -26,23 +26,27 @@ from engine.system import plugins
 from engine.system.private_network import PrivateNetwork
 
 SETTLE_S = 0.5
-"""Seconds to wait for the cause after a failure that may be a consequence."""
+"""Seconds to wait for the cause after a failure that may be a consequence of another one."""
 LINGER_S = 10.0
-"""Seconds to wait for workers to exit after their last message."""
+"""Maximum time to wait for workers to exit after their last message, in seconds."""
 PRIVATE = "The ranks are connected by a private network, which other users of this machine can't reach."
 SHARED = "The ranks are connected by the machine's own loopback interface, since {reason}."
 UVM_DEVICE = "/dev/nvidia-uvm"
 _TICK_S = 0.05
 _NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine", "lost_gpu")
-"""Kinds of failure after which the other ranks can't save their state, since they wait for the failed rank."""
+"""Kinds of failures after which the other ranks can't save their state, because they wait for the failed rank."""
 
 
 class Group:
-    """Workers of one attempt, which are all stopped when one of them fails. `on_event` is called with their events.
+    """Workers of one attempt, which are all stopped when one of them fails.
 
     Args:
-        following_s: Seconds to wait for the cause if all known failures may be consequences.
-        in_doubt: Returns True if the cause may still arrive after that time.
+        on_event: Called with the events of the workers.
+        selector: Selector whose loop receives the workers' messages.
+        world_size: Number of ranks.
+        limits: Times after which a rank counts as hanging.
+        following_s: Seconds to wait for the cause if all known failures may be consequences of another failure.
+        in_doubt: Returns True if the cause may still be reported after that time.
     """
 
     def __init__(
@@ -57,9 +61,9 @@ class Group:
     ) -> None:
         self.workers: list[Worker] = []
         self.failure: Failed | None = None
-        """Failure that caused the others. It is reported once."""
+        """Failure that has caused the others, or None. It is reported once."""
         self.holds_unsaved_state = False
-        """True if the final state could not be written to disk."""
+        """True if a worker's final state could not be written to the disk, and is only in memory."""
         self._on_event = on_event
         self._selector = selector
         self._world_size = world_size
@@ -71,7 +75,7 @@ class Group:
         self._all_silent_at: float | None = None
 
     def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:
-        """Start a worker for each of `specs` that runs `function`; see `WorkerProcess`."""
+        """Start a worker for each of the `specs`, which runs `function` (see `WorkerProcess`)."""
         network = self._open_network(specs, fork=fork)
         for spec in specs:
             self._add(WorkerProcess(spec, function, fork=fork, network=network))
@@ -80,7 +84,10 @@ class Group:
         self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
 
     def _open_network(self, specs: Sequence[WorkerSpec], *, fork: bool) -> PrivateNetwork | None:
-        """Open a private network if the ranks need one and the system allows it, and log the decision."""
+        """Create a private network if the ranks need one and the system allows it, and log whether it is used.
+
+        Returns None if the ranks use the machine's network.
+        """
         if sys.platform != "linux" or len(specs) < 2 or specs[0].rendezvous in ("", BY_ENVIRONMENT):
             return None
         network = None
@@ -107,7 +114,10 @@ class Group:
 
     @property
     def is_ending(self) -> bool:
-        """True while workers are exiting. Poll the group often then, because exits don't wake the selector."""
+        """True while workers are exiting or failing.
+
+        During this time, `watch` must be called often, because the exit of a worker doesn't wake the selector.
+        """
         is_any_done = any(worker.done is not None or worker.channel is None for worker in self.workers)
         return is_any_done or self._shutdown is not None or bool(self._failures)
 
@@ -129,24 +139,24 @@ class Group:
 
     @property
     def unsaved(self) -> str:
-        """Reason why the last state isn't on the disk, or "" if it is."""
+        """Reason why the final state isn't on the disk, or "" if it is."""
         return next(
             (worker.done.unsaved for worker in self.workers if worker.done is not None and worker.done.unsaved), ""
         )
 
     @property
     def best(self) -> WorkerDone | None:
-        """Last message of the worker that reports the best metrics, or None if there is none."""
+        """Final message of the worker that has reported the best metrics, or None if no worker has."""
         return next((worker.done for worker in self.workers if worker.done is not None and worker.done.best), None)
 
     @property
     def forced(self) -> set[int]:
-        """Ranks that were stopped by a signal."""
+        """Ranks that were sent a signal because they did not stop in time."""
         return self._shutdown.forced if self._shutdown is not None else set()
 
     @property
     def stuck(self) -> set[int]:
-        """Ranks that survived SIGKILL before they had finished, for example in a call of the GPU driver."""
+        """Ranks that survived SIGKILL, for example in a call to the GPU driver, before they had finished their work."""
         stuck = self._shutdown.stuck if self._shutdown is not None else set()
         return {worker.rank for worker in self.workers if worker.rank in stuck and worker.done is None}
 
@@ -161,39 +171,42 @@ class Group:
             worker.send(command)
 
     def stop(self, message: Stop | Pause) -> None:
-        """Ask the workers to finish their current step and save their state."""
+        """Ask the workers to finish their current step, save their state, and exit."""
         if self._shutdown is None:
             self._shutdown = Shutdown(self.workers, STOP_S, message)
 
     def save_elsewhere(self, command: SaveElsewhere) -> None:
-        """Send the command to the workers. If they are stopping, give them more time for it."""
+        """Send a command to save the final state to all workers. If they are stopping, extend their time."""
         self.send(command)
         self.extend()
 
     def extend(self) -> None:
-        """Give stopping workers more time, unless `escalate` was called."""
+        """Extend the time in which workers must stop, unless `escalate` was called."""
         if self._shutdown is not None:
             self._shutdown.extend(STOP_S)
 
     def escalate(self) -> None:
-        """Stop waiting for workers to exit, and proceed to signals."""
+        """Stop waiting for workers that have been asked to stop, and send signals to them."""
         if self._shutdown is not None:
             self._shutdown.escalate()
             self._shutdown.step()
 
     def kill(self) -> None:
-        """Kill all workers and wait for their exit."""
+        """Kill all workers, and wait until they have exited."""
         kill_all(self.workers)
 
     def fail(self, event: Failed, weight: int) -> None:
-        """Add a failure with its weight (see `failures`). Once the cause is known, the failure is only logged."""
+        """Add a failure with its weight (see `failures`).
+
+        If the cause of the failures is already known, this failure is only logged.
+        """
         if self.failure is None:
             self._failures.append((time.monotonic(), failures.Failure(event, weight)))
         else:
             self._on_event(LogLine(text=event.cause, level="error", rank=event.rank))
 
     def watch(self) -> None:
-        """Handle exits, hangs and failures of workers. Call this often until `is_gone`."""
+        """Handle workers that have exited, hang or have failed. This must be called often until `is_gone` is True."""
         for worker in self.workers:
             if worker.poll() is None:
                 continue
@@ -211,7 +224,7 @@ class Group:
             self._shutdown.step()
 
     def _is_settled(self) -> bool:
-        """Return True once the cause is certain to be among the known failures."""
+        """Return True once no failure can be expected that might have caused the known ones."""
         seconds = time.monotonic() - self._failures[0][0]
         if min(failure.weight for _, failure in self._failures) < failures.FOLLOWING:
             return seconds > SETTLE_S
@@ -227,7 +240,10 @@ class Group:
             self._on_event(event)
 
     def _stopped_pid(self, rank: int) -> int | None:
-        """Return the pid of a worker if a signal has suspended it, otherwise None. A debugger's signals do not count."""
+        """Return the pid of a worker that is suspended by a signal, otherwise None.
+
+        Signals from a debugger do not count.
+        """
         pid = self.workers[rank].pid
         if not pid:
             return None
@@ -244,7 +260,7 @@ class Group:
             self.fail(event, failures.weight_of_death(event, worker.exit_code))
 
     def _report_cause(self) -> None:
-        """Report the cause, log the other failures, and stop the remaining workers."""
+        """Report the failure that has caused the others, log the other failures, and stop the remaining workers."""
         root = failures.root_cause([failure for _, failure in self._failures])
         self.failure = root.event
         self._on_event(root.event)
@@ -259,7 +275,7 @@ class Group:
             self._shutdown = Shutdown(self.workers, FAILED_S, Stop())
 
     def _kill_lingering(self) -> None:
-        """Stop workers that have finished but do not exit, for example because of a library's thread."""
+        """Stop workers that have finished but do not exit, for example because a thread of a library is running."""
         if self._shutdown is not None or not self.workers or any(w.channel is not None for w in self.workers):
             return
         now = time.monotonic()
@@ -301,7 +317,10 @@ class Group:
 
 
 def shared_network_reason(specs: Sequence[WorkerSpec], *, fork: bool) -> str:
-    """Return the reason why local ranks must use the machine's network, or "" if a private one suffices."""
+    """Return the reason why the ranks on this machine must use the machine's network.
+
+    The result is "" if they can use a private network.
+    """
     job = specs[0].job
     if len(specs) < specs[0].world_size:
         return "other processes have started other ranks"
@@ -317,7 +336,11 @@ def shared_network_reason(specs: Sequence[WorkerSpec], *, fork: bool) -> str:
 
 
 def can_start_cuda() -> bool:
-    """Return True if CUDA can start without nvidia-modprobe, a setuid program that has no effect in user namespaces."""
+    """Return True if CUDA can be started by workers in a private network.
+
+    Unless the user is root, they are in a user namespace, where nvidia-modprobe, a setuid program that creates device
+    files, has no effect. The device files must therefore exist.
+    """
     try:
         os.close(os.open(UVM_DEVICE, os.O_RDWR))
     except OSError:
@@ -328,9 +351,10 @@ def can_start_cuda() -> bool:
 def run_workers(
     specs: Sequence[WorkerSpec], function: str, on_event: Callable[[AnyEvent], object], *, seconds: float = math.inf
 ) -> Failed | None:
-    """Run `function` (see `WorkerProcess`) for each of `specs`, and return the failure, if any.
+    """Run `function` (see `WorkerProcess`) for each of `specs`, and return None or the failure that caused the others.
 
-    Exceptions, such as KeyboardInterrupt, kill the workers.
+    `on_event` is called with the workers' events. An exception in this process, such as KeyboardInterrupt, kills the
+    workers.
 
     Raises:
         TimeoutError: The workers have not finished within `seconds`.

@@ -1,4 +1,4 @@
-"""Slow imports in a parent process, so that forked workers have these modules immediately."""
+"""Slow imports in a parent process, which forked workers then need not repeat."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ from engine.system import compile_cache
 LIGHT = ("torch", "torchvision", "engine.training.worker")
 """Modules that every worker needs."""
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.pipelining")
-"""Additional modules for several workers; DistributedDataParallel imports torch._dynamo, which takes over a second."""
+"""Additional modules that several workers need.
+
+DistributedDataParallel imports torch._dynamo, which takes over a second.
+"""
 SOME = ("timm", "segmentation_models_pytorch")
-"""Modules that some models need. Importing them takes over half a second, which a waiting parent can spare."""
+"""Modules that some models need.
+
+Importing them takes over half a second. A parent that waits anyway can afford it.
+"""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def modules_for(world_size: int) -> tuple[str, ...]:
-    """Return the modules that are needed by `world_size` workers."""
+    """Return the names of the modules that the workers of a run with `world_size` ranks need."""
     return LIGHT + DISTRIBUTED if world_size > 1 else LIGHT
 
 
 def import_all(names: Sequence[str]) -> None:
-    """Import modules without starting a lasting thread, so that the process can still fork."""
+    """Import modules without starting a thread that remains. The process can fork afterwards."""
     compile_cache.use_private_folders()
     # Loading numpy starts the threads of OpenBLAS, unless the environment limits them to one.
     before = os.environ.get(_BLAS_THREADS)
@@ -46,9 +52,9 @@ def import_all(names: Sequence[str]) -> None:
 
 
 class ImportThread:
-    """Thread that imports modules.
+    """Thread that imports modules in the background.
 
-    At its end, `done` becomes readable. `fault` is then set if an import has failed.
+    When it has finished, the socket `done` becomes readable. If an import has failed, `fault` is the error.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -59,7 +65,7 @@ class ImportThread:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for the thread. Afterwards, the process may fork."""
+        """Wait for the thread to end. Afterwards, the process can fork."""
         self._thread.join()
         self.done.close()
         self._end.close()

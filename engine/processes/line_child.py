@@ -1,4 +1,4 @@
-"""Child process that prints lines of JSON, which are read in a selector's loop."""
+"""Child process that prints lines of JSON, which the loop of a selector reads."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
 
 STOP_S = 2.0
-"""Seconds to wait for the child to exit after SIGTERM."""
+"""Maximum time to wait for the child to exit after SIGTERM, in seconds."""
 KILL_S = 2.0
-"""Seconds to wait after SIGKILL, since a process that is stuck in a driver call survives it."""
+"""Maximum time to wait for the child to exit after SIGKILL, in seconds.
+
+A process that is stuck in a driver call survives SIGKILL.
+"""
 _CHUNK_BYTES = 1 << 16
 
 
 class LineChild:
-    """Child process ``python -m`` with `arguments`.
+    """Child process ``python -m`` with `arguments`, whose output the loop of `selector` reads.
 
     Args:
         on_line: Called with each line. May raise msgspec.DecodeError.
-        on_end: Called at the end of the output, with "" or the error that made a line invalid.
+        on_end: Called at the end of the output. The argument is the error that made a line invalid, or "".
         quiet: True to discard the child's standard error.
 
     Raises:
@@ -62,12 +65,12 @@ class LineChild:
         selector.register(reader, selectors.EVENT_READ, self._receive)
 
     def stop(self) -> None:
-        """Ask the child to exit, and stop reading."""
+        """Ask the child to exit, and stop reading its output."""
         self._close_output()
         self.process.terminate()
 
     def close(self) -> None:
-        """Stop the child, with SIGKILL if needed."""
+        """Stop the child and wait until it has exited. It is killed if necessary."""
         self.stop()
         try:
             self.process.wait(STOP_S)
@@ -101,7 +104,7 @@ class LineChild:
 
 
 def _forward(pipe: IO[bytes], target: socket.socket) -> None:
-    """Copy lines from a pipe to a socket in a thread, because selectors on Windows accept only sockets."""
+    """Start a thread that copies lines from a pipe to a socket, because selectors on Windows accept only sockets."""
 
     def forward() -> None:
         with target, pipe:

@@ -1,7 +1,7 @@
-"""Errors of NCCL and of machines with several GPUs, with their meanings, and whether a restart can help.
+"""Errors of NCCL and of machines with several GPUs, with their meanings.
 
-Sources: the texts of NCCL's warnings, which torch adds after "Last error:", and NVIDIA's NCCL and fabric manager
-documentation (Troubleshooting).
+The meanings say whether a restart can help. Their sources are the texts of NCCL's warnings, which torch adds after
+"Last error:", and NVIDIA's documentation of NCCL and the fabric manager (Troubleshooting).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class NcclError(NamedTuple):
-    """Meaning of an error.
+    """Known error, with its meaning for users.
 
     Attributes:
         pattern: Pattern that matches a part of the error's text.
@@ -94,24 +94,24 @@ ERRORS = (
         can_pass=True,
     ),
 )
-"""Known errors. The first match counts."""
+"""Known errors. The first one that matches counts."""
 
 _LAST = re.compile(r"Last error:\s*(.+)", re.IGNORECASE | re.DOTALL)
 
 
 def known_error(text: str) -> NcclError | None:
-    """Find the meaning of an error by its text. Return None if it is unknown."""
+    """Return the known error that `text` is an instance of, or None if there is none."""
     is_nccl = is_nccl_error(text)
     return next((each for each in ERRORS if (is_nccl or not each.only_nccl) and each.pattern.search(text)), None)
 
 
 def is_nccl_error(text: str) -> bool:
-    """Return True if the error was raised by NCCL, or by torch's watchdog for NCCL."""
+    """Return True if NCCL, or torch's watchdog for NCCL, has raised the error with this text."""
     return "nccl" in text.lower()
 
 
 def last_error(text: str) -> str:
-    """Return NCCL's description at the end of an error's text, or else the first line."""
+    """Return NCCL's description, which is at the end of the error's text. Without one, return the first line."""
     found = _LAST.search(text)
     lines = (found[1] if found and found[1].strip() else text).strip().splitlines()
     return lines[0].strip() if lines else "no further details"

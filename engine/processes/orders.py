@@ -1,4 +1,4 @@
-"""Child process that executes the order on its standard input (see `engine.contract.messages`)."""
+"""Execution of an order that a child process gets on its standard input (see `engine.contract.messages`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CarryOut = Callable[[Any, Callable[[Any], None]], object]
 
 
 class OrderError(Exception):
-    """Raised when an order can't be executed. `problems` has the reasons and remedies."""
+    """Raised when an order can't be executed. `problems` has the reasons with their remedies."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(" ".join(map(str, problems)))
@@ -32,15 +32,17 @@ class OrderError(Exception):
 
 
 def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
-    """Read the order, print messages and the result of `carry_out(order, send)` as JSON lines, and exit.
+    """Read an order from standard input, execute it, print its messages and result as JSON lines, and exit.
 
     Ctrl+C, SIGTERM and the exit of the parent raise KeyboardInterrupt in `carry_out`, but only once, so that its
-    cleanup is not interrupted. After that, and when the output is closed, the process exits immediately.
+    cleanup is not interrupted. After the cleanup, the process exits without waiting for threads. It also does so if the
+    output is closed.
 
     Args:
         name: Name of the process in ps.
         order: Type of the order.
-        carry_out: Executes an order. Its second argument is a function that sends a message. May raise OrderError.
+        carry_out: Executes an order and returns its result. Its second argument is a function that sends a message. It
+            may raise OrderError.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -63,7 +65,7 @@ def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
 
 
 def _has_reader(fd: int) -> bool:
-    """Return False if the reading end of a pipe has been closed, as far as the system can tell."""
+    """Return True unless the system reports that the reading end of the pipe `fd` has been closed."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()

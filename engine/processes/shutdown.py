@@ -11,17 +11,23 @@ from engine.contract.protocol import Pause, Stop
 from engine.processes.worker_process import Worker
 
 STOP_S = 120.0
-"""Seconds to wait for a worker to finish its step and save its state after the user has stopped the run."""
+"""Maximum time for workers to finish their step and save their state after the user has stopped the run, in seconds."""
 FAILED_S = 2.0
-"""Seconds allowed for an orderly exit after another rank has failed. Ranks that wait in a collective can't react."""
+"""Maximum time for an orderly exit after another rank has failed, in seconds.
+
+Ranks that wait in a collective can't react to a message.
+"""
 TERM_S = 5.0
-"""Seconds from SIGTERM to SIGKILL."""
+"""Time between SIGTERM and SIGKILL in seconds."""
 KILL_S = 30.0
-"""Seconds after SIGKILL until a worker counts as stuck, since a process in a driver call survives SIGKILL."""
+"""Time between SIGKILL and the moment when a worker counts as stuck, in seconds.
+
+A process that is stuck in a driver call survives SIGKILL.
+"""
 
 
 class Stage(IntEnum):
-    """Stages of a shutdown, in order."""
+    """Stage of a shutdown. Stages follow each other in this order."""
 
     MESSAGE = 0
     TERMINATE = 1
@@ -30,11 +36,11 @@ class Stage(IntEnum):
 
 
 class Shutdown:
-    """Shutdown of `workers`. Call `step` often until all have exited.
+    """Shutdown of `workers`. `step` must be called often until all of them have exited.
 
-    Without a `message`, workers have nothing to save and are killed immediately. If SIGKILL interrupts the writing of a
-    checkpoint, the previous checkpoint remains. `forced` has the ranks that received a signal, and `stuck` those that
-    survived SIGKILL.
+    With a `message`, workers have `orderly_s` seconds to save their state and exit. Without a message, they have
+    nothing to save, and are killed sooner. If SIGKILL interrupts the writing of a checkpoint, the previous checkpoint
+    remains. `forced` has the ranks that received a signal, and `stuck` the ranks that survived SIGKILL.
     """
 
     def __init__(self, workers: Sequence[Worker], orderly_s: float, message: Stop | Pause | None) -> None:
@@ -49,17 +55,17 @@ class Shutdown:
                 worker.send(message)
 
     def escalate(self, within_s: float = 0.0) -> None:
-        """Reduce the time for an orderly exit to `within_s` from now."""
+        """Reduce the time for an orderly exit, so that it ends at most `within_s` from now."""
         if self._stage is Stage.MESSAGE:
             self._deadline = min(self._deadline, time.monotonic() + within_s)
 
     def extend(self, by_s: float) -> None:
-        """Extend the time for an orderly exit to at least `by_s` from now."""
+        """Extend the time for an orderly exit, so that it ends at least `by_s` from now."""
         if self._stage is Stage.MESSAGE:
             self._deadline = max(self._deadline, time.monotonic() + by_s)
 
     def step(self) -> None:
-        """Start the next stage if it is due."""
+        """Start the next stage of the shutdown if it is due."""
         alive = [worker for worker in self._workers if worker.poll() is None]
         now = time.monotonic()
         if not alive or now < self._deadline:
@@ -76,7 +82,7 @@ class Shutdown:
 
 
 def kill_all(workers: Sequence[Worker]) -> None:
-    """Kill all workers and wait up to `KILL_S` for their exit."""
+    """Kill all workers, and wait for at most `KILL_S` until they have exited."""
     for worker in workers:
         worker.kill(hard=True)
     deadline = time.monotonic() + KILL_S
@@ -88,7 +94,7 @@ def kill_all(workers: Sequence[Worker]) -> None:
 
 
 def give_up(worker: Worker) -> None:
-    """Treat a worker that has survived SIGKILL as exited."""
+    """Treat a worker that has survived SIGKILL as if it had exited."""
     if worker.exit_code is None:
         print(f"Rank {worker.rank} (pid {worker.pid}) survived SIGKILL and is left behind.", flush=True)
         worker.exit_code = -getattr(signal, "SIGKILL", 9)

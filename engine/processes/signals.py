@@ -1,4 +1,4 @@
-"""Signals that ask this process to stop, handled in the loop of its selector."""
+"""Signals that ask this process to stop, which the loop of its selector handles."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from types import FrameType
 
 PAUSING = "SIGUSR1"
-"""Signal from schedulers shortly before the time limit."""
+"""Name of the signal that schedulers send shortly before the time limit of a job."""
 
 
 class Signals:
-    """Handlers for SIGTERM, SIGINT and `PAUSING`. `on_signal` is called with the signal's name in the loop."""
+    """Handlers for SIGTERM, SIGINT and `PAUSING`. The selector's loop calls `on_signal` with the name of the signal."""
 
     def __init__(self, selector: selectors.BaseSelector, on_signal: Callable[[str], None]) -> None:
         self._on_signal = on_signal
@@ -28,7 +28,7 @@ class Signals:
         selector.register(self._reader, selectors.EVENT_READ, self._deliver)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
-        """Record the signal, which may arrive at any time; Python's wakeup fd wakes the loop."""
+        """Record a signal, which may arrive at any time. Python's wakeup file descriptor wakes the selector's loop."""
         self._received.append(number)
 
     def _deliver(self, _mask: int) -> None:

@@ -1,4 +1,4 @@
-"""Detection of hanging ranks, based on their messages and their silence."""
+"""Detection of hanging ranks from their messages and their silence."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ from engine.contract.events import Failed, Warned
 from engine.contract.worker import Heartbeat, ThreadState
 
 GAP_S = 2.0
-"""Seconds between two checks above which the supervisor was delayed, so that silence is not the ranks' fault."""
-STEADY_S = 3.0
-"""Maximum number of seconds between two messages of a responsive rank."""
-PATIENCE = 10.0
-"""Factor on the limits for ranks that read images, prepare or save, since a slow disk is not a failure.
+"""Seconds between two checks above which the supervisor itself was delayed.
 
-It also applies to a rank for which no other rank waits.
+It then does not count the time as silence of the ranks.
+"""
+STEADY_S = 3.0
+"""Maximum number of seconds between two messages of a rank with which it counts as responsive."""
+PATIENCE = 10.0
+"""Factor on the time limits for ranks that read images, prepare or save, since a slow disk is not a failure.
+
+It also applies to a rank that no other rank waits for.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds after which a rank counts as hanging.
+    """Times in seconds after which a rank counts as hanging.
 
-    - `silent`: without a message, while other ranks send some.
+    - `silent`: it sends no message, while other ranks do.
     - `silent_preparing`: the same before the training, when imports and user code may block the interpreter.
-    - `silent_warning`: without a message from any rank.
-    - `stopped`: suspended by a signal.
-    - `stuck`: without progress although all ranks respond; or `stuck_steps` times the longest step, if that is longer.
+    - `silent_warning`: no rank sends a message.
+    - `stopped`: it is suspended by a signal.
+    - `stuck`: all ranks send messages but make no progress. If `stuck_steps` times the longest step takes longer, that
+      time applies instead.
     - `first_step`: the same before a step has been timed, and before the first message of a worker.
     """
 
@@ -45,7 +49,16 @@ LIMITS = Limits()
 
 @dataclass(slots=True)
 class _Rank:
-    """State of a rank: times of its last message, the first message after a silence, and its suspension."""
+    """State of a rank.
+
+    Attributes:
+        last_message_at: Time of its last message.
+        steady_since: Time since which it has sent messages without a long silence.
+        heartbeat: Last heartbeat, or None.
+        heartbeat_at: Time of the last heartbeat.
+        is_silence_reported: True if the current silence was reported.
+        stopped_at: Time at which it was noticed that a signal has suspended it, or None.
+    """
 
     last_message_at: float
     steady_since: float
@@ -55,19 +68,22 @@ class _Rank:
     stopped_at: float | None = None
 
     def seconds(self, now: float) -> float:
-        """Return the seconds since the rank's current activity began."""
+        """Return the number of seconds for which the rank has been in its current activity."""
         return self.heartbeat.seconds + now - self.heartbeat_at if self.heartbeat is not None else 0.0
 
     @property
     def standing(self) -> ThreadState:
-        """State of the rank's main thread according to its stack or, if that was not inspected, its activity."""
+        """State of the rank's main thread.
+
+        It is determined from the thread's stack or, if that was not inspected, from its activity.
+        """
         assert self.heartbeat is not None
         by_activity: dict[str, ThreadState] = {"data": "reading", "agree": "waiting"}
         return self.heartbeat.thread_state or by_activity.get(self.heartbeat.activity, "")
 
     @property
     def description(self) -> str:
-        """Activity and code location, worded to follow the rank's name."""
+        """Words about the rank's activity and code location that follow its name: "has been computing step 7"."""
         assert self.heartbeat is not None
         location = f", in {self.heartbeat.location}" if self.heartbeat.location else ""
         return f"has been {_activity(self.heartbeat)}{location}"
@@ -76,8 +92,8 @@ class _Rank:
 class HangWatch:
     """Watchdog for the ranks of one run.
 
-    Times come from a monotonic clock that pauses while the machine sleeps. `stopped_pid` returns the pid of a rank's
-    process if a signal has suspended it.
+    Times are those of a monotonic clock that pauses while the machine sleeps. `stopped_pid` returns the pid of a rank's
+    process if a signal has suspended it, otherwise None.
     """
 
     def __init__(
@@ -91,7 +107,7 @@ class HangWatch:
         self._stuck_reported: tuple[int, ...] | None = None
 
     def on_message(self, rank: int, now: float, heartbeat: Heartbeat | None = None) -> None:
-        """Record a message from a rank, which may be a heartbeat."""
+        """Record that a rank has sent a message. `heartbeat` is the message if it is a heartbeat."""
         state = self._ranks.get(rank)
         if state is None:
             return
@@ -103,11 +119,14 @@ class HangWatch:
             state.heartbeat, state.heartbeat_at = heartbeat, now
 
     def remove_rank(self, rank: int) -> None:
-        """Stop watching a rank whose channel is closed."""
+        """Stop watching a rank, because its channel is closed."""
         self._ranks.pop(rank, None)
 
     def check(self, now: float) -> Failed | Warned | None:
-        """Return a failure if a rank hangs, a warning if it may hang, else None. Call this about once a second."""
+        """Return a failure if a rank hangs, a warning if it may hang, and otherwise None.
+
+        This must be called about once a second.
+        """
         gap = now - self._checked_at
         self._checked_at = now
         if gap > GAP_S:
@@ -146,7 +165,7 @@ class HangWatch:
         return None
 
     def _check_stopped(self, rank: int, pid: int, now: float) -> Failed | Warned | None:
-        """Check a rank that a signal has suspended: warn immediately, and fail after the time limit."""
+        """Check a rank that is suspended by a signal. Return a warning at first, and a failure after the time limit."""
         state = self._ranks[rank]
         if state.stopped_at is None:
             state.stopped_at = now
@@ -190,7 +209,10 @@ class HangWatch:
         return f"When last heard from, {' and '.join(texts)}."
 
     def _check_progress(self, now: float) -> Failed | Warned | None:
-        """Check if the ranks respond but make no progress. The cause is then a rank that does not wait for others."""
+        """Check whether the ranks send messages but make no progress.
+
+        The cause is then a rank that does not wait for other ranks.
+        """
         heartbeats = [
             state.heartbeat
             for state in self._ranks.values()
@@ -214,7 +236,11 @@ class HangWatch:
     def _failure_limit(
         self, warning_limit: float, waiting: list[int], busy: list[int], heartbeats: list[Heartbeat]
     ) -> float:
-        """Return the seconds without progress after which the run fails."""
+        """Return the number of seconds without progress after which the run fails.
+
+        `waiting` and `busy` are the ranks whose main thread waits or works, and `heartbeats` the last heartbeats of all
+        ranks.
+        """
         if self._world_size == 1:
             # A single rank waits only for its GPU; everything else is slow code, data or disk.
             return PATIENCE * warning_limit if waiting else float("inf")
@@ -275,7 +301,7 @@ class HangWatch:
 
 
 def _activity(heartbeat: Heartbeat) -> str:
-    """Describe an activity, worded to follow "has been"."""
+    """Return words about an activity that follow "has been": "computing step 7"."""
     match heartbeat.activity:
         case "":
             return "preparing the training"

@@ -1,4 +1,7 @@
-"""``python -m engine.processes.worker_main``: run a worker in a new interpreter, on systems that can't fork."""
+"""Program ``python -m engine.processes.worker_main``, which runs a worker in a new interpreter.
+
+It is used on systems where workers can't be forked.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from engine.system import linux, stdio
 
 
 def main() -> int:
-    """Read `SpawnOrders` from stdin and run the worker, which exits with its parent."""
+    """Read `SpawnOrders` from standard input, and run the worker. The worker exits when its parent exits."""
     stdio.make_forgiving()
     orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=SpawnOrders)
     linux.die_with_parent(orders.parent)

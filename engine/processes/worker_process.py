@@ -1,4 +1,4 @@
-"""Process of one worker: forked on Linux, or a new interpreter on other systems."""
+"""Process of one worker. It is forked on Linux. On other systems, it is a new interpreter."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ from engine.system import compile_cache, linux, paths, stdio
 from engine.system.private_network import PrivateNetwork
 
 WORKER = "engine.training.worker:run"
-"""Function for workers to run, as MODULE:NAME. It is called with (WorkerSpec, socket) and returns an exit code."""
+"""Function that workers run by default, as MODULE:NAME.
+
+It is called with (WorkerSpec, socket) and returns an exit code.
+"""
 
 FRAME_LIMIT = MAX_FRAME_BYTES - 256
-"""Maximum size of a worker's message in bytes, since number and time are added before it becomes a frame."""
+"""Maximum size of a worker's message in bytes. Its number and time are added before it becomes a frame."""
 
 THREADS_S = 1.0
-"""Seconds to wait for the exit of native threads. If some remain, the process does not fork."""
+"""Maximum time to wait until native threads have ended, in seconds. If some remain, the process does not fork."""
 
 _CHUNK = 1 << 18
 
@@ -44,10 +47,10 @@ FromWorker = AnyEvent | Heartbeat | WorkerDone
 
 
 class Worker(Protocol):
-    """Interface of workers for their group, on this machine or another.
+    """Interface of a group's workers, which run on this machine or on another one.
 
-    `pid` is 0 on other machines. `channel` is None after the last message. If a worker has exited `because_of_another`,
-    it is not the cause of a failure.
+    `pid` is 0 on another machine. `channel` is None after the last message. `because_of_another` is True if the worker
+    was stopped because of another worker, so that its exit is not the cause of a failure.
     """
 
     rank: int
@@ -60,7 +63,7 @@ class Worker(Protocol):
     @property
     def channel(self) -> object | None: ...
     def listen(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
-        """Make the selector call `on_readable` whenever `receive` has messages."""
+        """Make the selector call `on_readable` whenever `receive` can return messages."""
 
     def poll(self) -> int | None: ...
     def receive(self) -> list[FromWorker]: ...
@@ -70,7 +73,10 @@ class Worker(Protocol):
 
 
 class WorkerProcess:
-    """Worker on this machine. `channel` is this end of the non-blocking socket pair, or None once closed."""
+    """Worker on this machine.
+
+    `channel` is this process's end of the socket pair, non-blocking, or None once it is closed.
+    """
 
     because_of_another = False
 
@@ -99,7 +105,7 @@ class WorkerProcess:
         selector.register(self.channel, selectors.EVENT_READ, lambda _mask: on_readable())
 
     def poll(self) -> int | None:
-        """Return the exit code, or the negative number of a fatal signal, or None while the process is running."""
+        """Return the exit code, which is negative after a fatal signal. Return None while the process is running."""
         if self.exit_code is None and _has_exited(self.pid):
             if self._popen is not None:
                 self.exit_code = self._popen.poll()
@@ -110,7 +116,7 @@ class WorkerProcess:
         return self.exit_code
 
     def receive(self) -> list[FromWorker]:
-        """Return the messages that have arrived, and close the channel at its end.
+        """Return the messages that have arrived. If the worker has closed the channel, close this end, too.
 
         Raises:
             FrameError, msgspec.DecodeError: A message is invalid.
@@ -132,7 +138,7 @@ class WorkerProcess:
     def send(self, message: Command) -> None:
         """Send a command without blocking. Parts that the socket does not accept are sent later.
 
-        A command for a worker that never reads is lost. The worker is signaled later.
+        If the worker never reads, the command is lost. The worker is then sent a signal later.
         """
         if len(self._unsent) > MAX_FRAME_BYTES:
             print(f"Rank {self.rank} reads no messages; dropped {message}.", flush=True)
@@ -152,7 +158,7 @@ class WorkerProcess:
             self._unsent.clear()
 
     def kill(self, *, hard: bool) -> None:
-        """Send SIGTERM, or SIGKILL if `hard`, to the worker's process group."""
+        """Send SIGTERM, or SIGKILL if `hard` is True, to the worker's process group."""
         if self.poll() is not None:
             return
         if sys.platform == "win32":
@@ -173,9 +179,9 @@ class WorkerProcess:
 
 
 def _has_exited(pid: int) -> bool:
-    """Return True if a worker has exited, and kill the rest of its process group.
+    """Return True if a worker has exited. In that case, kill the rest of its process group.
 
-    The worker is not reaped here, so that its pid can't be reused.
+    The worker is not reaped here, so that its pid can't be reused before its group is killed.
     """
     if not hasattr(os, "waitid"):  # Windows, and macOS before Python 3.13
         return True
@@ -189,9 +195,10 @@ def _has_exited(pid: int) -> bool:
 
 
 def can_fork() -> bool:
-    """Return True on Linux if the process has a single thread. On macOS, frameworks do not survive a fork.
+    """Return True if this process can fork workers, which requires Linux and a single thread.
 
-    It waits for threads that Python has joined but that may still hold locks.
+    On macOS, frameworks do not survive a fork. Threads that Python has joined may still be ending, and this waits for
+    them.
     """
     if sys.platform != "linux" or threading.active_count() > 1:
         return False
@@ -205,7 +212,7 @@ def can_fork() -> bool:
 
 
 def worker_environment(spec: WorkerSpec) -> dict[str, str]:
-    """Return the environment variables that must be set before torch uses a device."""
+    """Return the environment variables that must be set in a worker before torch uses a device."""
     gpus = [device for device in spec.local_devices if is_gpu(device)]
     return {
         "CUDA_VISIBLE_DEVICES": ",".join(gpus),
@@ -215,7 +222,7 @@ def worker_environment(spec: WorkerSpec) -> dict[str, str]:
 
 
 def run_worker(spec: WorkerSpec, worker: str, channel: socket.socket) -> int:
-    """Run the worker's function in this process and log any exception that it has not reported."""
+    """Run the function `worker` (MODULE:NAME) in this process, and log any exception that it has not reported."""
     linux.name_process(f"footplate-w{spec.rank}")
     try:
         module, _, name = worker.partition(":")
@@ -271,7 +278,10 @@ def _forked(
 
 
 def _enter(network: PrivateNetwork) -> None:
-    """Choose cache folders and enter the private network, where the owners of files are unknown."""
+    """Enter a private network in a worker.
+
+    The cache folders are chosen before, because the owners of files are unknown in there.
+    """
     os.environ["FOOTPLATE_CACHE"] = str(paths.cache_folder())
     with suppress(OSError):  # the worker meets the same problem and reports it
         compile_cache.use_private_folders()
@@ -279,7 +289,7 @@ def _enter(network: PrivateNetwork) -> None:
 
 
 def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> subprocess.Popen[bytes]:
-    """Start the worker in a new interpreter."""
+    """Start a worker in a new interpreter, which writes its output to `log`."""
     windows = sys.platform == "win32"
     with open(log, "ab", opener=paths.open_private) as output:
         popen = subprocess.Popen(
@@ -303,9 +313,9 @@ def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> 
 
 
 class SpawnOrders(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Message to a worker in a new interpreter.
+    """Message to a worker that is started in a new interpreter.
 
-    `shared` is the result of `socket.share` in base64 on Windows, otherwise "".
+    On Windows, `shared` is the result of `socket.share` in base64. On other systems, it is "".
     """
 
     spec: WorkerSpec

@@ -1,4 +1,4 @@
-"""``python -m engine.supervisor RUN_FOLDER``: supervise a run; ``--preload``: see `preload`."""
+"""Program ``python -m engine.supervisor RUN_FOLDER``, which supervises a run. With ``--preload``, see `preload`."""
 
 from __future__ import annotations
 

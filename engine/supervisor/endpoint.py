@@ -1,4 +1,4 @@
-"""Listening socket of a supervisor: a Unix socket in the user's runtime folder, or loopback TCP with a token."""
+"""Listening socket of a supervisor. It is a Unix socket in the user's runtime folder, or loopback TCP with a token."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from engine.system import paths
 
 BACKLOG = 128
-"""Maximum number of connections waiting to be accepted."""
+"""Maximum number of connections that wait to be accepted."""
 _MAX_PATH_BYTES = 100
-"""Maximum length of a Unix socket's path: macOS allows 103 bytes, Linux 107."""
+"""Maximum length of a Unix socket's path in bytes. macOS allows 103 bytes, and Linux 107."""
 
 
 class Endpoint:
-    """Listening, non-blocking socket. `text` is its address in `supervisor.json`."""
+    """Listening, non-blocking socket. `text` is its address, as written to `supervisor.json`."""
 
     def __init__(self, listener: socket.socket, text: str, *, path: Path | None = None, token: str = "") -> None:
         listener.setblocking(False)
@@ -30,7 +30,7 @@ class Endpoint:
         self._inode = path.lstat().st_ino if path is not None else 0
 
     def admits(self, peer: socket.socket) -> bool:
-        """Return False if the system reports that the peer is a process of another user."""
+        """Return True unless the system reports that the peer is a process of another user."""
         if self._path is None or not hasattr(socket, "SO_PEERCRED"):
             return True  # the token or the folder's mode protects the socket
         size = struct.calcsize("3i")
@@ -39,7 +39,10 @@ class Endpoint:
 
     @property
     def is_reachable(self) -> bool:
-        """True unless the socket's file was replaced or removed (as after a logout), so that clients can't reach it."""
+        """True while clients can reach the socket by its address.
+
+        They can't if the socket's file was replaced or removed, as it is after a logout.
+        """
         if self._path is None:
             return True
         try:
@@ -55,7 +58,10 @@ class Endpoint:
 
 
 def open_endpoint(run_folder: Path, *, tcp: bool = False) -> Endpoint:
-    """Listen for clients of the run. If `tcp` is True, use loopback TCP even if Unix sockets are available."""
+    """Open a socket on which clients of the run can connect.
+
+    If `tcp` is True, use loopback TCP even if Unix sockets are available.
+    """
     if not tcp and hasattr(socket, "AF_UNIX"):
         path = paths.runtime_folder() / socket_name(run_folder)
         if len(os.fsencode(path)) < _MAX_PATH_BYTES:
@@ -64,13 +70,16 @@ def open_endpoint(run_folder: Path, *, tcp: bool = False) -> Endpoint:
 
 
 def socket_name(run_folder: Path) -> str:
-    """Return a short file name for the run's socket, unique even among runs with the same id in other homes."""
+    """Return a short file name for the run's socket.
+
+    It differs even from that of a run with the same id in another home folder.
+    """
     digest = hashlib.blake2b(os.fsencode(run_folder.absolute()), digest_size=4).hexdigest()
     return f"{run_folder.name[-24:]}-{digest}.sock"
 
 
 def remove_stale_sockets() -> None:
-    """Remove the sockets of killed supervisors."""
+    """Remove the socket files of supervisors that were killed."""
     if not hasattr(socket, "AF_UNIX"):
         return
     for path in paths.runtime_folder().glob("*.sock"):
@@ -96,7 +105,8 @@ def _accepts(path: Path) -> bool:
 def _listen_on_unix(path: Path) -> Endpoint:
     """Create a Unix socket at `path`.
 
-    It starts to listen under a temporary name, because a socket at `path` that refuses connections counts as stale.
+    It starts to listen under a temporary name, because other processes remove a socket at `path` that refuses
+    connections.
     """
     part = path.with_suffix(".part")
     part.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Facts about the host and package versions for a run's log, determined without importing the packages."""
+"""Facts about the host and versions of packages for a run's log. The packages are not imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = ("footplate", "torch", "torchvision")
 
 
 def describe(snapshot: Snapshot | None) -> dict[str, str]:
-    """Return the known facts and versions by name. The driver's version comes from `snapshot`."""
+    """Return the facts and versions that are known, by name. The driver's version is taken from `snapshot`."""
     facts = {"python": platform.python_version(), **installed_versions(PACKAGES)}
     facts |= {"host": platform.node(), "os": platform.platform(), "cpu": cpu_name(), "cores": str(usable_cores())}
     if snapshot is not None and snapshot.nvml.driver_version:
@@ -28,15 +28,18 @@ def describe(snapshot: Snapshot | None) -> dict[str, str]:
 
 
 def usable_cores() -> int:
-    """Return the number of cores for this process, limited by its CPU affinity and the quotas of its control groups."""
+    """Return the number of cores that this process may use.
+
+    It is limited by the process's CPU affinity and the quotas of its control groups.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([cores, *map(math.ceil, _quotas())]))
 
 
 def _quotas() -> Iterator[float]:
-    """Yield the CPU quotas of this process's control groups in cores.
+    """Yield the CPU quotas of this process's control groups, in cores.
 
-    Sources: "Control Group v2", cpu.max; cpu.cfs_* of version 1.
+    Sources: "Control Group v2", cpu.max; cpu.cfs_* in version 1.
     """
     try:
         groups = [line.split(":", 2) for line in (_PROC / "self/cgroup").read_text().splitlines()]
@@ -58,12 +61,12 @@ def _quotas() -> Iterator[float]:
 
 
 def _title(gpu: Gpu) -> str:
-    """Return the GPU's name and index, since most machines have several GPUs of a kind."""
+    """Return the name and index of a GPU. The index is needed because most machines have several GPUs of one kind."""
     return gpu.name if gpu.cuda_index is None else f"{gpu.name} (GPU {gpu.cuda_index})"
 
 
 def run_devices(devices: tuple[str, ...], world_size: int, snapshot: Snapshot | None) -> tuple[RunDevice, ...]:
-    """Return a description of each device in the run, with its name and its ranks."""
+    """Return a description of each of the run's devices, with its name and ranks. Names are taken from `snapshot`."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus} if snapshot is not None else {}
     result = []
     for device in dict.fromkeys(devices):

@@ -1,7 +1,7 @@
-"""Writer of a run's `events.jsonl`, which numbers events and adds their times.
+"""Writer of a run's `events.jsonl`, which gives events their numbers and times.
 
-The supervisor is its only writer. A full or missing disk does not stop the run: events that can't be written wait in
-memory, and readers see the file and the memory as a single stream.
+The supervisor is the only writer of this file. A full or missing disk does not stop the run: events that can't be
+written wait in memory, and readers see the file and the memory as a single stream.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from engine.system import paths
 from engine.system.files import MAX_DAMAGED_BYTES, complete_lines
 
 MEMORY_LIMIT_BYTES = 32 << 20
-"""Maximum size of waiting lines in bytes. Beyond it, step metrics and device samples are dropped, unnumbered."""
+"""Maximum size in bytes of the lines that wait to be written.
+
+Beyond it, step metrics and device samples are dropped, without taking up numbers.
+"""
 RECENT_BYTES = 1 << 20
-"""Number of bytes at the end of the stream that stay in memory for clients that keep up."""
+"""Number of bytes at the end of the stream that are kept in memory for clients that keep up with it."""
 RETRY_S = 1.0
-"""Seconds between retries of writing, and between checks of the file."""
+"""Seconds between attempts to write the waiting lines, and between checks of the file."""
 INDEX_EVERY = 1024
-"""Number of lines per entry of the index."""
+"""Number of lines between two entries of the index."""
 
 _READ_BYTES = 1 << 16
 _NUMBER = re.compile(rb'\{"type":"\w+","n":(\d{1,15}),')
-"""Pattern for the start of an encoded line with its number. Numbers with more digits are damaged."""
+"""Pattern for the start of an encoded line, including its number. A number with more digits is damaged."""
 _GOES_ON = "Training continues, and events are kept in memory. Free some space on the disk of the run folder."
 _DELETED = (
     "The run's log was deleted or moved during training, so the run stops. To train again, start a new run, or put the "
@@ -41,13 +44,14 @@ _CHANGED = (
 
 
 class DamagedLog(ValueError):  # noqa: N818 - describes the file
-    """Raised when a file is not a run's log, because too much data follows its last complete line."""
+    """Raised when a file is not the log of a run, because too many bytes follow its last complete line."""
 
 
 class EventLog:
-    """Log of numbered events in the file at `path`, which may contain events of earlier executions.
+    """Log of numbered events in the file at `path`, which may contain the events of earlier executions.
 
-    Offsets count the bytes of the stream, which consists of the lines in the file and those that wait to be written.
+    Offsets are positions in bytes in the stream. It consists of the lines in the file and those that wait in memory to
+    be written.
 
     Raises:
         DamagedLog: The file was not written by a run.
@@ -60,19 +64,19 @@ class EventLog:
         self._written = 0
         self._recent = bytearray()
         self.recent_offset = 0
-        """Offset of the first line in memory."""
+        """Offset of the first line that is in memory."""
         self._indexed_numbers = array("Q")
         self._indexed_offsets = array("Q")
         self._line_count = 0
         self._lost_count = 0
         self._is_finished = False
-        """True after `RunFinished`, the last event of an execution."""
+        """True after `RunFinished`, which is the last event of an execution."""
         self._fault: str | None = None
         self._fault_since = 0.0
         self._retry_at = 0.0
         self._check_at = 0.0
         self.damage = ""
-        """Description of a change to the file by another program, or "" if there was none."""
+        """Description of a change that another program has made to the file, or "" if there was none."""
         self.next_n = 1
         self._index_file()
 
@@ -83,7 +87,7 @@ class EventLog:
 
     @property
     def fault(self) -> str | None:
-        """Reason why the file currently can't be written, or None if it can."""
+        """Reason why the file can't be written at present, or None if it can."""
         return self._fault
 
     def append(self, event: AnyEvent) -> bool:
@@ -104,7 +108,7 @@ class EventLog:
         return True
 
     def copy(self, lines: bytes) -> None:
-        """Append complete lines from another log unchanged, with their numbers."""
+        """Append complete lines from another log without changing them. They keep their numbers."""
         for line in lines.splitlines(keepends=True):
             number = _number(line)
             self._index_line(self.next_n if number is None else number, self.end)
@@ -112,7 +116,10 @@ class EventLog:
         self._write()
 
     def retry(self, *, at_once: bool = False) -> None:
-        """Try to write the waiting lines if a retry is due, and after success log how long they waited."""
+        """Try to write the waiting lines if this is due or `at_once` is True.
+
+        If it succeeds, log how long they have waited.
+        """
         if self._fault is None or (not at_once and time.monotonic() < self._retry_at):
             return
         count = self._recent.count(b"\n", self._written - self.recent_offset)
@@ -135,9 +142,9 @@ class EventLog:
         self._write()
 
     def check_file(self) -> Warned | None:
-        """Return a warning if another program has deleted, replaced or truncated the file, but only once.
+        """Return a warning if another program has deleted, replaced or truncated the file. Later calls return None.
 
-        Calls within a second of the last check return None.
+        A call within a second of the last check also returns None.
         """
         now = time.monotonic()
         if self._fd is None or self.damage or now < self._check_at:
@@ -157,7 +164,10 @@ class EventLog:
         return Warned(code=code, message=self.damage)
 
     def read(self, offset: int, size: int = _READ_BYTES) -> bytes:
-        """Return complete lines from `offset` on, about `size` bytes but at least one line; b"" at the end."""
+        """Return complete lines from `offset` on, about `size` bytes but at least one line.
+
+        At the end of the stream, the result is empty.
+        """
         while True:
             data = self._read_bytes(offset, size)
             length = data.rfind(b"\n") + 1
@@ -166,9 +176,9 @@ class EventLog:
             size *= 4
 
     def offset_of(self, n: int) -> int:
-        """Return the offset of the line with number `n`, or the end if there is none yet.
+        """Return the offset of the line with number `n`, or the end of the stream if there is no such line yet.
 
-        If that line is damaged, return the offset after the last line with a lower number.
+        If that line is damaged, the result is the offset after the last line with a lower number.
         """
         if n >= self.next_n:
             return self.end
@@ -225,9 +235,9 @@ class EventLog:
         return self._fd
 
     def _index_line(self, number: int, offset: int) -> None:
-        """Count the line at `offset` and add every `INDEX_EVERY`th line to the index.
+        """Count the line at `offset`, and add it to the index if it is an `INDEX_EVERY`th line.
 
-        Numbers in the index increase. An entry with a number that is not lower belongs to a damaged line, and is
+        Numbers in the index increase. An earlier entry whose number is not lower belongs to a damaged line, and is
         removed.
         """
         self.next_n = number + 1
@@ -240,7 +250,10 @@ class EventLog:
         self._line_count += 1
 
     def _index_file(self) -> None:
-        """Index the lines of earlier executions, remove an incomplete last line, and continue their numbers."""
+        """Index the lines of earlier executions.
+
+        An incomplete last line is removed. New lines continue the numbering.
+        """
         try:
             fd = self._open()
             offset = count = 0
@@ -276,6 +289,6 @@ class EventLog:
 
 
 def _number(line: bytes) -> int | None:
-    """Return the number of an encoded line, or None if the line is damaged."""
+    """Return the number in an encoded line, or None if the line is damaged."""
     match = _NUMBER.match(line)
     return int(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""Start of an execution of a run in a given folder."""
+"""Start of an execution of the run in a folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.supervisor.supervisor import DRAIN_S, Distribute, Supervisor
 from engine.system import stdio
 
 EXIT_S = 2 * DRAIN_S
-"""Seconds to wait for the supervisor of the previous execution to exit after its last event."""
+"""Maximum time to wait for the previous execution's supervisor to exit after its last event, in seconds."""
 _POLL_S = 0.05
 _REFUSED = 2
 
@@ -27,7 +27,10 @@ _REFUSED = 2
 def supervise(
     folder: Path, *, tcp: bool = False, modules: tuple[str, ...] | None = None, distribute: Distribute | None = None
 ) -> int:
-    """Run the job in `folder` as its next execution, unless another process is running it; see `Supervisor`."""
+    """Run the job in `folder` as its next execution, and return the exit code.
+
+    If another process is running it, report this and return an error code. See `Supervisor` for the other arguments.
+    """
     stdio.make_forgiving()
     faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGHUP"):
@@ -49,8 +52,8 @@ def _acquire(run: RunFolder) -> bool:
     """Lock the run for this process, because a log must have a single writer.
 
     Returns False if another process has the lock. The lock on the folder lasts as long as this process. On file systems
-    without locks, `supervisor.json` is used instead. If the supervisor of the previous execution has already logged its
-    end, this waits for its exit.
+    without locks, `supervisor.json` shows whether another supervisor is alive. If the supervisor of the previous
+    execution has already logged its end, this waits until it has exited.
     """
     descriptor = os.open(run.path, os.O_RDONLY) if sys.platform != "win32" else -1
     deadline = time.monotonic() + EXIT_S
@@ -62,7 +65,7 @@ def _acquire(run: RunFolder) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    """Try to lock a folder. Return True if that succeeds, or if the system or the file system has no such locks."""
+    """Try to lock a folder. Return True if it succeeds, or if the system or the file system has no such locks."""
     if sys.platform != "win32":
         import fcntl
 
@@ -81,7 +84,7 @@ def _is_supervised(run: RunFolder) -> bool:
 
 
 def log_failed_start(run: RunFolder, cause: str) -> None:
-    """Log an execution that has failed before its supervisor could start."""
+    """Log an execution that failed before its supervisor could start."""
     log = EventLog(run.events_file)
     log.append(Failed(cause=cause))
     log.append(RunFinished(outcome="failed", execution=last_execution(run) + 1, cause=cause))

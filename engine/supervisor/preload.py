@@ -1,9 +1,9 @@
-"""``python -m engine.supervisor --preload``: process that has imported PyTorch and forks supervisors.
+"""Program ``python -m engine.supervisor --preload``, which imports PyTorch and then forks supervisors.
 
-It is a child of the window and prints "ready" after the imports. For each line RUN_FOLDER on standard input, it forks
+It is a child of the window, and prints "ready" after the imports. For each line RUN_FOLDER on standard input, it forks
 the supervisor of that run in a new session and answers "started PID RUN_FOLDER". It exits when standard input is
-closed. To free memory (about 400 MB, most of it shared with workers), it also exits after `IDLE_S` without a start. Its
-supervisors continue in both cases.
+closed. To free its memory (about 400 MB, most of it shared with workers), it also exits after `IDLE_S` without a
+request. Its supervisors continue in both cases.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REAP_S = 2.0
 
 
 def serve(idle_s: float = IDLE_S) -> int:
-    """Serve until standard input is closed or `idle_s` pass without a request. Return the exit code."""
+    """Serve requests until standard input is closed or `idle_s` pass without a request. Return the exit code."""
     linux.name_process("footplate-pre")
     linux.signal_at_parents_death(signal.SIGKILL)  # during the imports, nothing reads stdin for seconds
     imports.import_all(imports.LIGHT + imports.DISTRIBUTED)
@@ -80,7 +80,10 @@ def _fork_supervisor(folder: Path) -> int:
 
 
 def _reap(folders: dict[int, Path]) -> None:
-    """Wait for exited supervisors and record their exit codes. `folders` maps process ids to run folders."""
+    """Collect supervisors that have exited, and record their exit codes in their run folders.
+
+    `folders` maps process ids to run folders.
+    """
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)

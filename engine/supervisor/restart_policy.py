@@ -1,4 +1,4 @@
-"""Worker specs for each attempt, and decisions about restarts after failures."""
+"""Worker specs for each attempt, and decisions whether to restart after failures."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ from engine.supervisor.environment import usable_cores
 from engine.system import paths
 
 ROLL_BACKS = 10
-"""Maximum number of consecutive rollbacks (without a new checkpoint) after losses that are NaN or infinite.
+"""Maximum number of consecutive rollbacks after losses that are NaN or infinite.
 
-PaLM's training (Chowdhery et al. 2022, section 5.1) needed about 20 in total.
+A new checkpoint resets the number. PaLM's training (Chowdhery et al. 2022, section 5.1) needed about 20 rollbacks in
+total.
 """
 
 
 class RestartPolicy:
-    """Policy for restarts in one execution. `job` is the job of the next attempt, which some failures change."""
+    """Policy for restarts in one execution of a run.
+
+    `job` is the job for the next attempt. It may change after a failure.
+    """
 
     def __init__(self, run: RunFolder, job: Job) -> None:
         self.job = job
@@ -43,7 +47,7 @@ class RestartPolicy:
         self._saved_step = -1
 
     def worker_specs(self) -> list[WorkerSpec]:
-        """Create the worker specs for the next attempt, which resumes from the newest checkpoint.
+        """Create the specs of the workers for the next attempt, which resumes from the newest checkpoint.
 
         Raises:
             PermissionError: The rendezvous file can't be created.
@@ -74,13 +78,19 @@ class RestartPolicy:
         self.job = self.job.with_fields(loader_workers=count)
 
     def on_checkpoint(self, event: CheckpointSaved) -> None:
-        """Reset the count of failures if the checkpoint shows progress, since it is from a later step."""
+        """Reset the count of failures if the checkpoint shows progress.
+
+        It does if it is from a later step than the one before.
+        """
         if event.kind == "last" and event.step > self._saved_step:
             self._saved_step = event.step
             self._failures_in_a_row.clear()
 
     def decide(self, failed: Failed) -> Restarting | Failed:
-        """Decide if the run restarts after `failed`: return `Restarting`, or the failure that ends the run."""
+        """Decide whether the run restarts after `failed`.
+
+        Return `Restarting` or, if it doesn't restart, its final failure.
+        """
         count = self._failures_in_a_row[failed.kind]
         next_job: Job | None = None
         match failed.kind:
@@ -104,7 +114,10 @@ class RestartPolicy:
         return self._restarting(failed, count, limit, next_job)
 
     def _restarting(self, failed: Failed, count: int, limit: int, next_job: Job | None) -> Restarting:
-        """Switch to `next_job`, if any, and create the event for restart number `count` + 1."""
+        """Create the event for restart number `count` + 1 of at most `limit`.
+
+        If `next_job` is given, the run uses it from now on.
+        """
         self._failures_in_a_row[failed.kind] += 1
         devices = self.job.parallel.devices
         changes = self._switch_to(next_job) if next_job is not None else {}
@@ -121,7 +134,10 @@ class RestartPolicy:
         )
 
     def _without_gpus(self, failed: Failed) -> Restarting | Failed:
-        """Restart without the lost GPUs if the job allows it. Otherwise, suggest a command that does so."""
+        """Restart without the lost GPUs if the job allows it.
+
+        Otherwise, return the failure, with a command that resumes the run on its other devices.
+        """
         devices = tuple(device for device in self.job.parallel.devices if device not in failed.devices)
         fewer = _job_on(self.job, devices)
         if isinstance(fewer, str):
@@ -140,9 +156,10 @@ class RestartPolicy:
         return msgspec.structs.replace(failed, cause=cause, changes=changes)
 
     def job_without(self, machine: str) -> Job | str:
-        """Return the job without a machine's devices, or the reason why the run waits.
+        """Return the job without the devices of a machine.
 
-        The reason is "" if the user has chosen to wait.
+        If the run must wait for the machine instead, return the reason. The reason is "" if the user has chosen to
+        wait.
         """
         if self.job.faults.on_lost_device == "wait":
             return ""
@@ -152,7 +169,7 @@ class RestartPolicy:
         return host_of(self.job.parallel.devices[rank or 0])
 
     def _switch_to(self, job: Job) -> dict[str, int | str]:
-        """Use `job` from now on, also in later executions, and return the changed fields."""
+        """Use `job` in the next attempt and in later executions, and return the changed fields."""
         before, self.job = self.job, job
         self.world_size = world_size(job)
         try:
@@ -163,13 +180,13 @@ class RestartPolicy:
 
 
 def world_size(job: Job) -> int:
-    """Return the number of worker processes: one per device, or a single one for all devices."""
+    """Return the number of worker processes for a job, which is one per device, or one for all devices."""
     strategy = load_catalogue().strategy(job.resolved_strategy)
     return len(job.parallel.devices) if strategy is None or strategy.process_per_device else 1
 
 
 def _changes(before: Job, job: Job) -> dict[str, int | str]:
-    """Return the fields that differ between `before` and `job`, except the devices."""
+    """Return the fields of `job`, other than the devices, that differ from those of `before`."""
     changed = (name for name in FIELDS if name != "devices" and job.value(name) != before.value(name))
     changes = {name: job.value(name) for name in changed}
     if job.resolved_strategy != before.resolved_strategy:
@@ -178,7 +195,7 @@ def _changes(before: Job, job: Job) -> dict[str, int | str]:
 
 
 def _with_attempts(failed: Failed, restarts: int) -> Failed:
-    """Add the number of unsuccessful restarts to the failure's cause."""
+    """Add the number of unsuccessful restarts to the cause of a failure."""
     if not restarts:
         return failed
     times = "once" if restarts == 1 else f"{restarts} times"
@@ -187,7 +204,7 @@ def _with_attempts(failed: Failed, restarts: int) -> Failed:
 
 
 def _oom_fallbacks(job: Job) -> list[Job]:
-    """Return variants of the job with ever smaller micro-batches and the same global batch."""
+    """Return variants of the job with smaller and smaller microbatches. The global batch stays the same."""
     catalogue = load_catalogue()
     strategy, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)
     fallbacks: list[Job] = []
@@ -198,7 +215,10 @@ def _oom_fallbacks(job: Job) -> list[Job]:
 
 
 def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
-    """Return the job with twice as many micro-batches, or the closest valid number, or None if there is none."""
+    """Return the job with twice as many microbatches, or with the next valid number if that is invalid.
+
+    Returns None if there is none. For strategies without a pipeline, microbatches are those of gradient accumulation.
+    """
     field, count = "accumulation", job.training.accumulation
     if strategy.schedules:
         field, count = "microbatches", layout(job, strategy).microbatches or 1
@@ -214,7 +234,7 @@ def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
     """Return the job on the remaining `devices`, or a sentence with the reason why that is impossible.
 
     Accumulation is increased so that each device has at most as many images in memory as before. If a single device
-    remains, a strategy that only divides the batch is replaced.
+    remains, a strategy that only divides batches is replaced by an automatic choice.
     """
     catalogue = load_catalogue()
     before, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)

@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 
 class RunState(Enum):
-    """State of an execution, from the start of its supervisor to its end."""
+    """State of an execution between the start of its supervisor and its end."""
 
     IDENTIFYING = auto()  # `RunStarted` has not been logged, because the names of the GPUs are pending
     QUEUED = auto()  # the start gate is closed: weights, queue slot, GPU check or imports are pending
@@ -19,7 +19,7 @@ class RunState(Enum):
 
 
 class Trigger(Enum):
-    """Cause of a transition."""
+    """Reason for a transition to another state."""
 
     IDENTIFIED = auto()
     GATE_OPENED = auto()
@@ -51,11 +51,14 @@ TRANSITIONS: dict[tuple[RunState, Trigger], RunState] = {
     (_S.ENDING, _T.WORKERS_GONE): _S.RELEASING,
     (_S.RELEASING, _T.MEMORY_RELEASED): _S.FINISHED,
 }
-"""Next state by state and trigger. Any other pair is a bug and makes the run fail."""
+"""Next state for each state and trigger. If another combination occurs, this is a bug, and the run fails."""
 
 HAS_WORKERS = frozenset((_S.TRAINING, _S.RESTARTING, _S.FAILING, _S.ENDING))
-"""States that end when the last worker has exited. In `FAILING` and `ENDING`, there may be no workers."""
+"""States that end when the last worker has exited.
+
+In `FAILING` and `ENDING`, there may be no workers to wait for.
+"""
 BEFORE_END = frozenset((_S.IDENTIFYING, _S.QUEUED, *HAS_WORKERS))
-"""States that a stop or pause command can end."""
+"""States in which a stop or pause command ends the run."""
 USES_GATE = frozenset((_S.IDENTIFYING, _S.QUEUED, _S.TRAINING, _S.RESTARTING, _S.FAILING))
-"""States that acquire or renew the queue slot."""
+"""States in which the start gate is polled, to get or to renew the queue slot."""

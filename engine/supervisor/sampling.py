@@ -1,4 +1,4 @@
-"""Sampling of a run's devices once a second, and a check that its GPUs have released their memory."""
+"""Sampling of a run's devices once per second, and a check whether its GPUs have released their memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from engine.processes.line_child import LineChild
 
 INTERVAL_S = 1.0
 RESTART_S = 10.0
-"""Seconds before a sampler that has exited is restarted."""
+"""Seconds until a sampler that has exited is restarted."""
 FREED_SLACK_BYTES = 64 << 20
-"""Maximum increase of a GPU's used memory since before the run for the GPU to count as free."""
+"""Maximum increase of a GPU's used memory since before the run with which the GPU counts as free, in bytes."""
 
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class Sampler:
-    """Sampler that runs ``python -m engine.gpus`` as a child process, and calls `on_samples` for `devices`."""
+    """Sampler of the run's `devices`.
+
+    It runs ``python -m engine.gpus`` as a child process, and calls `on_samples` with samples.
+    """
 
     def __init__(
         self,
@@ -37,19 +40,19 @@ class Sampler:
         self._memory_before: dict[str, int] = {}
         self._worker_pids: set[int] = set()
         self._pids_seen_on: set[str] = set()
-        """UUIDs of GPUs for which NVML has listed a worker."""
+        """UUIDs of the GPUs on which NVML has listed a worker of this run."""
         self.latest: Snapshot | None = None
         self.latest_at = 0.0
 
     def start(self, delay_s: float = 0.0) -> None:
-        """Schedule the start of the child in `tick` after `delay_s`, unless it is running or already scheduled."""
+        """Start the child process `delay_s` from now, unless it is running or its start is already scheduled."""
         if self._child is not None or self._start_at is not None:
             return
         self._start_at = time.monotonic() + delay_s
         self.tick()
 
     def drop(self, devices: Container[str]) -> None:
-        """Ignore lost devices from now on."""
+        """Ignore the lost `devices` from now on."""
         self._devices = tuple(device for device in self._devices if device not in devices)
 
     def tick(self) -> None:
@@ -62,11 +65,11 @@ class Sampler:
         self._worker_pids = pids
 
     def is_memory_free(self, since: float) -> bool:
-        """Return True if a snapshot after time `since` (monotonic) shows that the run occupies no GPU memory.
+        """Return True if a snapshot taken after the time `since` (monotonic) shows that the run occupies no GPU memory.
 
-        Also returns True for a run without GPUs. A GPU is free if its used memory is down to the amount before the run,
-        or if NVML no longer lists workers that it listed before. In a container, NVML lists process ids of the host,
-        which are unknown here.
+        A GPU is free if its used memory is down to the amount before the run, or if NVML no longer lists workers that
+        it listed before. In a container, NVML lists process ids of the host, which are unknown here. Returns True for a
+        run without GPUs, too.
         """
         gpus = [device for device in self._devices if is_gpu(device)]
         if not gpus:
@@ -109,7 +112,7 @@ class Sampler:
         self._start_at = time.monotonic() + RESTART_S
 
     def add(self, snapshot: Snapshot) -> None:
-        """Store a snapshot from the child and pass samples on."""
+        """Store a snapshot from the child process, and pass the samples in it on."""
         self.latest, self.latest_at = snapshot, time.monotonic()
         for gpu in snapshot.gpus:
             if gpu.memory_used_bytes is not None and not self._worker_pids:
@@ -122,7 +125,7 @@ class Sampler:
 
 
 def samples_of(snapshot: Snapshot, devices: tuple[str, ...]) -> tuple[DeviceSample, ...]:
-    """Convert a snapshot into a sample for each of `devices` that it contains."""
+    """Convert a snapshot to samples, one for each of `devices` that it contains."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     samples = []
     for device in devices:

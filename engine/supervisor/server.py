@@ -1,8 +1,8 @@
 """Server for the event stream of one run. Each client reads at its own pace, without delaying others.
 
-A client has an offset in the log and one bounded buffer, so that a slow client needs no more memory. Clients that keep
-up are served from the log's memory. A client that falls far behind gets no step metrics and device samples until it has
-caught up.
+A client is served from its offset in the log, through one bounded buffer, so that a slow client needs no additional
+memory. Clients that keep up are served from the part of the log in memory. A client that falls far behind gets no step
+metrics and device samples until it has caught up.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from engine.supervisor.endpoint import BACKLOG, Endpoint
 from engine.supervisor.event_log import EventLog
 
 MAX_CLIENTS = 64
-"""Maximum number of clients that read events. A stalled one is disconnected to make room for another."""
+"""Maximum number of clients that read events. If another connects, one that has stalled is disconnected."""
 STALLED_S = 5.0
-"""Seconds after which a client counts as stalled if it reads none of the pending events."""
+"""Seconds for which a client must read none of its pending events to count as stalled."""
 MAX_CONTROLS = 16
-"""Maximum number of clients that only send commands. The oldest one is disconnected to make room for another."""
+"""Maximum number of clients that only send commands. If another connects, the oldest one is disconnected."""
 MAX_UNAUTHENTICATED = 256
-"""Maximum number of connections without a hello. The oldest one is disconnected to make room for another."""
+"""Maximum number of connections without a hello. If there are more, the oldest one is closed."""
 HELLO_S = 10.0
-"""Seconds to wait for a client to send its hello."""
+"""Maximum time to wait for a client's hello, in seconds."""
 NO_FILE_S = 1.0
-"""Seconds until connections are accepted again after the system has run out of file descriptors."""
+"""Seconds without accepting connections after the system has run out of file descriptors."""
 GOODBYE_S = 2.0
-"""Seconds to wait for a disconnected client to read the reason."""
+"""Maximum time to wait until a client has read the reason for its disconnection, in seconds."""
 THIN_BYTES = 256 << 10
-"""Number of unsent bytes above which a client gets no more droppable events."""
+"""Number of unsent bytes above which a client gets no droppable events."""
 
 _CHUNK_BYTES = 1 << 16
 _NO_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _ROUNDS = 8
-"""Maximum number of buffers for one client before other clients are served."""
+"""Maximum number of buffers that are sent to one client before other clients are served."""
 _DROPPABLE = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind in DROPPABLE)
 
 
 class Client:
-    """Connection to a client. `cursor` is its offset in the log, or None before its hello."""
+    """Connection to a client. `cursor` is the client's offset in the log, or None before its hello."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -75,12 +75,15 @@ class Client:
         self.last_read_at = time.monotonic()
 
     def stalled_s(self) -> float:
-        """Return for how many seconds the client has read nothing although data was pending."""
+        """Return the number of seconds for which the client has read nothing although data was pending."""
         return time.monotonic() - self.last_read_at if self.is_writing and not self.is_leaving else 0.0
 
 
 class Server:
-    """Server at `endpoint`, driven by the loop of `selector`. `on_command` is called with commands of clients."""
+    """Server at `endpoint`, whose sockets are polled by the loop of `selector`.
+
+    `on_command` is called with the commands of clients.
+    """
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class Server:
         selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def listen(self, endpoint: Endpoint) -> None:
-        """Listen at another endpoint. Existing connections are kept."""
+        """Listen at another endpoint. Existing connections remain open."""
         self._resume_accepting()
         self._selector.unregister(self.endpoint.listener)
         self.endpoint.close()
@@ -109,13 +112,13 @@ class Server:
         self._selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def refuse_clients(self, reason: str) -> None:
-        """Disconnect all clients and refuse new ones with this `reason`. If it is "", accept clients again."""
+        """Disconnect all clients, and refuse new clients with this `reason`. If it is "", accept clients again."""
         for client in list(self._clients) if reason else ():
             self._dismiss(client, reason)
         self._refusal = reason
 
     def tick(self) -> None:
-        """Send new events to clients that are ready, and disconnect clients that exceed a time limit."""
+        """Send new events to the clients that are ready for them, and disconnect clients that exceed a time limit."""
         now = time.monotonic()
         if self._accept_again_at is not None and now > self._accept_again_at:
             self._resume_accepting()
@@ -130,7 +133,7 @@ class Server:
 
     @property
     def is_drained(self) -> bool:
-        """True if all clients have been sent everything."""
+        """True if all events have been sent to all clients."""
         return not any(client.buffer or self._is_behind(client) for client in self._clients)
 
     def close(self) -> None:
@@ -146,7 +149,10 @@ class Server:
             self._selector.register(self.endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self, _mask: int) -> None:
-        """Accept all waiting connections, so that a client that connects repeatedly can't block others."""
+        """Accept all waiting connections.
+
+        A client that connects again and again therefore can't keep others waiting.
+        """
         for _ in range(BACKLOG):
             try:
                 connection, _ = self.endpoint.listener.accept()
@@ -225,7 +231,10 @@ class Server:
         self._send_pending(client)
 
     def _make_room(self, *, commands_only: bool) -> bool:
-        """Disconnect a client of the same kind if there are too many. Return False if none can be disconnected."""
+        """Disconnect a client if there are too many of this kind.
+
+        Clients either only send commands (`commands_only`) or read events. Returns False if none can be disconnected.
+        """
         clients = [
             client
             for client in self._clients
@@ -243,7 +252,7 @@ class Server:
         return True
 
     def _dismiss(self, client: Client, reason: str) -> None:
-        """Disconnect a client: discard its pending lines and send the reason."""
+        """Discard the lines that are pending for a client, send it the reason, and disconnect it."""
         if client.is_leaving or client not in self._clients:
             return
         # The first line in the buffer may be sent in part, and must be completed.
@@ -254,7 +263,7 @@ class Server:
         self._send_pending(client)
 
     def _send_pending(self, client: Client) -> None:
-        """Send up to `_ROUNDS` buffers without blocking."""
+        """Send pending data to a client without blocking, at most `_ROUNDS` buffers."""
         try:
             for _ in range(_ROUNDS):
                 if not client.buffer and not self._fill_buffer(client):
@@ -278,7 +287,7 @@ class Server:
         return client.cursor < self._log.end
 
     def _fill_buffer(self, client: Client) -> bool:
-        """Fill the client's buffer with the next lines. Return False if there are none."""
+        """Fill the client's buffer with the next lines of the log. Return False if there are none."""
         while self._is_behind(client):
             assert client.cursor is not None
             try:
@@ -306,7 +315,10 @@ class Server:
             self._selector.modify(client.connection, mask, self._selector.get_key(client.connection).data)
 
     def _shut_down_writing(self, client: Client) -> None:
-        """Close the connection for writing only. Closing it with unread input would discard the last message."""
+        """Close a connection only for writing.
+
+        If it were closed while unread input is left, the system would discard the last message to the client.
+        """
         try:
             client.connection.shutdown(socket.SHUT_WR)
         except OSError:
@@ -322,5 +334,9 @@ class Server:
 
 
 def _passes_filter(line: bytes, *, is_thin: bool) -> bool:
-    """Return False for damaged lines that exceed a frame and, if `is_thin`, for droppable events."""
+    """Return True if a line may be sent to a client.
+
+    Damaged lines that are too long for a frame are not sent. If `is_thin` is True, droppable events are not sent
+    either.
+    """
     return len(line) < MAX_FRAME_BYTES and not (is_thin and line.startswith(_DROPPABLE))

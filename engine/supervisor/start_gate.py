@@ -1,4 +1,4 @@
-"""Conditions for the start of a run's workers: weights, queue slot, usable GPUs, and imported modules."""
+"""Gate for the start of a run's workers, which waits for weights, a queue slot, usable GPUs and imported modules."""
 
 from __future__ import annotations
 
@@ -26,18 +26,22 @@ from engine.supervisor.sampling import Sampler
 from engine.system.format import exit_words
 
 POLL_S = 0.5
-"""Seconds between checks of the queue."""
+"""Seconds between polls of the queue."""
 GPU_CHECK_S = 3.0
-"""Seconds to wait for GPUs to become usable: NVML must wake them, and it still lists exited processes for a while."""
+"""Maximum time to wait for GPUs to become usable, in seconds.
+
+NVML must wake them, and it still lists exited processes for a while.
+"""
 CPU_SAMPLER_DELAY_S = 2.0
-"""Delay of the sampler's start in runs on the CPU, where it would slow the first steps."""
+"""Seconds by which the sampler is started later in runs on the CPU, because its start would slow their first steps."""
 
 
 class StartGate:
     """Gate that holds a run until its weights, queue slot, GPUs and imports are ready, in this order.
 
-    Call `step` often, even if `is_open`, because the slot must be renewed. `failure` is set if the workers can never
-    start. To save resources, a waiting run does not import PyTorch and, if possible, does not run the sampler.
+    `step` must be called often, even while `is_open` is True, because the slot must be renewed. `failure` is set if the
+    workers can never start. To save resources, a waiting run does not import PyTorch and, if possible, does not run the
+    sampler.
     """
 
     def __init__(
@@ -63,12 +67,12 @@ class StartGate:
 
     @property
     def has_slot(self) -> bool:
-        """True while the devices are reserved for this run."""
+        """True while the run's devices are reserved for it."""
         return self._slot.has_devices
 
     @property
     def is_open(self) -> bool:
-        """True if the workers can start."""
+        """True if the workers can be started."""
         return self.has_slot and self._is_gpu_check_done and self._imports is None and self.failure is None
 
     def take_events(self) -> list[AnyEvent]:
@@ -78,7 +82,11 @@ class StartGate:
         return events
 
     def step(self, *, are_devices_named: bool) -> None:
-        """Poll the queue and the GPUs. If `are_devices_named`, stop the sampler while the run waits in the queue."""
+        """Poll the queue and the GPUs.
+
+        `are_devices_named` is True once the names of the devices are known. The sampler may then stop while the run
+        waits in the queue.
+        """
         if self._weights.fault:
             self.failure = Failed(cause=self._weights.fault, field="pretrained")
         if self.failure is not None or not self._weights.is_done:
@@ -100,7 +108,7 @@ class StartGate:
         self._slot.close()
 
     def _poll_queue(self, *, are_devices_named: bool) -> None:
-        """Renew the queue slot, or try to get it. Prepare the start once the run has it."""
+        """Renew the queue slot if the run has one, otherwise try to get one. Prepare the start once the run has it."""
         if self.has_slot:
             self._slot.poll(self._sampler.latest)
             return
@@ -118,7 +126,10 @@ class StartGate:
             self._sampler.close()
 
     def _check_gpus(self, *, is_late: bool) -> None:
-        """Pass the check if the GPUs have no problem; fail if they still have one when `is_late` is True."""
+        """Check the GPUs. The check is passed once they have no problem.
+
+        If they still have a problem when `is_late` is True, the run fails.
+        """
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"
         problems = gpu_problems(self._job, snapshot, installed_torch(), os.environ)
@@ -127,7 +138,7 @@ class StartGate:
             self.failure = Failed(cause=" ".join(map(str, problems)))
 
     def _prepare(self) -> None:
-        """Start the sampler and the imports, once the devices are reserved."""
+        """Start the sampler and the imports. This is called when the devices have been reserved."""
         self._slot_since = time.monotonic()
         if self._has_waited:
             self._events.append(PhaseChanged(phase="starting"))
@@ -149,9 +160,10 @@ class StartGate:
 
 
 class WeightsFetch:
-    """Child process that downloads or verifies the pretrained weights for `job`.
+    """Child process that downloads or verifies the pretrained weights for a job.
 
-    `is_done` is True from the start if the run needs no weights. `fault` is the reason if the run can't start.
+    `is_done` is True when the weights are ready, and from the beginning if the run needs none. `fault` is the reason
+    why the run can't start, or "".
     """
 
     def __init__(

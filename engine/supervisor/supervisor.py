@@ -1,4 +1,4 @@
-"""Supervision of one execution, with its workers, log, clients and devices."""
+"""Supervision of one execution of a run, with its workers, log, clients and devices."""
 
 from __future__ import annotations
 
@@ -53,27 +53,30 @@ from engine.supervisor.start_gate import GPU_CHECK_S, StartGate
 from engine.system import linux, paths
 
 SNAPSHOT_S = 3.0
-"""Seconds that a run waits for the names of its GPUs at its start."""
+"""Maximum time that a run waits at its start for the names of its GPUs, in seconds."""
 FREE_S = 10.0
-"""Seconds to wait for GPUs to release their memory."""
+"""Maximum time to wait for the GPUs to release their memory, in seconds."""
 DRAIN_S = 3.0
-"""Seconds to wait for clients to read the last events."""
+"""Maximum time to wait for clients to read the last events, in seconds."""
 LISTEN_RETRY_S = 1.0
-"""Seconds between attempts to open a new socket after the old one was removed."""
+"""Seconds between attempts to open a new socket after the old one has become unreachable."""
 FOLLOWING_S = 3.0
-"""Seconds to wait after a failure on one machine, which the loss of another machine may have caused."""
+"""Seconds to wait after a failure on one of several machines.
+
+The failure may be a consequence of the loss of another machine, which is noticed later.
+"""
 NODES = "engine.machines.nodes:Nodes"
-"""Class for workers on several machines, given by name because its module imports this one."""
+"""Class that manages workers on several machines. It is given by name, because its module imports this one."""
 
 Distribute = Callable[[list[WorkerSpec]], list[WorkerSpec]]
-"""Function that distributes worker specs to other processes, and returns the specs of workers to start here."""
+"""Function that starts workers in other processes. It returns those of the worker specs that must be started here."""
 
 _TICK_S = 0.5
 _SHORT_TICK_S = 0.02
 
 
 class Nodes(Protocol):
-    """Machines of one attempt; see `engine.machines.nodes.Nodes`."""
+    """Machines of one attempt, in addition to this machine. See `engine.machines.nodes.Nodes`."""
 
     @property
     def has_quiet_node(self) -> bool: ...
@@ -83,16 +86,16 @@ class Nodes(Protocol):
 
 
 class Supervisor:
-    """Supervisor for one execution of `job` in the folder of `run`. Call `run_to_end`.
+    """Supervisor for one execution of `job` in the folder of `run`. `run_to_end` executes it.
 
     Args:
-        worker: Function to run on each rank, as MODULE:NAME.
-        modules: Modules to import before workers are forked; by default, those that the job's workers need.
+        worker: Function that runs on each rank, as MODULE:NAME.
+        modules: Modules that are imported before workers are forked. By default, those that the job's workers need.
         fork: True to fork workers instead of starting new interpreters.
         tcp: True to listen on loopback TCP even if Unix sockets are available.
         limits: Seconds after which a rank counts as hanging.
-        distribute: Function that starts some workers elsewhere, as under torchrun. Such runs don't restart after
-            failures.
+        distribute: Function that starts some workers in other processes, as under torchrun. Such runs don't restart
+            after failures.
     """
 
     def __init__(
@@ -117,7 +120,7 @@ class Supervisor:
         self._state_since = self._began = time.monotonic()
         self._requested_outcome: Literal["paused", "stopped"] | None = None
         self._failure: Failed | None = None
-        """Failure that ends the run."""
+        """Failure that ends the run, or None."""
         self._attempt = 0
         self._listen_at = 0.0
 
@@ -143,7 +146,7 @@ class Supervisor:
                 self._history.add(event)
 
     def run_to_end(self) -> int:
-        """Run the job. Return 1 if it has failed or its last state is not on disk, else 0."""
+        """Run the job to its end. Return 1 if it failed or its last state is not on the disk, otherwise 0."""
         outcome: Outcome = "failed"
         finding: Verdict | None = None
         try:
@@ -173,7 +176,7 @@ class Supervisor:
         self._state_since = time.monotonic()
 
     def _announce(self) -> None:
-        """Write `supervisor.json`, which tells clients where to connect."""
+        """Write `supervisor.json`, from which clients learn where to connect."""
         linux.name_process("footplate-run")
         content = SupervisorFile(
             pid=os.getpid(),
@@ -201,7 +204,7 @@ class Supervisor:
                 self._end("stopped", "")
 
     def _listen_again_if_removed(self) -> None:
-        """Open another socket if the old one was removed, as when the user logs out."""
+        """Open another socket if clients can't reach the old one, for example because a logout has removed it."""
         if self._server.endpoint.is_reachable or time.monotonic() < self._listen_at:
             return
         try:
@@ -212,7 +215,7 @@ class Supervisor:
             print(f"Clients can't find this run: {error}", flush=True)
 
     def _advance(self) -> None:
-        """Perform all transitions that are due."""
+        """Perform all transitions to other states that are due."""
         if self._state is RunState.IDENTIFYING:
             is_pending = self._on_gpus and self._sampler.latest is None
             if not is_pending or time.monotonic() > self._state_since + SNAPSHOT_S:
@@ -237,7 +240,7 @@ class Supervisor:
         self._server.tick()
 
     def _identify(self) -> None:
-        """Log the start, with the names of the known devices."""
+        """Log the start of the run, with the names of the devices as far as they are known."""
         world_size = self._restart_policy.world_size
         self._record(
             RunStarted(
@@ -283,7 +286,7 @@ class Supervisor:
         )
 
     def _launch(self) -> None:
-        """Start the workers of an attempt."""
+        """Start the workers for an attempt."""
         specs = self._restart_policy.worker_specs()
         if self._is_distributed:
             nodes: Nodes = pkgutil.resolve_name(NODES)(
@@ -305,7 +308,7 @@ class Supervisor:
         self._sampler.set_worker_pids({worker.pid for worker in self._group.workers})
 
     def _close_nodes(self) -> None:
-        """Stop all processes on other machines."""
+        """Stop all processes on other machines, and disconnect from them."""
         if self._nodes is not None:
             self._nodes.close()
             self._nodes = None
@@ -313,7 +316,7 @@ class Supervisor:
     # Events and commands
 
     def _record(self, event: AnyEvent) -> None:
-        """Add an event to the log, which clients read, and update everything that depends on it."""
+        """Add an event to the log, from which clients read it, and update everything that depends on the event."""
         self._history.add(event)
         self._log.append(event)
         self._notices.on_event(event)
@@ -326,7 +329,7 @@ class Supervisor:
         self._record(event)
 
     def _on_failure(self, failed: Failed) -> Failed | Restarting:
-        """Decide if the run restarts after a failure."""
+        """Decide whether the run restarts after a failure. Return the event with the decision."""
         can_restart = self._requested_outcome is None and self._distribute is None
         decision = self._restart_policy.decide(failed) if can_restart else failed
         if isinstance(decision, Restarting):
@@ -337,13 +340,19 @@ class Supervisor:
         return decision
 
     def _awaits_gpu_check(self) -> bool:
-        """Return True before a restart until a new snapshot shows which GPUs remain."""
+        """Return True if a restart must wait for a new snapshot, which shows the GPUs that remain.
+
+        It waits for at most `GPU_CHECK_S`.
+        """
         if self._state is not RunState.RESTARTING or not self._on_gpus or self._is_distributed:
             return False
         return self._sampler.latest_at <= self._state_since and time.monotonic() < self._state_since + GPU_CHECK_S
 
     def _drop_lost_gpus(self) -> None:
-        """Remove lost GPUs from the job before a restart, or end the run, because its workers would only fail again."""
+        """Remove lost GPUs from the job before a restart, or end the run if that isn't possible.
+
+        With lost GPUs, the restarted workers would only fail again.
+        """
         if not self._on_gpus or self._is_distributed:
             return
         lost = lost_gpus(self._restart_policy.job.parallel.devices, self._sampler.latest)
@@ -358,7 +367,7 @@ class Supervisor:
         self._record(decision)
 
     def _on_stuck_workers(self) -> None:
-        """End the run as failed if a worker survives SIGKILL, because its device may be unusable."""
+        """End the run as failed because a worker has survived SIGKILL. Its device may be unusable."""
         self._failure = describe_stuck(self._group.stuck, self._restart_policy.job.parallel.devices)
         self._record(self._failure)
         self._move(Trigger.FAILED_FOR_GOOD)
@@ -403,9 +412,10 @@ class Supervisor:
         self._record(Warned(code="not_saved_elsewhere", message=message))
 
     def _end(self, outcome: Literal["paused", "stopped"], command: str) -> None:
-        """Ask the workers to stop; on a second call, stop them by force.
+        """End the run with this outcome.
 
-        A run that is stopping can't be paused.
+        The first call asks the workers to stop, and a second call stops them by force. `command` is the command to log,
+        or "". A run that is stopping can't be paused.
         """
         if self._state not in BEFORE_END:
             return
@@ -427,7 +437,7 @@ class Supervisor:
     # End
 
     def _await_free_memory(self) -> None:
-        """Log the time until the devices were free, or that they are still in use after `FREE_S`."""
+        """Wait for the GPUs to release their memory, and log the time until then. Give up after `FREE_S`."""
         is_free = not self._group.workers or self._sampler.is_memory_free(self._state_since)
         if is_free or time.monotonic() > self._state_since + FREE_S:
             seconds = time.monotonic() - (self._group.ending_since or self._state_since)
@@ -435,7 +445,7 @@ class Supervisor:
             self._move(Trigger.MEMORY_RELEASED)
 
     def _outcome(self) -> tuple[Outcome, str]:
-        """Return the outcome of the run, and its cause or "" if nothing went wrong."""
+        """Return the outcome of the run, and its cause, which is "" if nothing went wrong."""
         if self._failure is not None:
             return "failed", self._failure.cause
         if self._group.unsaved:
@@ -451,7 +461,7 @@ class Supervisor:
         return outcome, ""
 
     def _finish(self, outcome: Outcome, cause: str) -> None:
-        """Log the end, give clients time to read it, and close all connections."""
+        """Log the end of the run, give clients time to read it, and close all connections."""
         self._state = RunState.FINISHED
         self._close_nodes()
         self._start_gate.close()

@@ -1,4 +1,7 @@
-"""Check of torch's archives before loading: a few compressed megabytes may unpack to any amount of memory."""
+"""Check of torch's archives before they are loaded.
+
+A few megabytes of compressed data could unpack to any amount of memory.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ _ZIP_START = b"PK\x03\x04"
 
 
 class PackedArchiveError(ValueError):
-    """Raised when the members of an archive need more memory than the file has bytes, unlike those of torch.save."""
+    """Raised when the members of an archive would need more memory than the file has bytes.
+
+    torch.save does not write such archives.
+    """
 
 
 def refuse_packed(stream: IO[bytes]) -> None:
-    """Check that all members of a zip archive are stored uncompressed, and rewind the stream.
+    """Raise PackedArchiveError if a zip archive needs more memory than its file has bytes. Rewind the stream.
 
-    Files that are not zip archives are accepted. Raises PackedArchiveError, RuntimeError for a damaged archive, and
-    OSError.
+    All of its members must be stored uncompressed. Files that are not zip archives are accepted. Also raises
+    RuntimeError for a damaged archive, and OSError.
     """
     length = stream.seek(0, os.SEEK_END)
     stream.seek(0)

@@ -1,4 +1,4 @@
-"""Size limit of the cache of decoded images. `engine.data.cache.cache_space` enforces it."""
+"""Size limit for the cache of decoded images, which `engine.data.cache.cache_space` enforces."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from engine.system.files import read_file
 LIMIT_VARIABLE = "FOOTPLATE_CACHE_LIMIT_GIB"
 GIB = 1 << 30
 DEFAULT_LIMIT_BYTES = 64 * GIB
-"""Default limit in bytes: half of ImageNet at 256 px with three channels, but at most a tenth of the disk."""
+"""Default limit in bytes on a large disk. On smaller disks, it is a tenth of the disk.
+
+It is half of the space that ImageNet takes at 256 px with three channels.
+"""
 
 
 def images_folder() -> Path:
-    """Return the folder for decoded images."""
+    """Return the folder with the decoded images."""
     return paths.cache_folder() / "pictures"
 
 
 def limit_file() -> Path:
-    """Return the path of the file with the user's limit in bytes."""
+    """Return the path of the file with the limit that the user has set, in bytes."""
     return images_folder() / "limit"
 
 
 def limit_bytes() -> int:
-    """Return the limit in bytes from LIMIT_VARIABLE, or else from the user's file, or else the default.
+    """Return the limit in bytes.
+
+    It is taken from LIMIT_VARIABLE or, if that is not set, from the user's file. Without either, it is the default.
 
     Raises:
         ValueError: The variable is not a number.
@@ -44,7 +49,7 @@ def limit_bytes() -> int:
 
 
 def default_limit_bytes() -> int:
-    """Return the default limit, at most a tenth of the disk."""
+    """Return the default limit in bytes, which is at most a tenth of the disk."""
     folder = images_folder()
     parent = next(existing for existing in (folder, *folder.parents) if existing.exists())
     return min(DEFAULT_LIMIT_BYTES, shutil.disk_usage(parent).total // 10)

@@ -1,7 +1,7 @@
-"""Execution of commands with limits on the length and time of their output.
+"""Execution of commands, with limits on the time they take and the length of their output.
 
-All output of child processes and other machines is captured here, since a compromised machine may send endless output,
-or never answer.
+All output of child processes and other machines is read here, since a compromised machine may send endless output or
+never answer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ if sys.platform != "win32":
     import resource
 
 MAX_OUTPUT_BYTES = 64 << 20
-"""Maximum output of a command in bytes. A list of a hundred thousand runs has 50 MB."""
+"""Maximum output of a command in bytes. A list of a hundred thousand runs takes 50 MB."""
 
 _CHUNK_BYTES = 1 << 16
 _JOIN_S = 5.0
-"""Seconds for reading the rest of a killed command's output, since its child processes may keep the pipes open."""
+"""Maximum time for reading the rest of a killed command's output, in seconds.
+
+Child processes of the command may keep its pipes open.
+"""
 
 
 class OutputTooLong(OSError):  # noqa: N818 - describes the output
@@ -39,12 +42,12 @@ def run_child(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command and return its exit code and output. Kill it if it exceeds a limit.
+    """Run a command and return its exit code and output. Kill the command if it exceeds a limit.
 
     Raises:
         subprocess.TimeoutExpired: The command has not exited within `timeout_s`.
-        OutputTooLong: It has printed more than `at_most` bytes to one of its streams.
-        OSError: It can't be started.
+        OutputTooLong: The command has printed more than `at_most` bytes to one of its streams.
+        OSError: The command can't be started.
     """
     process = subprocess.Popen(
         command, bufsize=0, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd
@@ -63,7 +66,10 @@ def run_child(
 
 
 def limit_written_files(at_most: int) -> None:
-    """Make this process fail to write to files beyond `at_most` bytes; used as a `preexec_fn` for ssh."""
+    """Limit the files that this process writes to `at_most` bytes. Writing beyond that fails.
+
+    It is called in the child process (`preexec_fn`) before ssh is started.
+    """
     if sys.platform != "win32":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (at_most, at_most))
@@ -71,7 +77,10 @@ def limit_written_files(at_most: int) -> None:
 
 @contextmanager
 def killed_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> Iterator[None]:
-    """Kill the process if the block takes longer than `timeout_s`, and raise subprocess.TimeoutExpired."""
+    """Context manager that kills the process if the block takes longer than `timeout_s`.
+
+    It then raises subprocess.TimeoutExpired. None means no limit.
+    """
     if timeout_s is None:
         yield
         return
@@ -93,7 +102,7 @@ def killed_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> I
 
 
 class _Collector(threading.Thread):
-    """Thread that reads an output stream of a process, and kills the process after more than `at_most` bytes."""
+    """Thread that reads an output stream of a process. It kills the process if the output exceeds `at_most` bytes."""
 
     def __init__(self, process: subprocess.Popen[bytes], stream: IO[bytes], at_most: int) -> None:
         super().__init__(name="output", daemon=True)

@@ -1,7 +1,7 @@
 """Private cache folders for compiled code.
 
-By default, torch.compile runs code from a folder in the shared temporary folder, under a name that any user can create
-first.
+Without them, torch.compile runs code from a folder in the shared temporary folder. Any user can predict its name and
+create it first.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from pathlib import Path
 from engine.system import paths
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "QUACK_CACHE_DIR": "quack"}
-"""Folder names by environment variable: for torch.compile, Triton, and the QuACK kernels that torch includes."""
+"""Names of the folders, by the environment variable that sets them.
+
+They are for torch.compile, Triton, and the QuACK kernels that torch includes.
+"""
 
 
 def use_private_folders() -> str:
-    """Set the caches of this process and its children to folders in Footplate's cache. Return a warning or "".
+    """Make this process and its children cache compiled code in private folders. Return a warning for the user, or "".
 
-    Call it before importing torch, which then chooses its folder, and call `torch_compat.keep_compiled_in` afterwards.
-    If other users can write to the cache, a private folder next to the runs' sockets is used, and the warning says so.
+    The folders are in Footplate's cache. If other users can write to the cache, a private folder next to the runs'
+    sockets is used instead, and the warning says so. This must be called before torch is imported, since torch then
+    chooses its folder. Call `torch_compat.keep_compiled_in` afterwards.
 
     Raises:
         OSError: There is no private folder.
@@ -32,7 +36,7 @@ def use_private_folders() -> str:
 
 @lru_cache
 def _choose(cache: Path) -> tuple[dict[str, str], str]:
-    """Return the folders by environment variable, and a warning if they are outside the cache."""
+    """Return the folder for each environment variable, and a warning if the folders are outside `cache`."""
     try:
         return _folders(cache), ""
     except OSError as error:

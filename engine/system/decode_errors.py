@@ -1,8 +1,8 @@
-"""Exceptions from decoding damaged or malicious bytes."""
+"""Exceptions that decoding damaged or malicious bytes raises."""
 
 from __future__ import annotations
 
 import msgspec
 
 NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""All exceptions of msgspec's decoders. Invalid UTF-8 raises Python's own exception."""
+"""All exceptions that msgspec's decoders raise. For invalid UTF-8, it is Python's own exception."""

@@ -1,6 +1,6 @@
 """File locks, which the kernel releases when a process ends in any way.
 
-Linux and macOS use flock(2): a forked child shares its parent's lock until it closes the file or exits. Windows uses
+Linux and macOS use flock(2). A forked child shares its parent's lock until it closes the file or exits. Windows uses
 `msvcrt.locking` on a byte far beyond the content, which has not been tested.
 """
 
@@ -20,7 +20,10 @@ else:
     import fcntl
 
 LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
-"""Error numbers of locking on file systems without locks (NFS without its lock service, some FUSE file systems)."""
+"""Numbers of the errors that locking raises on file systems without locks.
+
+Examples are NFS without its lock service and some FUSE file systems.
+"""
 
 _TAKEN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -29,12 +32,12 @@ _POLL_S = 0.002
 
 
 def open_file(path: Path, flags: int = 0) -> int:
-    """Open a private file for locking, without following links or waiting for pipes. Raises OSError."""
+    """Open a private file that can be locked, without following links or waiting for pipes. Raises OSError."""
     return os.open(path, _FLAGS | flags, 0o600)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Try to lock the file. Return False if another process has locked it. Raises OSError (see `LOCKS_UNSUPPORTED`)."""
+    """Try to lock a file. Return False if another process has locked it. Raises OSError (see `LOCKS_UNSUPPORTED`)."""
     try:
         if sys.platform == "win32":
             os.lseek(descriptor, _BYTE, os.SEEK_SET)
@@ -49,7 +52,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Unlock the file and close it, even if another process has a copy of the descriptor."""
+    """Unlock a file and close it, even if another process has a copy of the descriptor."""
     try:
         if sys.platform == "win32":
             os.lseek(descriptor, _BYTE, os.SEEK_SET)
@@ -61,7 +64,7 @@ def unlock(descriptor: int) -> None:
 
 
 def is_same_file(descriptor: int, path: Path) -> bool:
-    """Return True if `path` refers to the open file."""
+    """Return True if `path` refers to the file with this descriptor."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except OSError:
@@ -70,9 +73,9 @@ def is_same_file(descriptor: int, path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold a lock on the file at `path` inside the context. The file is created if it is missing.
+    """Context manager that holds a lock on the file at `path`. The file is created if it is missing.
 
-    Raises OSError, or TimeoutError if the file remains locked for `timeout_s`.
+    Raises OSError, and TimeoutError if another process keeps the lock for `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     while (descriptor := lock_file(path)) is None:
@@ -86,9 +89,9 @@ def locked(path: Path, timeout_s: float) -> Iterator[None]:
 
 
 def lock_file(path: Path) -> int | None:
-    """Lock the file at `path`, creating it if it is missing, and return its descriptor.
+    """Lock the file at `path` and return its descriptor. The file is created if it is missing. Raises OSError.
 
-    Returns None if another process has locked it, or if it was removed in the meantime. Raises OSError.
+    Returns None if another process has locked it, or if it was removed in the meantime.
     """
     descriptor = open_file(path, os.O_CREAT)
     try:

@@ -1,7 +1,7 @@
-"""Reading of settings, run folders and results with size limits, since they may come from other people.
+"""Reading of settings, run folders and results, with size limits, since they may come from other people.
 
-All such files are read here: a file that is not regular, or longer than expected, raises OSError. For files of
-datasets, use `engine.system.regular_files`, whose errors include a remedy.
+All such files are read here. A file that is not regular, or is longer than expected, raises OSError. Files of datasets
+are read with `engine.system.regular_files`, whose errors include a remedy.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import IO
 from engine.system.regular_files import UnusableFile, open_descriptor
 
 MAX_BYTES = 16 << 20
-"""Maximum size of settings, jobs, notes and other records in bytes."""
+"""Maximum size of settings, jobs, notes and other small files, in bytes."""
 MAX_RESULT_BYTES = 1 << 30
-"""Maximum size of results of models and trials in bytes."""
+"""Maximum size of a model's or a trial's results, in bytes."""
 MAX_LINE_BYTES = 1 << 20
-"""Maximum length of a log line in bytes."""
+"""Maximum length of a line in a log, in bytes."""
 MAX_DAMAGED_BYTES = 1 << 24
-"""Maximum length of a damaged log line in bytes. Longer ones end the log."""
+"""Maximum length of a damaged line in a log, in bytes. A longer line ends the log."""
 
 
 def open_file(path: Path | str) -> BufferedReader:
-    """Open a regular file, which may still grow. Raises OSError."""
+    """Open a regular file for reading, which may still grow. Raises OSError."""
     return open(path, "rb", opener=_open_descriptor)
 
 
 def read_file(path: Path | str, at_most: int = MAX_BYTES) -> bytes:
-    """Read a regular file. Raises OSError, also if it is longer than `at_most` bytes."""
+    """Read a regular file. Raises OSError, also for a file that is longer than `at_most` bytes."""
     with open_file(path) as stream:
         length = os.fstat(stream.fileno()).st_size
         if length > at_most:
@@ -47,9 +47,10 @@ def read_end(path: Path | str, at_most: int) -> bytes:
 
 
 def complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield lines with their line breaks, until an incomplete last line or one longer than `MAX_DAMAGED_BYTES`.
+    """Yield the lines of a stream with their line breaks. An incomplete last line is left out.
 
-    A line longer than `MAX_LINE_BYTES`, which only damage can cause, is yielded in parts.
+    A line longer than `MAX_LINE_BYTES`, which only damage can cause, is yielded in parts. A line longer than
+    `MAX_DAMAGED_BYTES` ends the iteration.
     """
     parts: list[bytes] = []
     while (part := stream.readline(MAX_LINE_BYTES)) and len(parts) * MAX_LINE_BYTES < MAX_DAMAGED_BYTES:

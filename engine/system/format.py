@@ -1,4 +1,4 @@
-"""Formatting of sizes, durations, counts and exit codes, as used in the window, the terminal and messages."""
+"""Formatting of sizes, durations, counts and exit codes, for the window, the terminal and messages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _NAMED = 2
 
 
 def size(count: float | None, unit: str = "") -> str:
-    """Format bytes in binary units ("44.9 MiB"), as NVIDIA's tools do, or return a dash if it is unknown.
+    """Format a number of bytes in binary units ("44.9 MiB"), as NVIDIA's tools do. Return a dash if it is None.
 
-    Pass a fixed `unit` for numbers that are compared or change while they are displayed.
+    A fixed `unit` is useful for numbers that are compared with others, or that change while they are displayed.
     """
     if count is None or math.isnan(count):
         return f"{NOT_KNOWN} {unit}".rstrip()
@@ -24,7 +24,7 @@ def size(count: float | None, unit: str = "") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Format seconds as "8 s", "3:12 min" or "2:05:40 h", or return a dash if it is unknown."""
+    """Format a duration as "8 s", "3:12 min" or "2:05:40 h". Return a dash if it is None."""
     if seconds is None:
         return NOT_KNOWN
     total = max(0, round(seconds))
@@ -51,7 +51,10 @@ def percent(fraction: float) -> str:
 
 
 def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> str:
-    """Join names as "a, b and c", with `word` before the last. Beyond `most` names, end with "and 3 more"."""
+    """Join names as "a, b and c", with `word` before the last one.
+
+    If there are more than `most` names, the text ends with "and 3 more".
+    """
     all_names = list(names)
     if most is not None and len(all_names) > most:
         all_names[most:] = [f"{len(all_names) - most:,} more"]
@@ -60,19 +63,22 @@ def listed(names: Iterable[str], word: str = "and", most: int | None = None) -> 
 
 
 def in_short(names: Sequence[str]) -> str:
-    """Join one or two names ("a and b"), or the first name and the number of others ("a and 2 more")."""
+    """Join one or two names as "a and b".
+
+    Of more names, give the first one and the number of others: "a and 2 more".
+    """
     if len(names) > _NAMED:
         return f"{names[0]} and {len(names) - 1} more"
     return " and ".join(names)
 
 
 def exit_words(exit_code: int) -> str:
-    """Describe the exit of a process: "was killed by SIGKILL (signal 9)" or "exited with code 3"."""
+    """Describe how a process has exited: "was killed by SIGKILL (signal 9)", "exited with code 3"."""
     return f"was killed by {_signal_words(-exit_code)}" if exit_code < 0 else f"exited with code {exit_code}"
 
 
 def _signal_words(number: int) -> str:
-    """Return the name of a signal ("SIGKILL (signal 9)") and its likely cause."""
+    """Return the name of a signal, such as "SIGKILL (signal 9)", and its likely cause."""
     try:
         name = signal.Signals(number).name
     except ValueError:

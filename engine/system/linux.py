@@ -1,4 +1,4 @@
-"""Linux features: process names, signals when the parent exits (prctl(2)), mallopt(3), and scheduling delays."""
+"""Features of Linux: process names, signals when the parent exits (prctl(2)), mallopt(3), and scheduling delays."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
 def name_process(name: str) -> None:
-    """Set the name of this process in ps and top, of at most 15 bytes. Only on Linux."""
+    """Set the name of this process for ps and top, with at most 15 bytes. Does nothing on other systems."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def signal_at_parents_death(number: int) -> None:
-    """Ask the kernel to signal this process when the thread that has forked it exits. Only on Linux."""
+    """Ask the kernel to send a signal to this process when its parent exits. Does nothing on other systems.
+
+    More precisely, the signal is sent when the thread that forked this process exits.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel to kill this process when the thread that has forked it exits. Exit if that has happened."""
+    """Ask the kernel to kill this process when its parent exits, and exit if it already has.
+
+    More precisely, the process is killed when the thread that forked it exits.
+    """
     if sys.platform == "linux":
         signal_at_parents_death(signal.SIGKILL)
         if os.getppid() != parent_pid:
@@ -33,10 +39,10 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Make malloc keep freed memory for later allocations. Do nothing without glibc.
+    """Make malloc keep freed memory for later allocations. Does nothing without glibc.
 
-    By default, glibc returns the memory of activations to the system after every training step. The system would then
-    zero it and hand it out again page by page.
+    By default, glibc returns the memory of activations to the system after every training step. In the next step, the
+    system would zero it and hand it out again page by page.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -46,7 +52,10 @@ def keep_freed_memory() -> None:
 
 
 def waited_for_core_s() -> float:
-    """Return the seconds that the calling thread was ready to run but had no core, or 0 on other systems."""
+    """Return how long the calling thread has been ready to run without getting a core, in seconds.
+
+    It is 0 on other systems.
+    """
     try:
         with open("/proc/thread-self/schedstat", "rb") as stream:
             return int(stream.read().split()[1]) / 1e9
@@ -60,10 +69,10 @@ def thread_count() -> int:
 
 
 def release_inherited_files(keep: set[int]) -> None:
-    """Release all inherited files in a forked child, except `keep` and the standard streams.
+    """Release all files that a forked child has inherited, except those in `keep` and the standard streams.
 
-    The file descriptors are redirected to /dev/null instead of closed: Python objects of the parent may still close
-    them, and must not close a file of the child.
+    The file descriptors are redirected to /dev/null instead of closed. Python objects of the parent may still close
+    them, and would then close a new file of the child.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):

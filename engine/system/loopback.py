@@ -1,7 +1,7 @@
 """Protection of this process's loopback connections against other users of the machine (Linux only).
 
-gloo does not authenticate peers: any process that connects first takes the place of a rank, and listening sockets
-accept connections until there are no more file descriptors. Therefore the user of each peer is determined before data
+gloo does not authenticate its peers. Any process that connects first takes the place of a rank, and listening sockets
+accept connections until there are no file descriptors left. Therefore the user of each peer is determined before data
 is exchanged, and listening sockets reject connections afterwards.
 """
 
@@ -18,18 +18,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 _ESTABLISHED, _LISTENING = "01", "0A"
-"""Codes of connection states in /proc/net/tcp (proc(5))."""
+"""Codes of the states "established" and "listening" in /proc/net/tcp (proc(5))."""
 _SO_ATTACH_FILTER = 26
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
-"""Program for socket(7)'s SO_ATTACH_FILTER that returns 0: it drops all packets, so that connecting fails."""
+"""Program for a socket filter (SO_ATTACH_FILTER in socket(7)) that drops all packets, so that connecting fails.
+
+It consists of a single instruction, which returns 0.
+"""
 
 
 class ForeignPeerError(PermissionError):
-    """Raised when a connection comes from another user of the machine."""
+    """Raised when a connection is from another user of the machine."""
 
 
 class _Row(NamedTuple):
-    """Row of /proc/net/tcp, with addresses in the format of the file."""
+    """Row of /proc/net/tcp. Addresses are in the format of this file."""
 
     local: str
     remote: str
@@ -40,10 +43,10 @@ class _Row(NamedTuple):
 
 @contextmanager
 def same_user_only() -> Iterator[None]:
-    """Allow only connections with processes of the same user.
+    """Context manager that allows only connections with processes of the same user.
 
-    When the context ends, all connections made inside it are checked. From then on, sockets that started to listen
-    inside the context refuse all new connections.
+    When it ends, all connections made inside it are checked. From then on, sockets that started to listen inside it
+    refuse all new connections.
 
     Raises:
         ForeignPeerError: A peer belongs to another user.
@@ -71,7 +74,10 @@ def same_user_only() -> Iterator[None]:
 
 
 def refuse_connections(listener: int) -> None:
-    """Make a listening socket refuse new connections. Its owner does not notice, and existing connections remain."""
+    """Make a listening socket refuse new connections.
+
+    Its owner does not notice this, and existing connections remain.
+    """
     program = ctypes.create_string_buffer(_DROP_ALL)
     filter_ = struct.pack("HP", 1, ctypes.addressof(program))
     with socket.socket(fileno=os.dup(listener)) as duplicate:
@@ -79,7 +85,7 @@ def refuse_connections(listener: int) -> None:
 
 
 def _socket_descriptors() -> dict[int, int]:
-    """Return the descriptors of this process's sockets by inode."""
+    """Return the file descriptor of each of this process's sockets, by the socket's inode."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""CPUs near each GPU on machines with several NUMA nodes.
+"""CPUs that are near each GPU, on machines with several NUMA nodes.
 
 A process on another node than its GPU accesses its pinned memory through the link between the processors, which is
-slower. sysfs shows the node of each PCI device (Documentation/ABI/testing/sysfs-bus-pci).
+slower. sysfs has the node of each PCI device (Documentation/ABI/testing/sysfs-bus-pci).
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from pathlib import Path
 
 SYSFS = Path("/sys")
 ENOUGH = 0.9
-"""Minimum number of CPUs for binding a rank, as a fraction of an equal share of all CPUs."""
+"""Minimum number of CPUs with which a rank is bound, as a fraction of an equal share of all CPUs."""
 
 
 def near_cpus(bus_id: str, sysfs: Path = SYSFS) -> frozenset[int]:
-    """Return the CPUs of a PCI device's NUMA node ("0000:3b:00.0"), or an empty set if it is unknown."""
+    """Return the CPUs of the NUMA node that a PCI device is on, or an empty set if it is unknown.
+
+    `bus_id` is the device's PCI bus id, such as "0000:3b:00.0".
+    """
     folder = sysfs / "bus/pci/devices" / bus_id.lower()
     try:
         if int((folder / "numa_node").read_text()) < 0:
@@ -35,11 +38,11 @@ def parse_cpus(text: str) -> frozenset[int]:
 
 
 def bound_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path = SYSFS) -> frozenset[int]:
-    """Return the CPUs for binding a rank on this machine. An empty set leaves it unbound.
+    """Return the CPUs that a rank on this machine should be bound to, or an empty set if it should not be bound.
 
-    These are the `allowed` CPUs of its GPU's node, which it shares with the ranks of other GPUs there. A rank stays
-    unbound if binding leaves it with clearly fewer CPUs than an equal share of all: reading images may gain more from
-    the other node's CPUs than from near memory.
+    They are the `allowed` CPUs of its GPU's node, which ranks with other GPUs on this node share. A rank is not bound
+    if this would leave it with clearly fewer CPUs than an equal share of all CPUs. Reading images may gain more from
+    the CPUs of the other node than from near memory.
 
     Args:
         rank: Index of the rank among those on this machine.

@@ -1,4 +1,4 @@
-"""Footplate's folders, and atomic writing of private files."""
+"""Folders of Footplate, and atomic writing of private files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from pathlib import Path
 from engine.system.files import read_file
 
 PACKAGES = Path(__file__).resolve().parents[2]
-"""Folder that contains the package `engine`. Child interpreters use it as working directory to import it."""
+"""Folder that contains the package `engine`.
+
+It is the working directory of child interpreters, so that they can import it.
+"""
 FOLDERS = "folders.toml"
 _OTHERS, _OTHERS_WRITE = 0o077, 0o022
-"""Mode bits that grant other users any access, and those that let them change the content of a folder."""
+"""Mode bits of a folder that give other users any access, and those that let them change its content."""
 
 
 def home() -> Path:
-    """Return Footplate's folder: FOOTPLATE_HOME, or the platform's folder for user data."""
+    """Return Footplate's home folder.
+
+    It is FOOTPLATE_HOME or, if that is not set, the platform's folder for user data.
+    """
     chosen = os.environ.get("FOOTPLATE_HOME")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -33,9 +39,9 @@ def home() -> Path:
 
 
 def chosen_folders() -> dict[str, str]:
-    """Return the folders that the user has set in `folders.toml`, by purpose ("runs" and "cache").
+    """Return the folders that the user has set in `folders.toml`, by their purpose, "runs" or "cache".
 
-    A file that can't be read, or to which others could write, is ignored.
+    The file is ignored if it can't be read or if other users can write to it.
     """
     file = home() / FOLDERS
     try:
@@ -49,7 +55,7 @@ def chosen_folders() -> dict[str, str]:
 
 
 def choose_folder(purpose: str, path: str) -> None:
-    """Set the folder for "runs" or "cache", or restore the default if it is "". Raises OSError."""
+    """Set the folder for "runs" or "cache". If `path` is "", restore the default. Raises OSError."""
     import tomli_w
 
     folders = {name: chosen for name, chosen in (chosen_folders() | {purpose: path}).items() if chosen}
@@ -57,10 +63,10 @@ def choose_folder(purpose: str, path: str) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the folder for files that can be recreated.
+    """Return the folder for files that can be created again.
 
-    It is FOOTPLATE_CACHE, or else the user's choice, or else a folder in FOOTPLATE_HOME if that is set, or else the
-    platform's cache folder.
+    It is the first of these that is set: FOOTPLATE_CACHE, the user's choice, a folder in FOOTPLATE_HOME, the platform's
+    cache folder.
     """
     chosen = os.environ.get("FOOTPLATE_CACHE") or chosen_folders().get("cache")
     if chosen:
@@ -75,19 +81,19 @@ def cache_folder() -> Path:
 
 
 def runs_folder() -> Path:
-    """Return the folder with all run folders: in the home, unless the user has set another one."""
+    """Return the folder with all run folders. It is in the home folder, unless the user has set another one."""
     chosen = chosen_folders().get("runs")
     return Path(chosen).expanduser().absolute() if chosen else home() / "runs"
 
 
 def make_home() -> Path:
-    """Return Footplate's home folder, created if missing.
+    """Return Footplate's home folder, after creating it if it is missing.
 
-    If the user has created the folder, other users may read it, but not change it.
+    If the user has created the folder, other users may be able to read it, but not to change it.
 
     Raises:
-        PermissionError: It belongs to another user.
-        OSError: It can't be created.
+        PermissionError: The folder belongs to another user.
+        OSError: The folder can't be created.
     """
     folder = home()
     if os.environ.get("FOOTPLATE_HOME") and folder.exists():
@@ -97,11 +103,13 @@ def make_home() -> Path:
 
 
 def private_folder(folder: Path) -> Path:
-    """Return `folder`, created if missing with its parents, and accessible only to this user regardless of the umask.
+    """Return `folder`, after making it accessible only to this user.
+
+    The folder and its parents are created if they are missing.
 
     Raises:
-        PermissionError: It belongs to another user.
-        OSError: It can't be created.
+        PermissionError: The folder belongs to another user.
+        OSError: The folder can't be created.
     """
     make_folder(folder)
     _close(folder, _OTHERS)
@@ -109,20 +117,21 @@ def private_folder(folder: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Create `folder` and its missing parents, accessible only to this user regardless of the umask. Raises OSError."""
+    """Create `folder` and its missing parents, accessible only to this user, whatever the umask is. Raises OSError."""
     missing = [ancestor for ancestor in (folder, *folder.parents) if not ancestor.exists()]
     for ancestor in reversed(missing):
         ancestor.mkdir(mode=0o700, exist_ok=True)
 
 
 def trusted_folder(folder: Path) -> Path:
-    """Return `folder`, resolved and created if missing, after checking that no other user can change or replace it.
+    """Return the resolved path of `folder`, after checking that no other user can change or replace it.
 
-    Code and the user's consent are read from such folders. A group with write access to a parent folder is trusted.
+    The folder is created if it is missing. Code and the user's consent are read from such folders. If a group can write
+    to a parent folder, it is trusted.
 
     Raises:
-        PermissionError: Another user can change the folder named in the text.
-        OSError: It can't be created.
+        PermissionError: Another user can change the folder that the message names.
+        OSError: The folder can't be created.
     """
     make_folder(folder)
     real = folder.resolve()
@@ -143,18 +152,19 @@ def trusted_folder(folder: Path) -> Path:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file, as an `opener` for `open`: new files are private whatever the umask, and links are not followed.
+    """Open a file without following links. It is an `opener` for `open`. New files are private, whatever the umask is.
 
-    Folders from other people may contain a link to any file of the user, or a FIFO without a reader; both raise
+    A folder from other people may contain a link to any file of the user, or a FIFO without a reader. Both raise
     OSError.
     """
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o600)
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Write a private file atomically: `path` has either its old content or all of `data`. Raises OSError.
+    """Write a private file atomically. Raises OSError.
 
-    If `sync` is True, the content is flushed to the disk before the file is replaced.
+    At any time, `path` has either its old content or all of `data`. If `sync` is True, the content is flushed to the
+    disk before the file is replaced.
     """
     descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -171,7 +181,10 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def full_disk_cause(error: BaseException) -> str:
-    """Explain that a disk has no space or inodes left for a file, with the remedy. Return "" for other errors."""
+    """Explain that a disk has no space or inodes left for a file, with a remedy.
+
+    Return "" if `error` has another reason.
+    """
     if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return ""
     file = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
@@ -183,7 +196,7 @@ def full_disk_cause(error: BaseException) -> str:
 
 
 def is_only_writable_by_user(file: Path) -> bool:
-    """Return True if only this user or root can have written the file, as far as is known. Raises OSError."""
+    """Return True unless another user may have written the file. Root is trusted. Raises OSError."""
     if not hasattr(os, "getuid"):
         return True
     info = file.stat()
@@ -191,9 +204,9 @@ def is_only_writable_by_user(file: Path) -> bool:
 
 
 def runtime_folder() -> Path:
-    """Return a folder with mode 0700 for sockets, created if missing, with a short path if possible.
+    """Return a private folder (mode 0700) for sockets, with a short path if possible. It is created if it is missing.
 
-    Folders that belong to other users are skipped.
+    Candidates that belong to other users are skipped.
 
     Raises:
         PermissionError: All candidates belong to other users.
@@ -210,7 +223,10 @@ def runtime_folder() -> Path:
 
 
 def _runtime_folders() -> Iterator[Path]:
-    """Yield candidates in the user's runtime folder, if its variable is set, and in the temporary folder."""
+    """Yield the candidates for `runtime_folder`.
+
+    They are in the user's runtime folder, if its variable is set, and in the temporary folder.
+    """
     owner = os.getuid() if hasattr(os, "getuid") else os.getlogin()
     for base in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{owner}"):
         if base and os.path.isdir(base) and os.access(base, os.W_OK):
@@ -219,7 +235,7 @@ def _runtime_folders() -> Iterator[Path]:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return True for a folder (not a link) of this user, after removing other users' access."""
+    """Remove other users' access to a folder. Return False if it is not a folder of this user, or is a link."""
     if not hasattr(os, "getuid"):
         return True
     info = folder.lstat()
@@ -231,7 +247,10 @@ def _is_private(folder: Path) -> bool:
 
 
 def _close(folder: Path, bits: int) -> None:
-    """Remove mode `bits` from a folder of this user, if its file system supports users."""
+    """Remove the mode bits `bits` from a folder of this user, if its file system supports users.
+
+    Raises PermissionError if the folder belongs to another user.
+    """
     if not hasattr(os, "getuid"):
         return
     info = folder.stat()
@@ -246,7 +265,7 @@ def _close(folder: Path, bits: int) -> None:
 
 
 def sample_dataset() -> Path:
-    """Return the small real dataset that ships with Footplate."""
+    """Return the folder of a small dataset with real images, which is included in Footplate."""
     from importlib.resources import files
 
     return Path(str(files("resources").joinpath("sample")))

@@ -1,4 +1,4 @@
-"""Conversion of external text, which may contain anything, for screens and spreadsheets."""
+"""Conversion of external text, which may contain any characters, for screens and spreadsheets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import msgspec
 from msgspec import structs
 
 MAX_SHOWN_CHARS = 1000
-"""Maximum number of displayed characters: laying out a label takes 0.01 s for 1,000 and 0.1 s for 10,000."""
+"""Maximum number of displayed characters.
+
+Laying out a label takes 0.01 s for 1,000 characters and 0.1 s for 10,000.
+"""
 
 _OBEYED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Pattern for characters that control a terminal or the layout.
@@ -20,23 +23,30 @@ It matches C0 and C1 controls (ECMA-48) except the tab, line and paragraph separ
 embeddings, overrides, isolates), and lone surrogates.
 """
 MAX_SHOWN_LINES = 10
-"""Maximum number of displayed lines. Laying out a label with several hundred lines takes 0.1 s."""
+"""Maximum number of displayed lines. Laying out a label takes 0.1 s for several hundred lines."""
 
 
 def escaped(text: str) -> str:
-    r"""Return `text` on one line without terminal controls: ``\u001b`` for an escape character, as in JSON."""
+    r"""Return `text` on one line without terminal controls.
+
+    Each control character is replaced with its escape sequence in JSON, such as ``\u001b``.
+    """
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def encodable(text: str) -> str:
-    r"""Replace each byte that is not UTF-8 by ``\udcff``, since neither JSON nor Qt can represent it (PEP 383)."""
+    r"""Return `text` with each byte that is not UTF-8 replaced by an escape sequence, such as ``\udcff``.
+
+    Neither JSON nor Qt can represent such bytes (PEP 383).
+    """
     return text.encode(errors="backslashreplace").decode()
 
 
 def shortened(text: str, at_most: int = MAX_SHOWN_CHARS) -> str:
-    """Replace the middle of a text with more than `at_most` characters by …, since the end of a path matters most.
+    """Shorten a text to at most `at_most` characters by replacing its middle with an ellipsis.
 
-    If there are more than `MAX_SHOWN_LINES` lines, they are joined with ↵.
+    The end is kept because it matters most in a path. If there are more than `MAX_SHOWN_LINES` lines, they are joined
+    with ↵.
     """
     lines = text.splitlines()
     if len(lines) > MAX_SHOWN_LINES:
@@ -48,7 +58,7 @@ def shortened(text: str, at_most: int = MAX_SHOWN_CHARS) -> str:
 
 
 def shorten_texts(message: Any) -> Any:
-    """Apply `shortened` to all texts in a message, including nested ones, and return the result."""
+    """Return a copy of a message in which `shortened` is applied to all texts, including those in nested objects."""
     match message:
         case str():
             return shortened(message)
@@ -64,14 +74,14 @@ def shorten_texts(message: Any) -> Any:
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""First characters of cells that spreadsheets would interpret as formulas.
+"""First characters of cells that spreadsheets take for formulas.
 
 Source: https://owasp.org/www-community/attacks/CSV_Injection.
 """
 
 
 class CsvWriter:
-    """Writer of RFC 4180 rows. With tabs as `delimiter`, rows can be pasted into spreadsheets."""
+    """Writer of rows in the format of RFC 4180. With tabs as `delimiter`, rows can be pasted into spreadsheets."""
 
     def __init__(self, stream: TextIO, *, delimiter: str = ",", line_end: str = "\r\n") -> None:
         self._writer = csv.writer(stream, delimiter=delimiter, lineterminator=line_end)
@@ -85,9 +95,9 @@ class CsvWriter:
 
 
 def _inert(cell: object) -> object:
-    """Put an apostrophe before a text that looks like a formula.
+    """Return the content of a cell, with an apostrophe in front if a spreadsheet would take it for a formula.
 
-    Numbers, also as text, are returned unchanged.
+    Numbers are returned unchanged, including those given as text.
     """
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell

@@ -1,4 +1,4 @@
-"""Plug-ins: extensions of Footplate that installed packages declare as entry points.
+"""Plug-ins, which are extensions of Footplate that installed packages declare as entry points.
 
 Packages are trusted like Footplate itself. A plug-in is imported when an id that is not built in is requested from a
 registry, but never by `fingerprint`, which windows and supervisors call.
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those `packages` that are installed, by name and without importing them."""
+    """Return the versions of those of the `packages` that are installed, by name. They are not imported."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import, and windows do not need it
 
     found = {}
@@ -48,7 +48,7 @@ def footplate_version() -> str:
 
 
 class LeftOut(NamedTuple):
-    """Plug-in that can't be used: entry point `name` in `package`, and the `reason`."""
+    """Plug-in that can't be used. `name` is its entry point in `package`, and `reason` explains why."""
 
     group: Group
     package: str
@@ -60,14 +60,17 @@ class LeftOut(NamedTuple):
 
 
 class Unusable(Exception):  # noqa: N818 - it describes the plug-in
-    """Raised when the object of an entry point does not suit its group. The message gives the reason."""
+    """Raised when the object of an entry point is not of the kind that its group requires.
+
+    The message gives the reason.
+    """
 
 
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
     """Return a hash of the names, versions and entry points of all packages with plug-ins, or "" if there are none.
 
-    It reads a few files and imports nothing.
+    This reads a few files and imports nothing.
     """
     found = []
     for folder in dict.fromkeys(sys.path):
@@ -88,13 +91,17 @@ def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Registry of built-in objects (`own`) and plug-ins (entry points in `group`), by id.
+    """Registry of built-in objects and plug-ins, by id.
 
-    A plug-in is loaded when it is first requested. `accept(name, loaded)` returns the object to register, or raises
-    Unusable. `taken` returns reserved ids. It is called only if there are plug-ins.
+    Args:
+        group: Group of entry points to which the plug-ins belong.
+        own: Built-in objects by id.
+        accept: Called with the id and the loaded object of a plug-in. It returns the object to register, or raises
+            Unusable.
+        taken: Returns ids that plug-ins can't use. It is called only if there are plug-ins.
 
     Attributes:
-        own: Built-in objects.
+        own: Built-in objects by id.
         left_out: Requested plug-ins that can't be used.
     """
 
@@ -126,22 +133,22 @@ class Registry(Mapping[str, T], Generic[T]):
         return sum(1 for _ in self)
 
     def added(self) -> dict[str, T]:
-        """Load all plug-ins and return their objects."""
+        """Load all plug-ins, and return their objects by id."""
         return {name: self[name] for name in self if name in self.packages}
 
     @cached_property
     def packages(self) -> dict[str, str]:
-        """Package of each plug-in by id, including plug-ins that can't be used."""
+        """Name of each plug-in's package, by the plug-in's id. Plug-ins that can't be used are included."""
         return {name: _package(point) for name, point in self._points.items()}
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Exclude a plug-in and record the `reason`."""
+        """Remove a plug-in from the registry, and record the `reason`."""
         self._known.pop(name, None)
         self._refuse(self._points[name], reason)
 
     @cached_property
     def _points(self) -> dict[str, EntryPoint]:
-        """Entry points by name, excluding those whose names are taken."""
+        """Entry points by id, without those whose id is already taken."""
         if not fingerprint():
             return {}
         from importlib.metadata import entry_points  # slow to import, and windows do not need it
@@ -159,7 +166,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def _unloaded(self) -> dict[str, EntryPoint]:
-        """Entry points that have not been requested, by name."""
+        """Entry points by id that have not been requested."""
         return dict(self._points)
 
     def _load(self, point: EntryPoint) -> None:

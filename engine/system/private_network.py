@@ -1,4 +1,4 @@
-"""Network namespaces with a loopback interface that other users of the machine can't reach (Linux only)."""
+"""Network namespaces with a loopback interface that other users of the machine can't access (Linux only)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _NAMESPACES = {"user": _CLONE_NEWUSER, "net": _CLONE_NEWNET}
 
 
 class PrivateNetwork:
-    """Network that consists of a single loopback interface, for the processes that enter it.
+    """Network that consists of a single loopback interface, for processes that enter it.
 
-    Root creates only a network namespace. Other users also need a user namespace that owns it. In there, their own ids
-    stay the same, and the ids of everybody else, including root, appear as "nobody". Both exist until `close` is called
-    and the last process in them has exited. Creating them forks, so the process must not have other threads.
+    As root, only a network namespace is created. Other users also need a user namespace that owns it. In the latter,
+    their own ids stay the same, and the ids of everybody else, including root, appear as "nobody". The namespaces exist
+    until `close` is called and the last process in them has exited. Creating them forks, so the process must not have
+    other threads.
 
     Raises:
         OSError: The system does not support or allow such namespaces.
@@ -48,7 +49,7 @@ class PrivateNetwork:
             raise OSError(number, os.strerror(number))
 
     def enter(self) -> None:
-        """Move this forked, single-threaded process into the network. Raises OSError."""
+        """Move this process into the network. It must be a forked process with a single thread. Raises OSError."""
         for kind, descriptor in zip(self._kinds, self.descriptors, strict=True):
             _check(_libc().setns(descriptor, _NAMESPACES[kind]))
             os.close(descriptor)
@@ -56,7 +57,7 @@ class PrivateNetwork:
             _drop_capabilities()
 
     def close(self) -> None:
-        """Release the namespaces in the process that has created them."""
+        """Release the namespaces in the process that created them."""
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors = []
@@ -64,7 +65,10 @@ class PrivateNetwork:
 
 
 def _create(kinds: tuple[str, ...], channel: socket.socket) -> None:
-    """Create the namespaces in a forked child, send back their file descriptors or an error number, and exit."""
+    """Create the namespaces in a forked child, and exit.
+
+    Their file descriptors, or an error number, are sent through `channel`. `kinds` are the kinds of namespaces.
+    """
     try:
         user, group = os.geteuid(), os.getegid()
         _check(_libc().unshare(sum(_NAMESPACES[kind] for kind in kinds)))
@@ -88,7 +92,7 @@ def _start_loopback() -> None:
 
 
 def _drop_capabilities() -> None:
-    """Drop the capabilities that come with a user namespace, because no worker administers a network."""
+    """Drop the capabilities that a user namespace gives to this process. No worker needs to administer a network."""
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITY_VERSION_3, 0))
     _check(_libc().capset(header, ctypes.create_string_buffer(24)))
 

@@ -1,4 +1,4 @@
-"""Redaction of names, paths, hosts and addresses in texts that others may read."""
+"""Redaction of names, paths, hosts and addresses from texts that others may read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from engine.system import paths
 _SYSTEM = ("/dev", "/proc", "/sys")
 """Folders whose paths reveal nothing about the user."""
 _MARK = r"<(?!python>|source>)[\w-]+>"
-"""Pattern of a replacement such as <home>, which may be followed by the rest of a path."""
+"""Pattern for a replacement, such as <home>, that may be followed by the rest of a path."""
 _QUOTED = re.compile(rf"""(["'“‘])((?:~|[A-Za-z]:|{_MARK}|file:/?)?[\\/][^"'”’\n]*)(["'”’])""")
 _PATH = re.compile(
     rf"(?<![\w/.<>-])(?:~|[A-Za-z]:|{_MARK})?[\\/](?!\s)(?:[^\s\"'<>|:,;()\[\]{{}}]|{_MARK})+"  # up to the first space
     rf"(?:(?: [^\s\"'<>|:,;/()]+){{1,4}}/[^\s\"'<>|:,;()]*|(?: [^\s\"'<>|:,;/()]+){{0,3}} ?[^\s\"'<>|:,;/()]*\.\w{{2,5}}\b)*"
 )
-"""Pattern for an unquoted path in a sentence, including spaces in its folders and in a file name with an extension."""
+"""Pattern for a path without quotes in a sentence.
+
+It allows spaces in the path's folders, and in a file name with an extension.
+"""
 _ENDINGS = (
     r"\.(?:png|jpe?g|gif|bmp|webp|tiff?|npy|npz|mat|csv|tsv|xml|las|laz|ply|pcd|mp4|mkv|avi|mov|pt|pth|safetensors|onnx|"
     r"toml|ya?ml|zip)\b"
@@ -47,13 +50,16 @@ _PATTERNS = (
 
 
 class Redactor:
-    """Redactor that removes names, paths and addresses from texts.
+    """Redactor that replaces names, paths and addresses in texts.
 
-    Parts of paths inside the packages of Footplate and Python are kept, because tracebacks need them.
+    The parts of paths inside the packages of Footplate and Python are kept, because tracebacks need them.
     """
 
     def __init__(self, secrets: Iterable[tuple[str, str]] = ()) -> None:
-        """Store `secrets`, (text, replacement) pairs. Longer texts are replaced first."""
+        """Create a redactor that also replaces `secrets`, given as pairs of a text and its replacement.
+
+        Longer texts are replaced before shorter ones.
+        """
         pairs = [*_of_the_machine(), *secrets]
         spelt = {form: mark for text, mark in pairs if text.strip() for form in _forms(text)}
         self._marks = {form.lower(): mark for form, mark in spelt.items()}
@@ -65,7 +71,7 @@ class Redactor:
         self._code = [(re.compile(re.escape(folder) + r"(?=[/\\])"), mark) for folder, mark in _code_folders()]
 
     def text(self, text: str) -> str:
-        """Return `text` without private parts."""
+        """Return `text` with its private parts replaced."""
         for pattern, mark in self._code:
             text = pattern.sub(mark, text)
         text = self._secret.sub(lambda found: self._marks[found[0].lower()], text)
@@ -82,7 +88,7 @@ def _path_mark(path: str) -> str:
 
 
 def _of_the_machine() -> Iterable[tuple[str, str]]:
-    """Yield the names of the user and the machine, and Footplate's folders, with their replacements."""
+    """Yield the names of the user and the machine, and Footplate's folders, each with its replacement."""
     for folder in (paths.home(), paths.cache_folder(), paths.runs_folder()):
         yield from ((str(folder), "<footplate>"), (os.path.realpath(folder), "<footplate>"))
     home = str(Path.home())
@@ -111,5 +117,5 @@ def _code_folders() -> list[tuple[str, str]]:
 
 
 def _forms(text: str) -> set[str]:
-    """Return the possible forms of a text in a log: plain, escaped as in JSON or Python, and URL-encoded."""
+    """Return the forms that a text may have in a log: plain, escaped as in JSON or Python, and URL-encoded."""
     return {text, json.dumps(text)[1:-1], repr(text)[1:-1], ascii(text)[1:-1], quote(text)} - {"", "."}

@@ -1,4 +1,7 @@
-"""Opening of regular files only, since opening a FIFO may block forever and reading a device may never end."""
+"""Opening of files only if they are regular.
+
+Opening a FIFO may block forever, and reading a device may never end.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,20 @@ _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 REPLACE = "Replace it with a regular file, or remove it."
 _MAX_PATH_BYTES = 1 << 13
-"""Maximum length of a recorded path in bytes, more than PATH_MAX on Linux."""
+"""Maximum length of a recorded path in bytes. It is more than PATH_MAX on Linux."""
 
 
 class LastOpened:
-    """Record of the file that this process or a forked child has last opened, in case a decoder crashes the process.
+    """Record of the path of the file that this process or a forked child has opened last.
 
-    Nothing is recorded until `share` is called.
+    It shows which file made a decoder crash the process. Nothing is recorded until `share` is called.
     """
 
     def __init__(self) -> None:
         self._shared: mmap.mmap | None = None
 
     def share(self) -> None:
-        """Start recording in this process and in those that it forks from now on."""
+        """Start recording in this process and in the processes that it forks from now on."""
         self._shared = mmap.mmap(-1, _MAX_PATH_BYTES)
 
     def note(self, path: str | os.PathLike[str]) -> None:
@@ -35,7 +38,7 @@ class LastOpened:
             self._shared[: len(written)] = written
 
     def path(self) -> str:
-        """Return the path of the last opened file, or "" if there is none."""
+        """Return the path of the file that was opened last, or "" if there is none."""
         return os.fsdecode(self._shared[:].partition(b"\0")[0]) if self._shared is not None else ""
 
 
@@ -45,8 +48,8 @@ LAST_OPENED = LastOpened()
 class UnusableFile(ValueError):  # noqa: N818 - it describes the file
     """Raised when the file at `path` must not be read.
 
-    `words` is the reason, worded to follow the file's name ("is a FIFO, not a regular file"). The message starts with
-    "it" instead of the name.
+    `words` is the reason, in words that follow the file's name, such as "is a FIFO, not a regular file". The message
+    starts with "it" instead of the name.
     """
 
     def __init__(self, path: str | os.PathLike[str], words: str, remedy: str = REPLACE) -> None:
@@ -57,9 +60,9 @@ class UnusableFile(ValueError):  # noqa: N818 - it describes the file
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
-    """Open the regular file at `path`. Raises UnusableFile, OSError.
+    """Open the regular file at `path` for reading. Raises UnusableFile and OSError.
 
-    The check uses the opened file itself, so that nobody can replace it between check and use.
+    The check uses the opened file, so that nobody can replace it between the check and its use.
     """
     return open(path, "rb", opener=open_descriptor)
 
@@ -67,7 +70,7 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
 def read_regular(path: str | os.PathLike[str], at_most: int) -> bytes:
     """Read a regular file up to the size that it reports.
 
-    Raises OSError, or UnusableFile, also if it has more than `at_most` bytes.
+    Raises OSError and UnusableFile. The latter is also raised for a file with more than `at_most` bytes.
     """
     with open(path, "rb", buffering=0, opener=open_descriptor) as stream:
         length = os.fstat(stream.fileno()).st_size
@@ -77,15 +80,15 @@ def read_regular(path: str | os.PathLike[str], at_most: int) -> bytes:
 
 
 def kind_of(mode: int) -> str:
-    """Name the kind of a file that is not regular, given its mode."""
+    """Return words for the type of a file that is not regular, given its mode: "a FIFO", "a device"."""
     return _KINDS.get(stat.S_IFMT(mode), "a file of an unknown kind")
 
 
 def open_descriptor(path: str | os.PathLike[str], flags: int = _READ, *, may_grow: bool = False) -> int:
-    """Open a regular file or a folder, and return its file descriptor. Raises UnusableFile, OSError.
+    """Open a regular file or a folder, and return its file descriptor. Raises UnusableFile and OSError.
 
-    A file that reports size 0 reads as empty, since files in /proc and /sys may be endless or block (proc(5): kmsg,
-    pagemap). If `may_grow` is True, such files are opened, too. The caller must limit how much it reads.
+    Unless `may_grow` is True, a file that reports size 0 is read as an empty file, since files in /proc and /sys may be
+    endless or block (proc(5): kmsg, pagemap). If it is True, the caller must limit how much it reads.
     """
     LAST_OPENED.note(path)
     try:

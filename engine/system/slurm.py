@@ -1,4 +1,7 @@
-"""Execution of SLURM's commands, directly or through ssh, and of Footplate on another node of a SLURM job."""
+"""Execution of SLURM's commands, directly or through ssh.
+
+This module also starts Footplate on another node of a SLURM job.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,20 @@ from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 ANSWER_S = 30.0
 _SSH_FAILED, _NOT_FOUND = 255, 127
 _SRUN = ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none")
-"""Start of a command line that runs a step in parallel to others of its job, with all its resources on a node."""
+"""Beginning of a command line that runs a step on one node of a SLURM job.
+
+The step runs in parallel to other steps of the job, with all resources that the job has on the node.
+"""
 
 
 class SlurmFailed(Exception):  # noqa: N818 - describes the event
-    """Raised when a SLURM command fails. The message explains why in complete sentences."""
+    """Raised when a SLURM command fails. The message is in complete sentences."""
 
 
 def run_slurm(host: str, *command: str) -> str:
-    """Run a SLURM command on `host` through ssh, or locally if `host` is "", and return its output.
+    """Run a SLURM command and return its output.
+
+    The command runs on `host` through ssh, or on this machine if `host` is "".
 
     Raises:
         SlurmFailed: The command has failed or has not answered.
@@ -49,13 +57,13 @@ def run_slurm(host: str, *command: str) -> str:
 
 
 def _in_sentences(errors: str) -> str:
-    """Convert lines of errors ("sbatch: error: …") to sentences."""
+    """Convert lines of error messages ("sbatch: error: …") to sentences."""
     lines = [line.rpartition("error: ")[2].strip().rstrip(".") for line in errors.splitlines() if line.strip()]
     return " ".join(f"{line}." for line in dict.fromkeys(lines))
 
 
 def srun_command(node: str, arguments: Sequence[str]) -> list[str]:
-    """Return a command line that runs `footplate` with `arguments` on a node of this process's SLURM job.
+    """Return a command line that runs `footplate` with `arguments` on a node of the SLURM job of this process.
 
     The job's script may set FOOTPLATE to another command that starts Footplate there, for example in a container.
     """

@@ -1,4 +1,4 @@
-"""Use of the user's ssh: valid host names, command lines, and explanations of errors."""
+"""Use of the user's ssh, with valid host names, command lines, and explanations of errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SSH = (
     "-o", "ServerAliveInterval=5",
     "-o", "ServerAliveCountMax=2",
 )  # fmt: skip
-"""Options for ssh: never ask for a password, and give up after ten seconds without a response."""
+"""Options for ssh with which it never asks for a password, and gives up after ten seconds without a response."""
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _LONGEST_NAME = 253
@@ -22,7 +22,7 @@ _LONGEST_REASON = 500
 _NOT_FOUND = 127
 _USAGE = 2
 _SSH_FAILED = 255
-"""Exit code of ssh for its own errors. Other exit codes are those of the remote command (ssh(1))."""
+"""Exit code that ssh has for its own errors. Other exit codes are those of the remote command (ssh(1))."""
 
 _KNOWN: tuple[tuple[str, str], ...] = (
     ("Could not resolve hostname", "can't be resolved. Check the spelling, or set its HostName in ~/.ssh/config."),
@@ -39,23 +39,27 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ("Connection reset", "reset the connection."),
     ("Broken pipe", "can no longer be reached: the connection was lost."),
 )  # fmt: skip
-"""Explanations of ssh's errors: part of its output, and the end of a sentence that starts with the host's name."""
+"""Explanations of ssh's errors.
+
+Each pair has a part of ssh's output, and the end of a sentence that starts with the name of the host.
+"""
 
 
 def english_environment() -> dict[str, str]:
-    """Return an environment that makes ssh print English messages, as `ssh_exit_reason` expects."""
+    """Return an environment with which ssh prints English messages. `ssh_exit_reason` expects these."""
     return {**os.environ, "LC_ALL": "C"}
 
 
 def ssh_command(destination: str, command: Sequence[str]) -> list[str]:
-    """Return a command line that runs `command` on another machine, quoted for its shell."""
+    """Return the ssh command line that runs `command` on another machine, with quotes for that machine's shell."""
     return ["ssh", *SSH, "--", destination, *map(shlex.quote, command)]
 
 
 def host_name_problem(name: str) -> str:
     """Return the reason why a host can't be added under this name, or "" if it can.
 
-    The name is passed to ssh unchanged: a host, an address, or an entry of ~/.ssh/config, optionally after "user@".
+    The name is passed to ssh unchanged. It is a host name, an address, or an entry in ~/.ssh/config, optionally after
+    "user@".
     """
     user, _, host = name.rpartition("@")
     if _is_ipv6(host) and (not user or _NAME.fullmatch(user)):
@@ -72,7 +76,10 @@ def host_name_problem(name: str) -> str:
 
 
 def ssh_exit_reason(name: str, code: int, output: str) -> str:
-    """Explain in a sentence why ssh to the host `name` has failed, given its exit code and the end of its output."""
+    """Explain in a sentence why ssh to the host `name` has failed.
+
+    `code` is the exit code of ssh, and `output` the end of its output.
+    """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1][:_LONGEST_REASON] if lines else ""
     if code == _SSH_FAILED:

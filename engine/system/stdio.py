@@ -1,4 +1,4 @@
-"""Standard streams that go to a log file and never raise an exception, even on a full disk."""
+"""Standard streams that are written to a log file and never raise an exception, even on a full disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _ForgivingFile(io.FileIO):
-    """File that discards output that can't be written, because printing must never stop a training run."""
+    """File that discards output that it can't write, because printing must never stop a training run."""
 
     def write(self, data: Buffer) -> int:
         try:
@@ -25,18 +25,21 @@ class _ForgivingFile(io.FileIO):
 
 
 def forgiving(fd: int) -> TextIO:
-    """Return a text stream on the file descriptor `fd` that ignores write errors and is flushed after each line."""
+    """Return a text stream for the file descriptor `fd`.
+
+    It ignores errors in writing, and is flushed after each line.
+    """
     file = io.BufferedWriter(_ForgivingFile(fd, "w", closefd=False))
     return io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
 def make_forgiving() -> None:
-    """Make the output streams of this process ignore write errors."""
+    """Make this process's output streams ignore errors in writing."""
     sys.stdout, sys.stderr = forgiving(1), forgiving(2)
 
 
 def redirect(log: Path) -> None:
-    """Append the output of a forked child to `log` and close its input."""
+    """Append the output of a forked child to the file `log`, and close its standard input."""
     null = os.open(os.devnull, os.O_RDWR)
     try:
         output = paths.open_private(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -50,10 +53,11 @@ def redirect(log: Path) -> None:
 
 
 def exit_now(code: int) -> NoReturn:
-    """Flush the output streams and end the process without finalizing Python, as every process that uses PyTorch must.
+    """Flush the output streams, and end the process without finalizing Python.
 
-    During finalization, Python ends each thread that asks for the interpreter. If a thread of PyTorch asks, for example
-    to release the results of a backward pass, the whole process aborts: "terminate called without an active exception".
+    Every process that uses PyTorch must end in this way. During finalization, Python ends each thread that asks for the
+    interpreter. If a thread of PyTorch asks, for example to release the results of a backward pass, the entire process
+    aborts: "terminate called without an active exception".
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""Desktop notifications through command-line programs of the system, without a library or window.
+"""Desktop notifications, which command-line programs of the system show without a library or window.
 
-On Linux, they use `notify-send` (libnotify), or else `gdbus` (GLib); both follow the Desktop Notifications
-Specification. macOS uses `osascript`, and Windows uses PowerShell; these two are untested.
+On Linux, the program is `notify-send` (libnotify) or, if that is missing, `gdbus` (GLib). Both follow the Desktop
+Notifications Specification. On macOS, it is `osascript`, and on Windows PowerShell. These two are untested.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from engine.runs.notices import has_session_bus
 from engine.system.children import run_child
 
 TIMEOUT_S = 10.0
-"""Timeout for showing a notification: `notify-send` waits half a minute for a service that hangs."""
+"""Maximum time for showing a notification, in seconds.
+
+`notify-send` would wait half a minute for a service that hangs.
+"""
 
 _NAME = "org.freedesktop.Notifications"
 _PATH = "/org/freedesktop/Notifications"
@@ -40,7 +43,7 @@ Program = Literal["notify-send", "gdbus", "osascript", "powershell"]
 
 
 def find_program() -> Program | None:
-    """Return the program that shows notifications. Return None without a desktop or such a program."""
+    """Return the program that shows notifications, or None if there is no desktop or no such program."""
     if sys.platform == "darwin":
         return "osascript" if shutil.which("osascript") else None
     if sys.platform == "win32":
@@ -53,7 +56,7 @@ def find_program() -> Program | None:
 
 
 def command(program: Program, title: str, text: str) -> list[str]:
-    """Return the command line for a notification. Its texts can't be interpreted as options, markup or script."""
+    """Return the command line for a notification. Its texts can't be interpreted as options, markup or code."""
     body = escape(text, quote=False)  # the specification allows markup in the text
     match program:
         case "notify-send":
@@ -74,7 +77,7 @@ def command(program: Program, title: str, text: str) -> list[str]:
 
 
 def show(program: Program, title: str, text: str) -> str:
-    """Show a notification within `TIMEOUT_S`. Return a sentence about the problem, or "" if it succeeds."""
+    """Show a notification within `TIMEOUT_S`. Return a sentence about the problem, or "" if it was shown."""
     try:
         variables = {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text}
         done = run_child(command(program, title, text), timeout_s=TIMEOUT_S, env=os.environ | variables)

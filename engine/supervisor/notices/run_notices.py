@@ -1,12 +1,12 @@
-"""Notifications about a run, sent to the desktop and to the user's command even if no window is open.
+"""Notifications about a run, which are sent to the desktop and to the user's command even if no window is open.
 
 `engine.runs.notices` describes the user's settings. A separate process (`sending`) in a session of its own sends each
 notification, so that it can't delay the run. If this process is still sending when the supervisor exits, it continues
 alone. Problems with the user's command are logged as warnings or, after `RunFinished`, written to supervisor.log.
 
 A run stalls if it makes no progress (step, validation, checkpoint or new phase) for `STALL_S` after a warning of
-`watchdog`. While training, it also stalls without progress for `STALL_S` or the time of `STALL_STEPS` steps, whichever
-is longer. Each stall is reported once. A run that was killed together with its supervisor can't report it.
+`watchdog`. While training, it also stalls if it makes no progress for `STALL_S` or the time of `STALL_STEPS` steps,
+whichever is longer. Each stall is reported once. A run that was killed together with its supervisor can't report it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ STALL_STEPS = 20.0
 
 _POLL_S = 0.5
 _NEWEST_WEIGHT = 0.1
-"""Weight of the newest step in the moving average of the time per step."""
+"""Weight of the newest step in the moving average of the duration of a step."""
 _MAX_TEXT_CHARS = 400
 _MAX_VARIABLE_CHARS = 4000
-"""Maximum length of a value in the command's environment, whose size the system limits."""
+"""Maximum length of a variable in the command's environment, whose total size the system limits."""
 _PROGRESS = (StepMetrics, Validation, CheckpointSaved, EpochStarted, Planned, PhaseChanged, Restarting, Waiting)
 _TITLES: dict[NoticeKind, str] = {
     "ended": "has finished",
@@ -64,8 +64,8 @@ _TITLES: dict[NoticeKind, str] = {
 class Notices:
     """Sender of notifications about one execution of `run`.
 
-    Pass all events to `on_event`, call `tick` often, and call `close` after `RunFinished`. No method waits, raises an
-    exception or starts a thread. `warn` is called to log problems with notifications.
+    All events must be passed to `on_event`. `tick` must be called often, and `close` after `RunFinished`. No method
+    waits, raises an exception or starts a thread. `warn` is called with warnings about problems with notifications.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class Notices:
         self._is_over = False
         self._reported_problems: set[str] = set()
         self.senders: list[subprocess.Popen[bytes]] = []
-        """Running processes that send a notification."""
+        """Running processes, each of which sends a notification."""
 
     def on_event(self, event: AnyEvent) -> None:
-        """Record progress and send a notification if the event requires one."""
+        """Record the progress, and send a notification if the event is a reason for one."""
         if isinstance(event, _PROGRESS):
             self._progress_at, self._watchdog_warning, self._is_stall_reported = self._clock(), "", False
         match event:
@@ -124,7 +124,7 @@ class Notices:
                 self._is_over = True
 
     def tick(self) -> None:
-        """Check if the run has stalled, and collect the results of sent notifications."""
+        """Check whether the run has stalled, and collect the results of sent notifications."""
         now = self._clock()
         if now >= self._poll_at:
             self._poll_at = now + _POLL_S
@@ -132,7 +132,7 @@ class Notices:
             self._collect_results()
 
     def close(self) -> None:
-        """Stop waiting for the results of notifications. Their processes continue."""
+        """Stop waiting for the results of notifications. The processes that send them continue."""
         self._is_over = True
         self._collect_results()
         for process in self.senders:
@@ -158,7 +158,7 @@ class Notices:
         return float("inf")
 
     def _result(self, event: RunFinished) -> str:
-        """Describe the best metrics and the duration."""
+        """Describe the best metrics and the total duration of a completed run."""
         values = [
             measure_words(self._job.task, name, value, described=self._metrics) for name, value in event.best.items()
         ]
@@ -169,7 +169,10 @@ class Notices:
     def _notify(
         self, kind: NoticeKind, text: str, *, outcome: str = "", cause: str = "", best: dict[str, float] | None = None
     ) -> None:
-        """Send a notification if the settings request it. `outcome`, `cause` and `best` are for the user's command."""
+        """Send a notification if the user's settings request it.
+
+        `outcome`, `cause` and `best` are passed to the user's command as environment variables.
+        """
         seconds = self._clock() - self._began
         settings = self._load_settings()
         if not settings.wants(kind, seconds):
@@ -203,7 +206,7 @@ class Notices:
         )
 
     def _name(self) -> str:
-        """Return the name of the run in the run list."""
+        """Return the name by which the run list shows this run."""
         given = read_notes(self._run.path).name
         name = self._job.name if given is None else given
         return name or f"{Path(self._job.data.dataset).name} · {self._run.run_id[-4:]}"
@@ -215,7 +218,7 @@ class Notices:
         return settings
 
     def _send(self, notice: Notice) -> None:
-        """Start a process that sends a notification. The message fits into a pipe, so writing it can't block."""
+        """Start a process that sends a notification. The notification fits into a pipe, so writing it can't block."""
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", SENDER],
@@ -233,7 +236,10 @@ class Notices:
             self._report_problem(f"A notification could not be sent: {error}.")
 
     def _collect_results(self) -> None:
-        """Report notifications that could not be sent, according to the sending processes that have exited."""
+        """Report the notifications that could not be sent.
+
+        The processes that sent them have exited with this result.
+        """
         for process in [process for process in self.senders if process.poll() is not None]:
             self.senders.remove(process)
             assert process.stdout is not None
@@ -250,7 +256,10 @@ class Notices:
                 print(result.desktop_problem, flush=True)
 
     def _report_problem(self, problem: str) -> None:
-        """Log a problem once. After `RunFinished`, it is printed, because nothing may follow in the run's log."""
+        """Log a problem, but only once.
+
+        After `RunFinished`, print it instead, because nothing may follow in the run's log.
+        """
         if problem in self._reported_problems:
             return
         self._reported_problems.add(problem)
@@ -261,6 +270,6 @@ class Notices:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line, shortened for display on the desktop."""
+    """Return the first line of a text, shortened for display on the desktop."""
     line = text.strip().partition("\n")[0]
     return line if len(line) <= _MAX_TEXT_CHARS else f"{line[: _MAX_TEXT_CHARS - 1]}…"

@@ -1,8 +1,7 @@
-"""``python -m engine.supervisor.notices.sending``: send one notification and print the result.
+"""Program ``python -m engine.supervisor.notices.sending``, which sends one notification.
 
-It reads a `Notice` from standard input and prints a `NoticeSent`. It runs in a process and session of its own, so that
-a hanging desktop or command can't delay the run, and so that it can outlive the supervisor, which often exits directly
-afterwards.
+It reads a `Notice` from standard input and prints a `NoticeSent`. It has its own process and session, so that a hanging
+desktop or command can't delay the run. It can also outlive the supervisor, which often exits right after starting it.
 """
 
 from __future__ import annotations
@@ -28,11 +27,14 @@ NO_DESKTOP = (
     "(libglib2.0-bin) is installed, or nobody is logged in to a desktop."
 )
 _OUTPUT_BYTES = 2000
-"""Maximum number of bytes of a command's output that are reported, from its end."""
+"""Maximum number of bytes, from the end of a command's output, that are reported."""
 
 
 class TermHandler:
-    """Handler that exits the process on SIGTERM. Between `defer` and `allow`, the exit is delayed until `allow`."""
+    """Handler for SIGTERM that exits the process.
+
+    After `defer`, the exit is delayed until `allow` is called.
+    """
 
     def __init__(self) -> None:
         self._is_deferred = self._is_requested = False
@@ -54,7 +56,7 @@ class TermHandler:
 
 
 def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | None = None) -> NoticeSent:
-    """Show the notification and run the command, even if showing has failed."""
+    """Show the notification and then run the user's command, even if showing has failed."""
     result = NoticeSent()
     if notice.desktop:
         program = desktop.find_program()
@@ -64,7 +66,7 @@ def send(notice: Notice, timeout_s: float = COMMAND_S, on_term: TermHandler | No
 
 
 def _run(notice: Notice, timeout_s: float, result: NoticeSent, on_term: TermHandler) -> NoticeSent:
-    """Run the user's command and store its outcome in `result`."""
+    """Run the user's command, and add any problem to `result`."""
     began = time.monotonic()
     # Use a file, because a background process may keep a pipe open.
     with tempfile.TemporaryFile() as output:
@@ -109,7 +111,7 @@ def _start(notice: Notice, output: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _problem(code: int | None, output: str, timeout_s: float) -> str:
-    """Describe a command that has failed, or was killed after `timeout_s` if `code` is None."""
+    """Describe a failed command. `code` is its exit code, or None if it was killed after `timeout_s`."""
     if code == 0:
         return ""
     last = f"Its last line: {output.splitlines()[-1]}" if output else "It printed nothing."
@@ -119,7 +121,7 @@ def _problem(code: int | None, output: str, timeout_s: float) -> str:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the command and all processes in its process group."""
+    """Kill the command and all other processes in its process group."""
     if sys.platform == "win32":
         process.kill()
     else:
