@@ -1,1 +1,1 @@
-"""Checks of a job. They return problems, each with a field and a remedy, and import neither torch nor Qt."""
+"""Checks of a job. They return problems, which state a field and a remedy, and import neither torch nor Qt."""

@@ -1,4 +1,4 @@
-"""Checks of a conversion to another format."""
+"""Checks of the conversion of a trained model to another format."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from engine.system.plugins import install_command
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _ONE_SIZE = ("Hourglass",)
-"""Families of dense models that accept only a single image size."""
+"""Families of models with dense outputs that accept only a single image size."""
 
 
 def convertible(job: Job, catalogue: Catalogue) -> dict[Target, list[Problem]]:
     """Return the problems with a conversion to each format with default options.
 
-    A conversion to a format without errors is worth trying.
+    If there are only warnings, or none, the conversion is worth trying.
     """
     return {target: conversion_problems(job, target, OnnxOptions(), catalogue) for target in get_args(Target)}
 
 
 def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogue: Catalogue) -> list[Problem]:
-    """Return the problems with a conversion. Warnings describe limitations of the resulting file."""
+    """Return the problems with a conversion of the job's model. Warnings state limitations of the resulting file."""
     if target == "safetensors":
         return _safetensors_problems(job, catalogue)
     missing = [name for name in PACKAGES if find_spec(name) is None]
@@ -53,18 +53,18 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
 
 
 def takes_any_size(job: Job, catalogue: Catalogue) -> bool:
-    """Return True if the model may accept images of any size, like convolutional models with dense outputs.
+    """Return True if the job's model may accept images of any size, as convolutional models with dense outputs do.
 
-    Returns True for unknown models, so that a conversion is attempted.
+    Also returns True for unknown models, so that a conversion is attempted.
     """
     known = catalogue.model(job.model.name)
     return predictions_of(job.task) in ("pixels", "lines") and not (known is not None and known.family in _ONE_SIZE)
 
 
 def out_problems(out: str, *, packed: bool) -> list[Problem]:
-    """Return the problems with the destination `out`.
+    """Return the problems with the destination `out` of a conversion.
 
-    It must be a new or empty folder or, with `packed`, a new zip file.
+    It must be a new or empty folder, or a new zip file if `packed` is True.
     """
     path = Path(out).expanduser().absolute()
     if packed and path.suffix != ".zip":

@@ -1,4 +1,4 @@
-"""Facts about disk, network and custom tasks for checks. In the window, they come from a cache."""
+"""Sources of facts about disk, network and custom tasks for checks. In the window, the facts are cached."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from engine.runs.consent import is_agreed
 from engine.system.regular_files import read_regular
 
 BASE = "CustomTask"
-"""Base class of custom tasks (`engine.tasks.custom.interface`)."""
+"""Name of the base class of custom tasks (`engine.tasks.custom.interface`)."""
 MAX_BYTES = 1 << 20
 
 
 def metrics_in(content: bytes) -> tuple[Measure, ...]:
-    """Return the metrics of the task class in the text of a Python file, or () if they are not literals."""
+    """Return the metrics of the task class in a Python file, given its content.
+
+    The file is not run. The result is empty if the metrics are not literals.
+    """
     if len(content) > MAX_BYTES:
         return ()
     try:
@@ -40,7 +43,7 @@ def _is_base(base: ast.expr) -> bool:
 
 
 def _items(task: ast.ClassDef) -> list[ast.expr]:
-    """Return the items in the class's attribute `metrics`. Raises TypeError if it is not a tuple or list."""
+    """Return the items in the attribute `metrics` of a class. Raises TypeError if it is not a tuple or list."""
     for each in task.body:
         targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == "metrics" for target in targets):
@@ -52,7 +55,10 @@ def _items(task: ast.ClassDef) -> list[ast.expr]:
 
 
 def _measure(call: ast.expr) -> Measure:
-    """Return the metric that a call with literal arguments creates. Raises ValueError or TypeError for other calls."""
+    """Return the metric that a call with literal arguments would create.
+
+    Raises ValueError or TypeError for other calls.
+    """
     if not isinstance(call, ast.Call):
         raise TypeError
     positional = dict(zip(Measure.__struct_fields__, map(ast.literal_eval, call.args), strict=False))
@@ -61,24 +67,24 @@ def _measure(call: ast.expr) -> Measure:
 
 
 ANSWER_S = 2.0
-"""Seconds to wait for a server."""
+"""Maximum time in seconds to wait for a server."""
 REMEMBERED_S = 30.0
-"""Seconds for which an answer is cached, since a job is checked several times in short succession."""
+"""Seconds for which a server's answer is cached, since a job is checked several times in short succession."""
 
 MODEL_FILE_BYTES = 16 << 20
-"""Maximum size in bytes of a Python file that is read."""
+"""Maximum size in bytes of a Python file. Larger files are not read."""
 
 Kind = Literal["", "file", "folder", "other"]
-"""Kind of the file at a path, or "" if it does not exist or is inaccessible."""
+"""Kind of the file at a path. It is "" if the file does not exist or can't be accessed."""
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """Current state of a Python file.
+    """Present state of a Python file.
 
     Attributes:
-        sha256: Hash of the content, for the user's consent to run it, or None if the file can't be read.
-        measures: Metrics that the text defines.
+        sha256: Hash of the content, to which the user's consent to run it applies, or None if the file can't be read.
+        measures: Metrics that the file defines.
         agreed: True if the user has allowed this content to run.
     """
 
@@ -88,17 +94,17 @@ class ModelFile:
 
 
 class Disk(WeightsDisk, Protocol):
-    """Source of facts for checks. Unknown facts are None, and checks then report nothing."""
+    """Source of facts for checks. A fact that is unknown is None, and no check reports a problem then."""
 
     def kind(self, path: str) -> Kind | None:
-        """Return the type of the file at `path`, or "" if it can't be accessed."""
+        """Return the kind of the file at `path`, or None if it is unknown. See `Kind` for the values."""
 
     def model_file(self, path: str) -> ModelFile | None:
-        """Return the state of the Python file at `path`."""
+        """Return the state of the Python file at `path`, or None if it is unknown."""
 
 
 class RealDisk:
-    """Source that reads the disk and the network, which may block."""
+    """Source that reads the disk and contacts servers. Both may block."""
 
     def kind(self, path: str) -> Kind:
         try:
@@ -123,16 +129,16 @@ class RealDisk:
 
 
 class ImpatientDisk(RealDisk):
-    """Source that contacts servers in the background. Until they answer, the result is None."""
+    """Source that contacts servers in the background. Until a server answers, it counts as unknown."""
 
     def reaches(self, host: str) -> bool | None:
         return _probe(host).answer
 
 
 class _Probe:
-    """Request to a server, on a thread that is abandoned after `ANSWER_S`.
+    """Request to a server, made in a thread, with a result after at most `ANSWER_S`.
 
-    Name servers and proxies may block longer than the timeout of the connection.
+    A thread is needed because name servers and proxies may block longer than the timeout of the connection.
     """
 
     def __init__(self, host: str) -> None:
@@ -149,7 +155,7 @@ class _Probe:
         return self._answers[0] if self._answers else None
 
     def wait(self) -> bool:
-        """Wait for the answer. Return False after `ANSWER_S`."""
+        """Wait for the answer, and return it. Returns False if there is none within `ANSWER_S`."""
         self._thread.join(max(0.0, self.started_at + ANSWER_S - time.monotonic()))
         if not self._answers:
             self._answers.append(False)
@@ -161,7 +167,7 @@ _probes_lock = threading.Lock()
 
 
 def _probe(host: str) -> _Probe:
-    """Return the latest request to `host`, or a new one if it is too old."""
+    """Return the latest request to the server `host`, or start a new one if it is too old."""
     with _probes_lock:
         probe = _probes.get(host)
         if probe is None or time.monotonic() - probe.started_at > REMEMBERED_S:
@@ -170,7 +176,7 @@ def _probe(host: str) -> _Probe:
 
 
 def _answers(host: str) -> bool:
-    """Return True if `host` responds, through the user's proxy if there is one."""
+    """Return True if the server `host` responds, through the user's proxy if there is one."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
@@ -186,5 +192,8 @@ def _answers(host: str) -> bool:
 
 
 def model_file_sha256(path: str) -> str | None:
-    """Return the SHA-256 of a model file, as used in the user's consent to run it, or None if it can't be read."""
+    """Return the SHA-256 of a model file, or None if it can't be read.
+
+    The user's consent to run the file is bound to this hash.
+    """
     return RealDisk().model_file(path).sha256

@@ -1,4 +1,4 @@
-"""Checks if torch can use a job's GPUs, since NVML also lists others."""
+"""Check if torch can use the GPUs of a job, since NVML also lists GPUs that torch can't use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from engine.system.format import listed
 def gpu_problems(
     job: Job, machine: Snapshot | None, torch: TorchBuild | None, environment: Mapping[str, str]
 ) -> list[Problem]:
-    """Return the problems with training `job` on its GPUs.
+    """Return the problems with training `job` on its GPUs. Facts that NVML does not report cause no problem.
 
-    `torch` is the installed build, and `environment` that of the run. Without `machine`, only the job is checked. Facts
-    that NVML does not report cause no problem.
+    Args:
+        job: Job to check.
+        machine: Devices of this machine. If None, only the job is checked.
+        torch: Installed build of torch, or None if unknown.
+        environment: Environment variables of the run.
     """
     found = mig_problems(job)
     if machine is not None:
@@ -29,7 +32,10 @@ def gpu_problems(
 def obstacles(
     job: Job, machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]
 ) -> Iterator[Obstacle]:
-    """Yield the obstacles to training `job` on its GPUs in `machine`, except lost GPUs."""
+    """Yield the obstacles to training `job` on its GPUs in `machine`. Lost GPUs are not included.
+
+    See `gpu_problems` for the arguments.
+    """
     gpus = tuple(gpu for gpu in machine.gpus if gpu.uuid in job.parallel.devices and not gpu.lost)
     if not gpus:
         return
@@ -41,11 +47,11 @@ def obstacles(
 
 
 FALLEN_OFF_THE_BUS = 79
-"""Xid of a GPU that the driver can no longer reach (NVIDIA's XID Errors)."""
+"""Number of the Xid for a GPU that the driver can no longer reach (NVIDIA's XID Errors)."""
 
 
 def lost_gpus(devices: Iterable[str], machine: Snapshot | None) -> dict[str, str]:
-    """Return a sentence about each GPU of `devices` that `machine` has lost, by UUID.
+    """Return a sentence about each of `devices` that `machine` has lost, keyed by UUID.
 
     The result is empty unless NVML works.
     """
@@ -71,7 +77,7 @@ WORKER_PREFIX = "footplate-w"
 def access_obstacles(
     gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str], job: Job
 ) -> Iterator[Obstacle]:
-    """Yield the obstacles that prevent CUDA from using `gpus` in a run of `job` with this `environment`."""
+    """Yield the obstacles that keep CUDA from using `gpus` in a run of `job` with these environment variables."""
     yield from _denied(gpus, machine.nvml)
     yield from _hidden(gpus, machine, environment)
     yield from _divided(gpus)
@@ -80,7 +86,10 @@ def access_obstacles(
 
 
 def other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tuple[Choice, ...]:
-    """Return a choice that replaces `gpu` in `devices` by an unused GPU, or () if there is none."""
+    """Return a choice for the user that replaces `gpu` in `devices` by an unused GPU.
+
+    The result is empty if there is no unused GPU.
+    """
     unused = (
         other
         for other in machine.gpus
@@ -94,7 +103,7 @@ def other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tuple[Choi
 
 
 def mig_problems(job: Job) -> list[Problem]:
-    """Return a problem if the job combines a MIG instance with another GPU.
+    """Return a problem if the job combines a MIG instance with another GPU or instance.
 
     Sources: NVIDIA MIG User Guide, "CUDA Device Enumeration": "CUDA can only enumerate a single compute instance", and
     "will not enumerate non-MIG GPU if any compute instance is enumerated on any other GPU". NCCL supports MIG from 2.32
@@ -111,7 +120,10 @@ def mig_problems(job: Job) -> list[Problem]:
 
 
 def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
-    """Yield obstacles for device files that CUDA needs for any GPU; NVML omits GPUs whose own file is denied."""
+    """Yield an obstacle if the user can't open device files that CUDA needs for any GPU.
+
+    A GPU whose own device file is denied is not listed by NVML, so it is not considered here.
+    """
     files = [file for file in nvml.denied_files if not file[-1].isdigit()]
     if files:
         message = f"CUDA needs {listed(dict.fromkeys(files))}, which this user has no permission to open."
@@ -136,10 +148,11 @@ def _hidden(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, 
 
 
 def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
-    """Return the UUIDs of the GPUs and MIG instances that CUDA_VISIBLE_DEVICES=`value` leaves visible.
+    """Return the UUIDs of the GPUs and MIG instances that are visible with CUDA_VISIBLE_DEVICES=`value`.
 
-    Entries after the first invalid one are ignored. NVML numbers GPUs by bus. If CUDA's order is unknown, numeric
-    entries hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
+    Entries after the first invalid one are ignored. If `by_bus` is True, CUDA numbers GPUs by bus, as NVML does. If
+    CUDA's order is unknown, numeric entries hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment
+    Variables".
     """
     cards = [gpu for gpu in gpus if gpu.mig is None]
     by_bus = by_bus or len(cards) == 1
@@ -156,7 +169,10 @@ def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
 
 
 def _answers_to(gpu: Gpu, entry: str) -> bool:
-    """Return True if `entry` is a prefix of the GPU's UUID, or a MIG name as in drivers before R470."""
+    """Return True if `entry` of CUDA_VISIBLE_DEVICES names the GPU.
+
+    It may be a prefix of the UUID, or a MIG name as in drivers before R470.
+    """
     if gpu.mig is not None and entry == f"MIG-{gpu.mig.parent_uuid}/{gpu.mig.gpu_instance}/{gpu.mig.compute_instance}":
         return True
     return entry != "" and gpu.uuid.lower().startswith(entry.lower())
@@ -178,7 +194,10 @@ def _prohibited(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
 
 
 def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obstacle]:
-    """Yield obstacles for GPUs in exclusive mode that are used by processes for which the run does not wait."""
+    """Yield an obstacle for each GPU in exclusive mode that other processes use.
+
+    GPUs are left out if the run waits until these processes have ended.
+    """
     for gpu in gpus:
         holders = [process for process in gpu.processes or () if process.kind != "graphics"]
         only_workers = all((process.name or "").startswith(WORKER_PREFIX) for process in holders)
@@ -195,7 +214,7 @@ def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obsta
 
 
 def _called(process: GpuProcess) -> str:
-    """Describe a process: "python (pid 4242, ada)"."""
+    """Describe a process, e.g. "python (pid 4242, ada)"."""
     return f"{process.name or 'a process'} ({', '.join(filter(None, (f'pid {process.pid}', process.user)))})"
 
 
@@ -204,16 +223,16 @@ def _default_mode(gpus: Sequence[Gpu]) -> str:
 
 
 def _indices(gpus: Sequence[Gpu]) -> str:
-    """Return the indices of the GPUs as arguments of nvidia-smi."""
+    """Return the indices of the GPUs in the form that nvidia-smi accepts."""
     return ",".join(dict.fromkeys(str(gpu.nvml_index) for gpu in gpus))
 
 
 def titles(gpus: Iterable[Gpu], conjunction: str = "and") -> str:
-    """Join the names of GPUs: "GPU 0, GPU 1 and GPU 2", with `conjunction` before the last."""
+    """Join the names of GPUs, e.g. "GPU 0, GPU 1 and GPU 2", with `conjunction` before the last one."""
     return listed(dict.fromkeys(map(gpu_title, gpus)), conjunction)
 
 
 def physical_gpu(gpu: Gpu, machine: Snapshot) -> Gpu:
-    """Return the parent of a MIG instance, or the GPU itself."""
+    """Return the GPU that contains a MIG instance. A GPU itself is returned unchanged."""
     parent = gpu.mig.parent_uuid if gpu.mig is not None else gpu.uuid
     return next((other for other in machine.gpus if other.uuid == parent), gpu)

@@ -33,7 +33,7 @@ from engine.contract.weights import HUB_FILES
 REAL_DISK = RealDisk()
 
 ENCODER_STRIDE = 32
-"""Stride of most encoders in pixels. The sides of images must be multiples of it."""
+"""Stride of most encoders in pixels. The sides of their input images must be multiples of it."""
 
 
 def problems(
@@ -123,14 +123,14 @@ def problems(
 
 
 def _with_automatic(problem: Problem) -> Problem:
-    """Add the automatic strategy as a remedy to a problem of the chosen strategy."""
+    """Add the automatic strategy as a choice to a problem with the chosen strategy."""
     if problem.field != "strategy" or problem.severity != "error":
         return problem
     return msgspec.structs.replace(problem, choices=(Choice("Use Automatic", {"strategy": AUTO_STRATEGY}),))
 
 
 def _no_file(path: str, disk: Disk) -> str:
-    """Return the reason why `path` can't be opened as a file, or "" if it can, or if that is unknown."""
+    """Return the reason why the file `path` can't be opened, or "" if it can be opened or that is unknown."""
     match disk.kind(path):
         case "file" | None:
             return ""
@@ -142,7 +142,7 @@ def _no_file(path: str, disk: Disk) -> str:
 
 
 def dataset_problems(job: Job, report: DatasetReport | None = None, disk: Disk = REAL_DISK) -> list[Problem]:
-    """Return the problems with the job's dataset folder, including those from its `report`."""
+    """Return the problems with the job's dataset folder, including those in its inspection `report`."""
     if not job.data.dataset:
         return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder with the images.")]
     kind = disk.kind(job.data.dataset)
@@ -179,7 +179,7 @@ def _batch_size(job: Job, report: DatasetReport | None, chosen: Collection[str] 
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
-    """Return a problem if the task can't learn this number of classes."""
+    """Return a problem if the task can't be trained with this number of classes."""
     if task.classes in (None, classes):
         return []
     message = f"The masks have {classes} classes; the task {task.title} distinguishes only lines and background."
@@ -188,7 +188,7 @@ def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
 
 
 def _model_file(job: Job, disk: Disk) -> list[Problem]:
-    """Return a problem if the model file can't be read, or if the user hasn't allowed its current contents."""
+    """Return a problem if the model file can't be read, or if the user has not allowed its present content to run."""
     file = disk.model_file(job.model.name)
     if file is None:
         return []
@@ -213,7 +213,7 @@ def _model_file(job: Job, disk: Disk) -> list[Problem]:
 
 
 def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue) -> list[Problem]:
-    """Return the problems with the job's model. `model` is None if the catalogue doesn't list it."""
+    """Return the problems with a model that is chosen by name. `model` is None if the catalogue doesn't list it."""
     if model is not None:
         return [*_model(job, model, catalogue), *(_encoder(job, model, catalogue) if model.encoder else [])]
     if not job.model.name.startswith(TIMM):
@@ -228,7 +228,10 @@ def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue) -> li
 
 
 def _model(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Problem]:
-    """Yield problems with a model from the catalogue: task, missing package, image size, dropout and frozen layers."""
+    """Yield the problems with a model from the catalogue.
+
+    They concern its task, a missing package, the image size, dropout, and frozen layers.
+    """
     task = catalogue.task(job.task)
     # A task may use the models of another task.
     if model.task != ((task.models or task.id) if task is not None else job.task):
@@ -266,7 +269,10 @@ def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Prob
 
 
 def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> Iterator[Problem]:
-    """Yield problems with the devices: none, mixed, repeated, unknown or lost ones, or unsuitable for the strategy."""
+    """Yield the problems with the devices of a job.
+
+    There may be none, or mixed, repeated, unknown or lost ones, or too few or too many for the strategy.
+    """
     if not job.parallel.devices:
         yield Problem("devices", "No device is chosen.", "Check at least one GPU or the CPU.")
         return

@@ -21,7 +21,7 @@ from engine.system import paths
 from engine.system.format import size
 
 DRIVER_ERRORS: tuple[NvmlStatus, ...] = ("version_mismatch", "no_permission")
-"""States of NVML that indicate an error on a machine with GPUs."""
+"""States of NVML that are errors on a machine with GPUs."""
 LITTLE_DISK_BYTES = 2 << 30
 LITTLE_MEMORY_BYTES = 2 << 30
 LITTLE_SHARED_BYTES = 256 << 20
@@ -31,8 +31,12 @@ Grade = Literal["fine", "limited", "cpu_only", "broken"]
 class Finding(msgspec.Struct, frozen=True):
     """Finding about one aspect of a machine.
 
-    With level "broken", training is impossible; with "cpu_only", it is possible only on the CPU; all other limitations
-    have the level "limited". `remedy` is "" if `text` contains it.
+    Attributes:
+        grade: "broken" if training is impossible, "cpu_only" if it is possible only on the CPU, "limited" for any other
+            limitation, or "fine".
+        topic: Aspect of the machine.
+        text: Description of its state.
+        remedy: Remedy, or "" if there is none or `text` contains it.
     """
 
     grade: Grade
@@ -51,7 +55,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def driver_findings(nvml: Nvml) -> Iterator[Finding]:
-    """Yield findings about the state of the driver, and about device files that this user can't open."""
+    """Yield findings about the state of the GPU driver, and about device files that this user can't open."""
     if nvml.status == "ok":
         cuda = f", for CUDA up to {nvml.cuda_version}" if nvml.cuda_version else ""
         yield Finding("fine", "Driver", f"NVIDIA {nvml.driver_version or 'of unknown version'}{cuda}")
@@ -62,7 +66,7 @@ def driver_findings(nvml: Nvml) -> Iterator[Finding]:
 
 
 def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
-    """Yield one finding about the GPUs, and one about lost GPUs."""
+    """Yield a finding about the GPUs, and a finding about lost GPUs if there are any."""
     gpus = _physical_gpus(machine)
     counts = Counter((gpu.name, gpu.memory_total_bytes) for gpu in gpus if not gpu.lost)
     named = [
@@ -82,7 +86,10 @@ def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
 
 
 def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield a finding about the GPUs that training can use, and one for each obstacle to using the others."""
+    """Yield a finding about the GPUs on which training is possible, and one for each obstacle to using the others.
+
+    See `gpu_checks.gpu_problems` for the arguments.
+    """
     parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
     gpus = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
     found = list(obstacles(Job.from_fields(devices=tuple(gpu.uuid for gpu in gpus)), machine, torch, environment))
@@ -97,10 +104,10 @@ def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: 
 def cpu_warnings(
     job: Job, machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str], *, chosen: bool
 ) -> list[Problem]:
-    """Return warnings for a job that trains on the CPU of a machine with GPUs.
+    """Return warnings for a job that trains on the CPU although the machine has GPUs.
 
-    They explain why the GPUs can't be used. If the GPUs could be used, they say so unless the user has `chosen` the
-    CPU.
+    They explain why the GPUs can't be used. If the GPUs can be used, there is a warning only if the user has not
+    `chosen` the CPU.
     """
     if any(map(is_gpu, job.parallel.devices)):
         return []
@@ -118,7 +125,7 @@ def cpu_warnings(
 
 
 def memory_findings(cpu: Cpu) -> Iterator[Finding]:
-    """Yield findings about the processor and the free memory."""
+    """Yield findings about the processor and the available memory."""
     free = cpu.memory_total_bytes - cpu.memory_used_bytes
     text = f"{size(free)} of {size(cpu.memory_total_bytes)} free"
     if free < LITTLE_MEMORY_BYTES:
@@ -129,7 +136,7 @@ def memory_findings(cpu: Cpu) -> Iterator[Finding]:
 
 
 def disk_findings() -> Iterator[Finding]:
-    """Yield findings about disk space for runs, and about the permission to write there."""
+    """Yield findings about the disk space for runs, and about the permission to write there."""
     home = paths.home()
     try:
         paths.make_home()
@@ -146,7 +153,7 @@ def disk_findings() -> Iterator[Finding]:
 
 
 def shared_memory_findings() -> Iterator[Finding]:
-    """Yield a finding about the free shared memory."""
+    """Yield a finding about the available shared memory."""
     if sys.platform == "linux":
         folder = Path("/dev/shm")
         free = shutil.disk_usage(folder).free if folder.is_dir() else 0

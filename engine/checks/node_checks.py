@@ -1,4 +1,4 @@
-"""Checks of a job on several machines: known machines, equal versions, and equal inputs."""
+"""Checks of a job on several machines, for example that they have equal versions and equal inputs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from engine.system.format import counted
 from engine.system.plugins import installed_versions
 
 _INPUTS = ("dataset", "model", "weights_file")
-"""Job fields that may contain a path."""
+"""Job fields that may contain the path of a file or folder."""
 _EQUAL_PACKAGES = ("torchvision", "timm", "segmentation-models-pytorch", "numpy")
-"""Packages, other than PyTorch, whose versions affect models and samples."""
+"""Packages, in addition to PyTorch, whose versions affect models and samples."""
 _TITLES = {
     "footplate": "Footplate",
     "python": "Python",
@@ -33,7 +33,7 @@ _TITLES = {
 
 
 def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
-    """Return the problems with the machines of the job's devices."""
+    """Return the problems with the machines that the job's devices belong to."""
     if not has_remote_devices(job.parallel.devices):
         return []
     names = list(dict.fromkeys(map(host_of, job.parallel.devices)))
@@ -59,7 +59,10 @@ def _begins(job: Job, number: int, name: str) -> bool:
 
 
 def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
-    """Warn if the devices of a replica, which communicate at every layer or microbatch, are on different machines."""
+    """Yield a warning if a replica of the model has devices on different machines.
+
+    These devices would communicate over the network at every layer or microbatch.
+    """
     laid = layout(job, strategy)
     if laid.replicas < 2:
         return
@@ -74,7 +77,10 @@ def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
 
 
 def here_only(devices: Iterable[str]) -> list[Problem]:
-    """Return a problem if there are devices on other machines, for work that can only run on this machine."""
+    """Return a problem if some of the `devices` are on other machines.
+
+    It is for work that is possible only on this machine.
+    """
     if not has_remote_devices(devices):
         return []
     return [
@@ -83,7 +89,7 @@ def here_only(devices: Iterable[str]) -> list[Problem]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that must be equal on all machines of a run."""
+    """Return the versions of the packages that must be equal on all machines of a run."""
     build = installed_torch()
     found = {"python": ".".join(platform.python_version_tuple()[:2]), "torch": build.version if build else "none"}
     packages = ("footplate", *_EQUAL_PACKAGES)
@@ -95,9 +101,9 @@ def versions() -> dict[str, str]:
 
 
 def inputs_of(job: Job) -> dict[str, DatasetDigest]:
-    """Return digests of the inputs of `job` on this machine, by field.
+    """Return digests of the files and folders that `job` reads on this machine, keyed by job field.
 
-    The digest of a dataset covers names and sizes, that of a file its content.
+    The digest of a dataset covers names and sizes. The digest of a file covers its content.
     """
     found = {}
     for name in _INPUTS:
@@ -117,7 +123,7 @@ def _file_digest(path: Path) -> DatasetDigest:
 
 
 def _folder_digest(path: Path) -> DatasetDigest:
-    """Return a digest of the sorted paths and sizes of all files in a folder. Links to folders are followed once."""
+    """Return a digest of the paths and sizes of all files in a folder. Each linked folder is included once."""
     if not path.exists():
         return DatasetDigest()
     digest, files, size_bytes = hashlib.sha256(), 0, 0
@@ -157,9 +163,14 @@ def _files(root: Path) -> Iterator[tuple[str, int]]:
 def differences(
     facts: NodeFacts, title: str, local_inputs: Mapping[str, DatasetDigest], reference: NodeFacts, reference_title: str
 ) -> list[Problem]:
-    """Return the problems with training on a machine with `facts` and the name `title`.
+    """Return the problems with a machine that shall train together with others.
 
-    `local_inputs` has the digests on this machine, and `reference` the facts of another machine for comparison.
+    Args:
+        facts: Facts that the machine has reported.
+        title: Name of the machine for the user.
+        local_inputs: Digests of the inputs on this machine, with which those in `facts` are compared.
+        reference: Facts whose versions are compared with those in `facts`.
+        reference_title: Name of the machine with the facts `reference`.
     """
     found = [Problem("hosts", f"{title}: {facts.problem}")] if facts.problem else []
     for name, here in reference.versions.items():
@@ -184,5 +195,8 @@ def _in_words(digest: DatasetDigest) -> str:
 
 
 def named(typed: str) -> str:
-    """Convert a machine's name as typed on the command line to its name in the list of machines."""
+    """Convert a machine's name as typed on the command line to its name in the list of machines.
+
+    This machine has the name "".
+    """
     return "" if typed == THIS else typed

@@ -39,18 +39,18 @@ from engine.system.format import size
 from engine.system.plugins import install_command
 
 USUAL_TRIALS = 20
-"""Default number of trials."""
+"""Number of trials if the user does not set it."""
 
 MIN_FREE_BYTES = 1 << 30
-"""Minimum free disk space, in bytes, for starting a trial."""
+"""Minimum free disk space in bytes for which a trial is started."""
 
 _BYTES_PER_PARAMETER = 4 * (1 + 2 * 3)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _OTHER_GOALS = {SECONDS: "Training time (s)", PARAMETERS: "Parameters"}
 _BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
-"""Fields of a `Budget`, by their names in the user's request."""
+"""Fields of `Budget`, keyed by their names in the user's request."""
 _CHANGEABLE = ("budget", "pruner", "confirm", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
-"""Fields that may change when a search is continued."""
+"""Fields of a search that may change when the search is continued."""
 _KEYS = (
     *("name", "space", "goals", *_BUDGET, "sampler", "pruner", "confirm", "seed", "devices"),
     *("devices_per_trial", "best_epochs", "keep_checkpoints"),
@@ -66,7 +66,9 @@ def validate_search(
     report: DatasetReport | None = None,
     disk: Disk = REAL_DISK,
 ) -> tuple[Search | None, list[Problem]]:
-    """Validate a request for a search, and return the search and all problems. The search is None if there are any.
+    """Validate a request for a search. Returns the search, or None if there are problems, and all problems.
+
+    The fields of the problems are "space.FIELD" and the names of the values.
 
     Args:
         values: Plain values as in a SPACE.toml, without the job. A dimension is a list of values, or a table with low,
@@ -76,8 +78,6 @@ def validate_search(
         machine: As in `job_checks.problems`.
         report: As in `job_checks.problems`.
         disk: As in `job_checks.problems`.
-
-    The fields of the problems are "space.FIELD" and the names of the values.
     """
     found = [
         Problem(
@@ -141,7 +141,10 @@ def _name(values: Mapping[str, Any], found: list[Problem]) -> str:
 
 
 def _goals(requested: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Problem]) -> tuple[Goal, ...]:
-    """Return the requested goals, by default the metric that selects the best checkpoint. Add problems to `found`."""
+    """Return the requested goals, by default the metric that selects the best checkpoint.
+
+    Problems are added to `found`.
+    """
     requested = (requested,) if isinstance(requested, str) else requested
     task = catalogue.task(job.task)
     file = disk.model_file(job.model.name) if task is not None and task.file else None
@@ -183,7 +186,10 @@ def _pruning(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
 def _confirm(
     values: Mapping[str, Any], goals: tuple[Goal, ...], space: Mapping[str, Dimension], found: list[Problem]
 ) -> Any:
-    """Return the number of repetitions for the best trials, which is 1 by default if they can be confirmed."""
+    """Return how often the best trials are repeated with other seeds to confirm them.
+
+    By default, this is 1 if confirmation is possible, otherwise 0. Problems are added to `found`.
+    """
     confirm = values.get("confirm", int(_by_metric(goals) and "seed" not in space))
     if not isinstance(confirm, int) or isinstance(confirm, bool) or not 0 <= confirm <= MAX_REPEATS:
         limits = f"from 0 to {MAX_REPEATS}"
@@ -211,7 +217,7 @@ def _confirming(confirm: int, goals: tuple[Goal, ...], space: Mapping[str, Dimen
 def _devices(
     values: Mapping[str, Any], job: Job, machine: Snapshot | None, found: list[Problem]
 ) -> tuple[tuple[str, ...], int]:
-    """Return the devices of a search and the number of devices per trial. Add problems to `found`."""
+    """Return the devices of a search, and the number of devices per trial. Problems are added to `found`."""
     requested = values.get("devices", job.parallel.devices)
     per_trial = values.get("devices_per_trial", 1)
     if not isinstance(requested, list | tuple) or not all(isinstance(device, str) for device in requested):
@@ -252,7 +258,10 @@ def _budget(values: Mapping[str, Any], usual_trials: int, found: list[Problem]) 
 
 
 def _number(values: Mapping[str, Any], name: str, like: str, usual: Any, found: list[Problem]) -> Any:
-    """Return the value `name`, validated like the job field `like`."""
+    """Return the value `name`, or `usual` if it is not given.
+
+    It is validated like the job field `like`, and problems are added to `found`.
+    """
     value = values.get(name)
     if value is None:
         return usual
@@ -270,7 +279,7 @@ def _one_of(name: str, values: Mapping[str, Any], kind: Any, usual: str, found: 
 
 
 def _with_best_metric(goal: Goal, job: Job) -> Job:
-    """Return the job with the goal as the metric for the best checkpoint, unless the job sets one."""
+    """Return the job with the goal as the metric that selects the best checkpoint, unless the job already sets one."""
     return job if job.checkpoints.best_by or goal.measure in _OTHER_GOALS else job.with_fields(best_by=goal.measure)
 
 
@@ -283,7 +292,10 @@ def _impossible(
     report: DatasetReport | None,
     disk: Disk,
 ) -> list[Problem]:
-    """Return the problems that single values of the dimensions cause in the job."""
+    """Return the problems that occur when single values of the search space are put into the job.
+
+    Problems that the job has without these values are left out.
+    """
     before = {problem.field for problem in errors(problems(base, catalogue, machine, report, disk))}
     found: dict[tuple[str, str], Problem] = {}
     for name, dimension in space.items():
@@ -299,10 +311,11 @@ def _impossible(
 
 
 def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Problem]:
-    """Return a problem if the disk of `folder`, which need not exist, has too little space for the trials' checkpoints.
+    """Return a problem if there is too little disk space for the trials' checkpoints in `folder`, which need not exist.
 
     A trial stores its best weights and its last two states, with an optimizer state of at most twice the size of the
-    weights. Trials that await confirmation keep theirs until the best one is known. Models of unknown size are ignored.
+    weights. The checkpoints of trials that await confirmation are kept until the best trial is known. Models of unknown
+    size are ignored.
     """
     models = {search.job.model.name}
     if isinstance(search.space.get("model"), Choices):
@@ -323,7 +336,7 @@ def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Pr
 
 
 def name_problems(search: Search) -> list[Problem]:
-    """Return a problem if another search already has this name and differs too much to be continued."""
+    """Return a problem if a search with this name exists and differs too much to be continued."""
     before = SearchFolder(searches_folder() / search.name).search()
     if before is None:
         return []

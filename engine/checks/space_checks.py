@@ -1,4 +1,4 @@
-"""Checks of a search space."""
+"""Checks of the search space of a hyperparameter search."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from engine.contract.problems import Problem
 from engine.contract.search import FIXED, OPTION, SEARCHABLE, Choices, Dimension, Range
 
 MAX_COMBINATIONS = 100_000
-"""Maximum number of combinations in a grid."""
+"""Maximum number of combinations in a grid search."""
 
 _RANGE_KEYS = ("low", "high", "log", "step")
 
 
 def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
-    """Return the field of a dimension: a job field, or an option of the job's task, model or strategy."""
+    """Return the field that a dimension of a search varies, or None if there is no such field.
+
+    It may be a job field, or an option of the job's task, model or strategy.
+    """
     if not name.startswith(OPTION):
         return FIELDS.get(name)
     options = catalogue.options_of(job.task, job.model.name, job.resolved_strategy)
@@ -29,7 +32,10 @@ def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
 
 
 def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | None:
-    """Return all values of a dimension, or None for a range without steps or with over `MAX_COMBINATIONS` values."""
+    """Return all values of a dimension for a grid search.
+
+    Returns None for a range without steps, or with more than `MAX_COMBINATIONS` values.
+    """
     if isinstance(dimension, Choices):
         return dimension.values
     step = dimension.step or (1 if field is not None and field.kind == "int" and not dimension.log else None)
@@ -40,7 +46,7 @@ def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | 
 
 
 def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
-    """Parse a search space and return its valid dimensions. Problems are added to `found`."""
+    """Parse a search space, and return its valid dimensions by name. Problems are added to `found`."""
     if not isinstance(given, Mapping) or not given:
         remedy = "Add a table [space] with a line such as learning_rate = { low = 1e-4, high = 1e-1, log = true }."
         found.append(Problem("space", "The search has nothing to vary.", remedy))
@@ -73,9 +79,9 @@ def _unknown_field(name: str, job: Job, catalogue: Catalogue) -> Problem:
 
 
 def _range(name: str, field: Field, given: Mapping[str, Any], found: list[Problem]) -> Range | None:
-    """Return the range that a table in the search space describes.
+    """Return the range described by a table in the search space.
 
-    If it is invalid, add problems to `found` and return None.
+    If the table is invalid, problems are added to `found`, and None is returned.
     """
     where = f"space.{name}"
     if field.kind not in ("int", "float"):
@@ -126,7 +132,10 @@ def _choices(name: str, field: Field, given: Any, found: list[Problem]) -> Choic
 
 
 def _value(where: str, name: str, field: Field, given: Any, found: list[Problem]) -> Any:
-    """Convert a value to the field's type, with problems added to `found`; "none" clears an optional field."""
+    """Convert a value to the type of a field. The text "none" clears an optional field.
+
+    Problems are added to `found`, with `where` as their field.
+    """
     given = None if field.optional and given in ("none", "") else given
     if name.startswith(OPTION):
         wrong = [*option_problems({field.name: given}, (field,))]

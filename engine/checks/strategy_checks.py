@@ -1,4 +1,4 @@
-"""Checks of a strategy in combination with the job's devices, batch, model, stages and options."""
+"""Check if a strategy fits the job's devices, batch, model, stages and options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.system.format import counted
 
 
 def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
-    """Return the problems with combining `strategy` with the rest of the job. `model` is None for a model file."""
+    """Return the problems with `strategy` in this job. `model` is None if the model is not in the catalogue."""
     found = _number_of_devices(job, strategy)
     found += _replicas(job, strategy)
     found += _batch(job, strategy)
@@ -53,7 +53,7 @@ def _number_of_devices(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _replicas(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    """Return a problem if the devices can't be divided into equal replicas of at least two devices."""
+    """Return a problem if the devices can't be divided into equal replicas with at least two devices each."""
     count = len(job.parallel.devices)
     if not strategy.replicates or count < strategy.min_devices:
         return []
@@ -80,7 +80,7 @@ def _replicas(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    """Return the problems with dividing a batch among devices, into accumulated parts or into microbatches."""
+    """Return the problems with dividing a batch among devices, for gradient accumulation, and into microbatches."""
     count, groups = len(job.parallel.devices), "devices"
     if strategy.splits_layers and strategy.replicates:
         count, groups = job.parallel.replicas, "replicas"
@@ -109,7 +109,7 @@ def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Iterator[Problem]:
-    """Yield problems with the strategy's options, and with models that the strategy can't divide."""
+    """Yield the problems with the strategy's options, and with a model that the strategy can't divide."""
     on_gpus = any(map(is_gpu, job.parallel.devices))
     used = strategy.fields
     if job.parallel.activation_checkpointing and not strategy.cuts_model and model is not None and not model.blocks:
@@ -169,13 +169,13 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Ite
 
 
 IMAGES_NEEDED = 2
-"""Number of images that BatchNorm needs if it gets a single value per channel from each image."""
+"""Minimum number of images for BatchNorm if each image has a single value per channel."""
 
 
 def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
-    """Return the problems that would make BatchNorm reject the job's batches.
+    """Return the problems with batches that are so small that BatchNorm would reject them.
 
-    Returns [] for models that are not in the catalogue.
+    The result is empty for a model that is not in the catalogue.
     """
     if model is None or not model.lone_batch_norm or job.model.freeze_batchnorm or not job.parallel.devices:
         return []
@@ -205,7 +205,10 @@ def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | N
 
 
 def _parts(job: Job, strategy: StrategyEntry) -> int:
-    """Return the number of parts of a batch that pass through the model separately, in turn or on different devices."""
+    """Return the number of parts of a batch that pass through the model separately.
+
+    They do so one after another, or on different devices.
+    """
     arranged = layout(job, strategy)
     if strategy.cuts_model:
         shares = arranged.replicas * (arranged.microbatches or 1)
@@ -217,7 +220,7 @@ def _parts(job: Job, strategy: StrategyEntry) -> int:
 
 
 def _is_synchronized(job: Job, strategy: StrategyEntry) -> bool:
-    """Return True if BatchNorm computes its statistics over all devices."""
+    """Return True if BatchNorm computes its statistics over the batches of all devices."""
     synchronized = job.parallel.sync_batchnorm and "sync_batchnorm" in strategy.fields and not job.model.freeze_epochs
     return synchronized and len(job.parallel.devices) > 1 and any(map(is_gpu, job.parallel.devices))
 
@@ -243,9 +246,9 @@ _SCHEDULES = {
 
 
 def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    """Return the problems with dividing the batch.
+    """Return the problems with dividing the batch of a strategy that cuts the model into stages.
 
-    Stages have static shapes, so all microbatches must have equal size.
+    Stages have static shapes, so all microbatches must have the same size.
     """
     replicas = job.parallel.replicas if strategy.replicates else 1
     parts = replicas * job.training.accumulation
@@ -264,7 +267,10 @@ def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
 
 
 def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
-    """Return a problem if the schedule can't use this number of microbatches, or if no valid number exists."""
+    """Return a problem if the pipeline schedule can't use the number of microbatches.
+
+    If the job sets none, return a problem if there is no valid number.
+    """
     schedule, devices = _SCHEDULES[job.parallel.pipeline_schedule], arranged.group
     part = job.training.batch_size // (arranged.replicas * job.training.accumulation)
     called = f"A batch of {part}"
@@ -309,7 +315,10 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
 
 
 def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
-    """Return the problems with cutting the model into stages. The split points of a model file are unknown here."""
+    """Return the problems with cutting the model into stages.
+
+    The split points of a model file are unknown here, so `model` is None and nothing is reported.
+    """
     if model is None:
         return []
     if model.uncuttable:
@@ -345,7 +354,7 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
 
 
 def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> Iterator[Problem]:
-    """Yield the problems with the cuts that the job sets."""
+    """Yield the problems with the cut points that the job sets."""
     cuts = job.parallel.cuts
     if not cuts or (model is not None and model.uncuttable):
         return

@@ -1,4 +1,4 @@
-"""Compatibility of the installed torch build with a machine's driver and GPUs, and alternative builds."""
+"""Check if the installed torch build supports a machine's driver and GPUs, and find builds that do."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TorchBuild(NamedTuple):
     """Build of torch.
 
     Attributes:
-        version: Version such as "2.15.0+cu132".
-        cuda: Version of CUDA such as "13.2", or None for a build without CUDA.
+        version: Version, e.g. "2.15.0+cu132".
+        cuda: Version of CUDA, e.g. "13.2", or None for a build without CUDA.
         architectures: Result of `torch.cuda.get_arch_list()`: "sm_90" is compiled code, "compute_90" is code for the
             driver to compile. It is empty if unknown.
     """
@@ -35,7 +35,7 @@ class TorchBuild(NamedTuple):
 
 
 def installed_torch() -> TorchBuild | None:
-    """Return the build that `import torch` would load, or None if torch is missing or its version is unknown."""
+    """Return the build that `import torch` would load. None if torch is missing or its version is unknown."""
     spec = PathFinder.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -59,20 +59,20 @@ Numbers = tuple[int, ...]
 """Version or compute capability as a tuple of numbers for comparisons."""
 
 OLDEST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-"""Oldest Linux driver that supports all minor versions of a major CUDA version. On Windows, the branches are the same.
+"""Oldest Linux driver that supports all minor versions of a major CUDA version, keyed by this major version.
 
-Source: CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version
-Compatibility" (docs.nvidia.com/cuda/cuda-toolkit-release-notes).
+On Windows, the driver branches are the same. Source: CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required
+Driver Version for CUDA Minor Version Compatibility" (docs.nvidia.com/cuda/cuda-toolkit-release-notes).
 """
 
 OLDEST_TORCH = (2, 11)
-"""Oldest supported torch, as in pyproject.toml."""
+"""Oldest supported version of torch, as in pyproject.toml."""
 TOO_NEW_TORCH = "2.16"
 """First unsupported version of torch."""
 
 
 class Obstacle(NamedTuple):
-    """Reason why `gpus` can't be used for training, with a remedy."""
+    """Reason (`message`) why `gpus` can't be used for training, with a remedy."""
 
     gpus: tuple[Gpu, ...]
     message: str
@@ -80,7 +80,10 @@ class Obstacle(NamedTuple):
 
 
 class PublishedBuild(NamedTuple):
-    """Builds of torch for one version of CUDA, with the newest torch version and the supported compute capabilities."""
+    """Builds of torch for one version of CUDA.
+
+    `newest_torch` is the newest version of torch. Compute capabilities from `oldest_gpu` to `newest_gpu` are supported.
+    """
 
     cuda: Numbers
     newest_torch: Numbers
@@ -96,26 +99,26 @@ PUBLISHED = (
 )
 """Published builds of torch 2.11 and newer.
 
-Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch. Its issues #178665 (CUDA 12.8 ended with torch
-2.11), #190385 and #196249 (CUDA 12.6 ended with torch 2.14).
+Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch, and its issues #178665 (CUDA 12.8 ended with
+torch 2.11), #190385 and #196249 (CUDA 12.6 ended with torch 2.14).
 """
 
 INSTALL = (
     f"uv pip install --python {shlex.quote(sys.executable)} --reinstall-package torch --reinstall-package torchvision "
     f"'torch<{TOO_NEW_TORCH}' torchvision --torch-backend=cu{{}}{{}}"
 )
-"""Installation command with a placeholder for the version of CUDA.
+"""Command that installs a build of torch, with a placeholder for the version of CUDA.
 
-uv knows the package index of each build. The command names the Python that runs Footplate, because environments from
-pipx or uv are not those of a plain "pip". Without `--reinstall-package`, an installed build of the same version would
-be kept.
+uv knows the package index of each build. The command names the Python that runs Footplate, because a plain "pip" may
+belong to another environment than that of pipx or uv. Without `--reinstall-package`, an installed build of the same
+version would be kept.
 """
 
 
 def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torch: TorchBuild) -> Iterator[Obstacle]:
-    """Yield the obstacles to using `gpus` with `torch`.
+    """Yield the obstacles to using `gpus` with the build `torch`.
 
-    Each entry of `gpus` is a GPU with its compute capability, which is None if unknown.
+    Each entry of `gpus` is a GPU with its compute capability, which is None if it is unknown.
     """
     every = tuple(gpu for gpu, _ in gpus)
     known = [capability for _, capability in gpus if capability is not None]
@@ -142,9 +145,9 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
 
 
 def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
-    """Return True if the driver supports programs built for `cuda`, or if that is unknown.
+    """Return True if the driver supports programs built for the CUDA version `cuda`, or if that is unknown.
 
-    A driver supports all minor versions of its major versions. NVML reports the version of libcuda
+    A driver supports all minor versions of each major version that it supports. NVML reports the version of libcuda
     (nvmlSystemGetCudaDriverVersion_v2), which includes NVIDIA's forward compatibility packages for older drivers.
     """
     if nvml.cuda_version:
@@ -154,7 +157,7 @@ def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
 
 
 def _runs(torch: TorchBuild, capability: Numbers) -> bool:
-    """Return True if torch has code for GPUs of this `capability`, or if that is unknown.
+    """Return True if the torch build has code for GPUs of this compute capability, or if that is unknown.
 
     Source: CUDA C++ Programming Guide, "Application Compatibility": compiled code ("sm") runs on GPUs of the same major
     version and an equal or higher minor version; code that the driver compiles ("compute") runs on all later GPUs.
@@ -188,7 +191,10 @@ def _another_torch(nvml: Nvml, capabilities: Sequence[Numbers]) -> str:
 
 
 def _published(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuild | None:
-    """Return the newest build that driver and GPUs support, preferably with CUDA fully supported by the driver."""
+    """Return the newest build that the driver and the GPUs support, or None if there is none.
+
+    Among builds of the same torch version, one whose CUDA version the driver fully supports is preferred.
+    """
     known = _numbers(nvml.cuda_version or "")
     fitting = (
         build

@@ -34,7 +34,7 @@ def augmentation_problems(job: Job) -> list[Problem]:
 def image_size_problems(
     job: Job, task: TaskEntry | None, strategy: StrategyEntry | None, model: ModelEntry | None
 ) -> Iterator[Problem]:
-    """Yield the problems with the field `progressive_from`."""
+    """Yield the problems with growing image sizes, which the field `progressive_from` starts."""
     start = job.data.progressive_from
     if start is None or task is None or "progressive_from" in task.without:
         return
@@ -78,12 +78,12 @@ def optimizer_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
 
 
 def cpp_compiler() -> str:
-    """Return the C++ compiler that torch.compile uses for the CPU (torch._inductor.cpp_builder)."""
+    """Return the name of the C++ compiler that torch.compile uses for the CPU (torch._inductor.cpp_builder)."""
     return os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
 
 
 def speed_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
-    """Yield the problems with the field `compile`."""
+    """Yield the problems with torch.compile, which the field `compile` selects."""
     if job.precision.compile != "on" or not strategy.keeps_full_model:
         return
     if CPU in job.parallel.devices and shutil.which(cpp_compiler()) is None:

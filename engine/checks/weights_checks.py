@@ -1,4 +1,4 @@
-"""Choice of default models, and checks of pretrained weights: availability, license, and alternatives."""
+"""Choose default models, and check pretrained weights: availability, license, and alternatives."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.system.format import size
 
 
 class ModelChoice(NamedTuple):
-    """Default model for a task.
+    """Choice of a default model for a task.
 
-    `reason` names it and explains the choice: "ResNet-50, whose weights are on this machine".
+    `reason` names the model and explains the choice, e.g. "ResNet-50, whose weights are on this machine".
     """
 
     model: str
@@ -27,10 +27,10 @@ class ModelChoice(NamedTuple):
 
 
 def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu: bool) -> ModelChoice:
-    """Choose the first default model of `task` that suits the device and has available weights, or else the last one.
+    """Choose a default model of `task` that suits the device and whose weights are available.
 
-    A server that has not answered yet counts as unreachable, and servers of later defaults are not contacted. The model
-    is "" if the task has no defaults.
+    The first such model is chosen, or else the last default. A server that has not answered counts as unreachable, and
+    servers for later models are not contacted. The model is "" if the task has no defaults.
     """
     why_last = "the task's default"
     for default in task.defaults:
@@ -61,7 +61,7 @@ def included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | None:
 
 
 def default_title(default: DefaultModel, catalogue: Catalogue) -> str:
-    """Return the title of a default model: "ResNet-50", or "U-Net on EfficientNet-Lite0"."""
+    """Return the title of a default model, e.g. "ResNet-50" or "U-Net on EfficientNet-Lite0"."""
     if not default.encoder:
         return _model_title(default.model, catalogue)
     of_timm = default.encoder.startswith(TIMM_ENCODER)
@@ -75,7 +75,7 @@ def _choice(default: DefaultModel, weights: Weights | None, why: str, catalogue:
 
 
 def _origin(weights: Weights | None, disk: Disk) -> str:
-    """Describe where available weights come from, as a relative clause."""
+    """Return a relative clause that says where available weights come from. `weights` is None if there are none."""
     if weights is None:
         return "which starts from random weights"
     here = disk.weights(weights)
@@ -94,7 +94,7 @@ def _model_title(model: str, catalogue: Catalogue) -> str:
 
 
 BYTES_PER_PARAMETER = 4
-"""Bytes per parameter in float32, the usual type of timm's weights."""
+"""Number of bytes per parameter in float32, the usual type of timm's weights."""
 
 
 def weights_problems(
@@ -102,8 +102,8 @@ def weights_problems(
 ) -> list[Problem]:
     """Return the problems with the pretrained weights that a job uses, or would use if they were available.
 
-    `chosen` has the fields that the user has set, or is None if unknown. Unavailable weights are not reported if the
-    user has turned `pretrained` off or chosen a recipe without pretrained weights.
+    `chosen` contains the fields that the user has set, or is None if they are unknown. Unavailable weights are not
+    reported if the user has turned `pretrained` off or chosen a recipe without pretrained weights.
     """
     if job.model.weights_file or job.checkpoints.resume_from or not _model_exists(job, catalogue):
         return []
@@ -127,7 +127,7 @@ def weights_problems(
 
 
 def weights_choices(job: Job, catalogue: Catalogue) -> tuple[Choice, ...]:
-    """Return the alternatives for a job whose pretrained weights are unavailable."""
+    """Return the choices that a user has if the pretrained weights of a job are unavailable."""
     scratch = (Choice("Train from scratch", {"pretrained": False}),) if job.model.pretrained else ()
     alternative = included_alternative(job, catalogue)
     if alternative is None:
@@ -136,7 +136,7 @@ def weights_choices(job: Job, catalogue: Catalogue) -> tuple[Choice, ...]:
 
 
 def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[[int], str] = size) -> str:
-    """Describe the job's weights: "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine".
+    """Describe the weights of a job, e.g. "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine".
 
     Returns "" for a model file. `in_words` formats a number of bytes.
     """
@@ -153,7 +153,7 @@ def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[
 
 
 def _expects_weights(job: Job, chosen: Collection[str]) -> bool:
-    """Return True if the user would expect the job to start from pretrained weights, if there are any."""
+    """Return True if the user would expect the job to start from pretrained weights."""
     if "pretrained" in chosen:
         return False
     return "recipe" not in chosen or any(
@@ -162,7 +162,7 @@ def _expects_weights(job: Job, chosen: Collection[str]) -> bool:
 
 
 def _lost(job: Job, weights: Weights, catalogue: Catalogue, disk: Disk) -> list[Problem]:
-    """Warn about a job that starts from random weights because its pretrained ones are unavailable."""
+    """Return a warning if a job starts from random weights because its pretrained weights are unavailable."""
     if is_available(weights, disk) is not False:
         return []
     why = _why(weights, "its pretrained weights")
@@ -188,9 +188,9 @@ def _remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
 
 
 def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
-    """Describe the state of weights that are not on this machine, such as "will be downloaded".
+    """Describe the state of weights that are not on this machine, e.g. "will be downloaded".
 
-    No server is contacted for a job without weights.
+    If the job does not use pretrained weights, no server is contacted.
     """
     if weights.is_included:
         return "missing"
@@ -209,7 +209,7 @@ def _size(job: Job, weights: Weights, here: OnDisk | None, catalogue: Catalogue,
 
 
 def _model_exists(job: Job, catalogue: Catalogue) -> bool:
-    """Return True unless the model is unknown, which other checks report."""
+    """Return True unless the job's model is unknown. Other checks report an unknown model."""
     if job.model_is_file or job.model.name.startswith(TIMM):
         return True
     task = catalogue.task(job.task)

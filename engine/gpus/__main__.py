@@ -27,19 +27,20 @@ from engine.gpus.quantities import readings
 from engine.gpus.watch import NvmlWatch, Timeouts
 
 FIRST_SNAPSHOT_S = 0.12
-"""Seconds until the first snapshot: measuring the processor's load takes two readings."""
+"""Seconds until the first snapshot, since measuring the processor's load takes two readings."""
 POLL_INTERVAL_S = 0.5
-"""Seconds between checks of the parent and the reader."""
+"""Maximum time in seconds between polls of the parent and the reader."""
 FIRST_READING_WITH_RATES = 2
-"""Number of the first reading that contains rates."""
+"""Number of the first reading that contains rates, which need two readings."""
 SINGLE_SNAPSHOT_TIMEOUT_S = 40.0
 """Timeout for a single snapshot, in seconds."""
 
 
 class Sampler:
-    """Sampler that takes snapshots until the parent exits. `close` stops its child processes.
+    """Sampler that takes snapshots of all devices. `close` stops its child processes.
 
-    If `basics` is True, it reads only utilization, memory, power and temperature of GPUs, and ids of processes on them.
+    If `basics` is True, only utilization, memory, power and temperature of GPUs are read, and the ids of processes on
+    them.
     """
 
     def __init__(self, interval_s: float, timeouts: Timeouts | None = None, *, basics: bool = False) -> None:
@@ -54,14 +55,14 @@ class Sampler:
         self._foreign_pids = foreign_pids()
 
     def request(self, request: SnapshotRequest) -> None:
-        """Set the quantities to read from now on. Thread-safe."""
+        """Set the quantities that are read from now on. Any thread may call this."""
         self._request = request
         self._changed.set()
 
     def snapshots(self, parent: Parent) -> Iterator[Snapshot]:
         """Yield snapshots until `parent` exits.
 
-        The first one comes immediately, one more comes after each of NVML's first two answers, and then one per
+        The first snapshot comes immediately, one more comes after each of NVML's first two answers, and then one per
         interval. A new request is answered immediately. If NVML responds, a snapshot directly follows its reading, so
         that values are fresh.
         """
@@ -83,7 +84,7 @@ class Sampler:
                 self._poll_children(due)
 
     def once(self, parent: Parent) -> Snapshot:
-        """Return a snapshot as soon as NVML and CUDA have answered or timed out."""
+        """Return a single snapshot, as soon as NVML and CUDA have answered or timed out."""
         start = time.monotonic()
         while parent.alive():
             waited_s = time.monotonic() - start
@@ -113,7 +114,10 @@ class Sampler:
         self._order.close()
 
     def _poll_children(self, until: float) -> None:
-        """Wait until a child process reports a change, or until time `until`, then poll the child processes."""
+        """Wait until a child process reports a change, but not beyond the time `until` or `POLL_INTERVAL_S`.
+
+        Then poll the child processes. `until` is a value of `time.monotonic`.
+        """
         self._changed.wait(max(0.0, min(POLL_INTERVAL_S, until - time.monotonic())))
         self._changed.clear()
         self._watch.request(self._request)
@@ -122,7 +126,7 @@ class Sampler:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print snapshots until the parent exits or closes the pipe. Return 0, or 130 after Ctrl+C."""
+    """Print snapshots until the parent exits or closes the pipe. Returns 0, or 130 after Ctrl+C."""
     options = _parser().parse_args(arguments)
     parent = Parent()
     timeouts = Timeouts(

@@ -1,4 +1,4 @@
-"""Child process that runs a Python module and exchanges lines with this process, which never waits for it."""
+"""Child process that runs a Python module and exchanges lines with this process. No call waits for the child."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import threading
 from collections import deque
 
 MAX_LINES = 1000
-"""Maximum number of unread lines. Older ones are dropped."""
+"""Maximum number of unread lines. If there are more, the oldest ones are dropped."""
 
 
 class LineChild:
-    """Child process `python -m module *arguments`, whose output lines a thread collects.
+    """Child process `python -m module *arguments`. A thread collects the lines that it prints.
 
     `changed` is set when a line has arrived or the child has exited. No method waits for the child, since SIGKILL can't
     stop a process that is stuck in a driver call.
@@ -44,7 +44,7 @@ class LineChild:
         return lines
 
     def send(self, line: bytes) -> None:
-        """Send a line to the child. Do nothing if it has exited or its pipe is full."""
+        """Send a line to the child. The line is dropped if the child has exited or its pipe is full."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line)
@@ -53,11 +53,11 @@ class LineChild:
             return
 
     def has_ended(self) -> bool:
-        """Return True if the process has exited and all its lines have arrived."""
+        """Return True if the child has exited and all its lines have arrived."""
         return self._has_ended
 
     def exit_reason(self) -> str | None:
-        """Return the reason for the exit, such as "exit code 1" or "SIGABRT", or None for a normal exit."""
+        """Return why the child has exited, e.g. "exit code 1" or "SIGABRT", or None for a normal exit."""
         code = self._process.returncode
         if not code:
             return None
@@ -69,7 +69,7 @@ class LineChild:
             return f"signal {-code}"
 
     def kill(self) -> None:
-        """Kill the child without waiting. `has_ended` becomes True later."""
+        """Kill the child without waiting for its exit. `has_ended` returns True later."""
         self._process.kill()
 
     def _collect_lines(self) -> None:

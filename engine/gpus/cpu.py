@@ -11,17 +11,20 @@ import psutil
 from engine.contract.devices import Cpu
 
 TEMPERATURE_INTERVAL_S = 5.0
-"""Seconds between temperature readings, since they read dozens of files on large machines and change slowly."""
+"""Seconds between temperature readings.
+
+A reading opens dozens of files on large machines, and temperatures change slowly.
+"""
 
 MIN_LOAD_INTERVAL_S = 0.1
-"""Minimum interval in seconds for measuring load, since the kernel counts processor time in ticks of 10 ms."""
+"""Minimum time in seconds over which load is measured, since the kernel counts processor time in ticks of 10 ms."""
 
 SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal")
 """Linux drivers for processor temperature sensors, most common first."""
 
 
 class CpuReader:
-    """Reader of the processor's state, with the load since the previous reading, or since construction."""
+    """Reader of the state of the processor and the memory. The load is that since the previous reading."""
 
     def __init__(self) -> None:
         self._name = cpu_name()
@@ -31,7 +34,7 @@ class CpuReader:
         self._loads_read_at = time.monotonic()
 
     def read(self) -> Cpu:
-        """Return the current state of the processor."""
+        """Return the current state of the processor and the memory."""
         now = time.monotonic()
         if now - self._loads_read_at >= MIN_LOAD_INTERVAL_S:
             self._loads = tuple(psutil.cpu_percent(percpu=True))
@@ -51,7 +54,7 @@ class CpuReader:
 
 
 def cpu_name() -> str:
-    """Return the processor's name from its vendor, or its architecture."""
+    """Return the vendor's name of the processor, or its architecture if the name is unknown."""
     try:
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -63,7 +66,7 @@ def cpu_name() -> str:
 
 
 def _temperature_c() -> float | None:
-    """Return the highest temperature that the processor's sensors report, or None without sensors."""
+    """Return the highest temperature of the processor in degrees Celsius, or None if there are no sensors."""
     read = getattr(psutil, "sensors_temperatures", None)  # Linux and FreeBSD only
     try:
         sensors = read() if read else {}

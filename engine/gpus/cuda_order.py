@@ -1,7 +1,8 @@
-"""CUDA's order of the GPUs: `python -m engine.gpus.cuda_order` prints their UUIDs as a JSON list.
+"""Find out in which order CUDA numbers the GPUs.
 
-CUDA orders GPUs by speed by default, which NVML does not report. Therefore a separate process calls libcuda, without
-creating a context, and exits directly afterwards. It prints null if libcuda is missing or fails.
+`python -m engine.gpus.cuda_order` prints their UUIDs in this order as a JSON list. By default, CUDA orders GPUs by
+speed, which NVML does not report. Therefore a separate process calls libcuda, without creating a context, and exits
+directly afterwards. It prints null if libcuda is missing or fails.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from engine.contract.devices import Gpu
 from engine.gpus.child import LineChild
 
 DEADLINE_S = 20.0
-"""Seconds to wait for an answer. Waking eight GPUs without persistence mode takes about ten."""
+"""Maximum time in seconds for an answer. Waking eight GPUs without persistence mode takes about ten."""
 
 FILTERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
-"""Environment variables that would hide or reorder devices."""
+"""Environment variables that are removed, since they would hide or reorder devices."""
 
 
 class CudaOrder:
-    """Non-blocking lookup of the GPUs' CUDA indices, which asks CUDA once per set of GPUs."""
+    """CUDA indices of the GPUs. A child process asks CUDA once for each set of GPUs, and no call waits for it."""
 
     def __init__(self, changed: threading.Event, deadline_s: float = DEADLINE_S) -> None:
         self._changed = changed
@@ -39,11 +40,11 @@ class CudaOrder:
 
     @property
     def pending(self) -> bool:
-        """True while CUDA's answer is pending."""
+        """True while the child process has not answered."""
         return self._child is not None
 
     def poll(self, gpus: Iterable[Gpu]) -> None:
-        """Read the answer if it has arrived, and ask CUDA again if `gpus` contains a UUID for the first time."""
+        """Read the answer if it has arrived. If `gpus` contains a new UUID, start to ask CUDA again."""
         uuids = frozenset(gpu.uuid for gpu in gpus if not gpu.lost)
         if self._child is not None:
             self._read(self._child)
@@ -53,11 +54,11 @@ class CudaOrder:
             self._child = LineChild("engine.gpus.cuda_order", changed=self._changed)
 
     def with_cuda_index(self, gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-        """Return `gpus` with their CUDA indices, which are None for GPUs that CUDA has not listed."""
+        """Return `gpus` with their CUDA indices. An index is None if CUDA has not listed the GPU."""
         return tuple(msgspec.structs.replace(gpu, cuda_index=self._index.get(gpu.uuid)) for gpu in gpus)
 
     def close(self) -> None:
-        """Kill the process if it has not answered."""
+        """Kill the child process if it has not answered."""
         if self._child is not None:
             self._child.kill()
             self._child = None
@@ -74,7 +75,7 @@ class CudaOrder:
 
 
 def ask_cuda() -> list[str] | None:
-    """Return the UUIDs ("GPU-…") of CUDA's devices in its order, or None if CUDA does not work.
+    """Return the UUIDs ("GPU-…") of CUDA's devices in CUDA's order, or None if CUDA does not work.
 
     Source: CUDA driver API, cuInit, cuDeviceGetCount, cuDeviceGet, cuDeviceGetUuid_v2. For a GPU with MIG, the last
     function returns the UUID of an instance instead.
@@ -91,7 +92,7 @@ def ask_cuda() -> list[str] | None:
 
 
 def _uuid(cuda: ctypes.CDLL, get_uuid: Callable[..., int], ordinal: int) -> str:
-    """Return the UUID of one device, or "" if CUDA reports an error for it."""
+    """Return the UUID of the device with the index `ordinal`, or "" if CUDA reports an error for it."""
     device = ctypes.c_int()
     raw = (ctypes.c_ubyte * 16)()
     if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or get_uuid(ctypes.byref(raw), device):
@@ -107,7 +108,7 @@ def _parsed(line: bytes) -> list[str]:
 
 
 def main() -> int:
-    """Print the order as one line."""
+    """Print CUDA's order as one line of JSON."""
     from engine.gpus.lifeline import end_with_parent
 
     end_with_parent()

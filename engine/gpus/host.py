@@ -17,16 +17,22 @@ Answer = TypeVar("Answer")
 
 PROC_PID_INIT_INO = 0xEFFFFFFC  # include/linux/proc_ns.h: the host's pid namespace
 MIN_LOAD_INTERVAL_S = 0.5
-"""Minimum interval in seconds for measuring load, since the kernel counts processor time in ticks of 10 ms."""
+"""Minimum time in seconds over which load is measured, since the kernel counts processor time in ticks of 10 ms."""
 FORGET_AFTER_S = 60.0
 MAX_COMMAND_LENGTH = 300
 
 
 class HostProcess(NamedTuple):
-    """Facts about a process; None or empty if this user may not read them or the process has exited.
+    """Facts about a process. They are None or empty if the user may not read them or the process has exited.
 
-    `cpu_percent` is the load since the previous reading in percent of one core, or None in the first reading. `started`
-    is in seconds since the epoch. `ancestors` are process ids, starting with the parent.
+    Attributes:
+        user: Name of its user.
+        name: Name of the process.
+        command: Command line, in one line.
+        cpu_percent: Load since the previous reading in percent of one core, or None in the first reading.
+        memory_bytes: Resident memory.
+        started: Start time in seconds since the epoch.
+        ancestors: Process ids of its ancestors, starting with the parent.
     """
 
     user: str | None = None
@@ -51,16 +57,16 @@ class _Reading:
 
 
 class HostProcesses:
-    """Reader of facts about processes, which reads constant facts only once."""
+    """Reader of facts about processes. Facts that never change are read only once per process."""
 
     def __init__(self) -> None:
         self._foreign = foreign_pids()
         self._readings: dict[int, _Reading] = {}
 
     def read(self, pid: int) -> HostProcess:
-        """Return the facts about `pid`, which are at most half a second old.
+        """Return the facts about the process `pid`, which are at most half a second old.
 
-        Facts are reused for a short time, since one process may use eight GPUs.
+        They are cached for this time, since one process may use eight GPUs.
         """
         if self._foreign:
             return UNKNOWN
@@ -78,7 +84,7 @@ class HostProcesses:
 
 
 def foreign_pids() -> bool:
-    """Return True if NVML's process ids belong to another namespace, as in a container."""
+    """Return True if the process ids that NVML reports belong to another namespace, as in a container."""
     if sys.platform != "linux":
         return False
     try:
@@ -88,9 +94,10 @@ def foreign_pids() -> bool:
 
 
 def _read(pid: int, before: _Reading, now: float) -> _Reading:
-    """Read the facts about `pid` at time `now`.
+    """Read the facts about the process `pid` at the time `now`.
 
-    If the start time differs from that in `before`, the pid has been reused, and constant facts are read again.
+    `before` is the previous reading. If it is of another process, the pid has been reused, and all facts are read
+    again.
     """
     try:
         process = psutil.Process(pid)
@@ -112,7 +119,7 @@ def _read(pid: int, before: _Reading, now: float) -> _Reading:
 
 
 def _identify(process: psutil.Process) -> HostProcess:
-    """Read the facts that are constant over a process's life."""
+    """Read the facts that never change during the life of a process."""
     return HostProcess(
         user=_or_none(process.username),
         name=_or_none(lambda: shortened(encodable(_one_line([process.name()])))),
@@ -126,7 +133,10 @@ def _ancestors(process: psutil.Process) -> tuple[int, ...]:
 
 
 def _one_line(arguments: list[str]) -> str:
-    """Join command-line arguments, which may be long scripts, into one line of at most `MAX_COMMAND_LENGTH`."""
+    """Join command-line arguments into one line of at most `MAX_COMMAND_LENGTH` characters.
+
+    Arguments may be long scripts.
+    """
     line = " ".join(" ".join(arguments).split())
     return line if len(line) <= MAX_COMMAND_LENGTH else f"{line[: MAX_COMMAND_LENGTH - 1]}…"
 

@@ -1,4 +1,4 @@
-"""Detection of the parent's exit, so that the sampler's processes exit, too."""
+"""Detect the exit of the parent process, so that the sampler's processes exit, too."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from engine.system import linux
 class Parent:
     """Parent of this process.
 
-    On Linux, the kernel also signals this process when its parent exits, so that it exits even while it is blocked by a
-    full pipe. Since the kernel sends that signal even if only the parent's *thread* that has started this process
-    exits, the handler checks the parent process. Create this object once, on the main thread.
+    On Linux, the kernel also sends this process a signal when its parent exits, so that it exits even while it is
+    blocked by a full pipe. The kernel sends that signal even if only the *thread* exits that started this process.
+    Therefore the signal handler checks if the parent process is alive. Create this object once, on the main thread.
     """
 
     def __init__(self) -> None:
@@ -41,9 +41,9 @@ class Parent:
 
 
 def end_with_parent(on_line: Callable[[bytes], None] | None = None) -> None:
-    """Make this process exit as soon as the parent exits or closes the pipe to standard input.
+    """Make this process exit as soon as its parent exits or closes the pipe to standard input.
 
-    It is meant for children of the watchdog, which are started from its main thread with a pipe as standard input.
+    It is meant for children of the watchdog, which starts them from its main thread with a pipe as standard input.
     `on_line` is called with each line from the pipe, on a separate thread.
     """
     if sys.platform == "linux":  # SIGKILL exists on POSIX only

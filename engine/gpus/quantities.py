@@ -17,9 +17,17 @@ MIB = 1 << 20
 class Quantity:
     """Measurable quantity of a GPU.
 
-    Values are in the basic unit (bytes, watts, …). `scale` converts them to `unit`, with `digits` decimals. `meaning`
-    explains the quantity to users. `source` is the path of an attribute of `Gpu`, by default the id. `limit` is a
-    number, or the path of the attribute with the maximum.
+    Values are in a basic unit (bytes, watts, …).
+
+    Attributes:
+        id: Id of the quantity.
+        title: Title for users.
+        unit: Unit in which values are displayed.
+        meaning: Explanation for users.
+        source: Path of an attribute of `Gpu`, or "" if it is the id.
+        limit: Maximum of the range, or the name of the attribute of `Gpu` that contains it.
+        scale: Factor that converts values to `unit`.
+        digits: Number of displayed decimals.
     """
 
     id: str
@@ -32,7 +40,7 @@ class Quantity:
     digits: int = 0
 
     def read(self, gpu: Gpu) -> float | None:
-        """Return the value, or None if the GPU doesn't report it."""
+        """Return the value for a GPU, or None if the GPU doesn't report it."""
         member, _, name = self.source.partition(".")
         if member == "nvlinks":
             values = [each for link in gpu.nvlinks if (each := getattr(link, name)) is not None]
@@ -41,12 +49,12 @@ class Quantity:
         return value
 
     def highest(self, gpu: Gpu) -> float | None:
-        """Return the maximum of the range, or None if it is unknown."""
+        """Return the maximum of the range for a GPU, or None if it is unknown."""
         limit: float | None = getattr(gpu, self.limit) if isinstance(self.limit, str) else self.limit
         return None if limit == math.inf else limit
 
     def write(self, value: float | None) -> str:
-        """Format `value`, which is in the basic unit, as in "41.2 GiB". If it is unknown, return a dash."""
+        """Format `value`, which is in the basic unit, e.g. as "41.2 GiB". Returns a dash if it is unknown."""
         return (
             "–"
             if value is None or math.isnan(value)
@@ -114,9 +122,9 @@ BY_ID = {quantity.id: quantity for quantity in QUANTITIES}
 
 
 def readings(snapshot: Snapshot) -> dict[str, dict[str, float | None]]:
-    """Return the values of all devices in a snapshot by UUID (or "cpu") and quantity. Lost GPUs have none.
+    """Return the values of all devices in a snapshot, keyed by UUID (or "cpu") and by id of the quantity.
 
-    The utilization of a processor is its load.
+    Lost GPUs are left out. The utilization of the processor is its load.
     """
     cpu = snapshot.cpu
     of_cpu = {
@@ -141,9 +149,9 @@ THROTTLE_TEXTS = {
     "power_brake": "slowed by the power supply",
     "display_setting": "limited by a display's clock setting",
 }
-"""Explanations of throttle reasons in `Gpu.throttled`."""
+"""Explanations of the reasons for throttling in `Gpu.throttled`."""
 ALARMING = ("hardware_slowdown", "thermal", "hardware_thermal", "power_brake")
-"""Throttle reasons that indicate a defect rather than normal operation."""
+"""Reasons for throttling that indicate a defect rather than normal operation."""
 
 
 XID_WORDS = {
@@ -181,6 +189,6 @@ PROGRAM_XIDS = (13, 31, 43, 45)
 
 
 def xid_words(number: int) -> str:
-    """Explain an Xid ("Xid 79: the GPU has fallen off the bus"), or return only its number if it is rare."""
+    """Explain an Xid, e.g. "Xid 79: the GPU has fallen off the bus". For a rare one, return only its number."""
     words = XID_WORDS.get(number)
     return f"Xid {number}: {words}" if words else f"Xid {number}"

@@ -3,9 +3,9 @@
 `python -m engine.gpus.reader INTERVAL REDISCOVER [--only-basics] [--some-lost]` prints one `Reading` every INTERVAL
 seconds. Each line of standard input is a `SnapshotRequest` for the following readings.
 
-It exits after a message if NVML can't be used. It also exits if a GPU has been lost for REDISCOVER seconds, since only
-a new process, which the watchdog starts, can find the GPU again. With --some-lost, a GPU was lost before the process
-started, and NVML may no longer list it.
+If NVML can't be used, the process prints a message and exits. It also exits if a GPU has been lost for REDISCOVER
+seconds, since only a new process, which the watchdog starts, can find the GPU again. With --some-lost, a GPU was lost
+before the process started, and NVML may no longer list it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from engine.gpus.nvml.driver_files import denied_files
 from engine.gpus.nvml.nvml_reader import NvmlReader, NvmlUnavailable
 
 SECOND_READING_S = 0.25
-"""Seconds until the second reading, which comes early because rates need two readings."""
+"""Seconds between the first and the second reading. This is less than the interval, since rates need two readings."""
 
 
 class Requests:
-    """Latest request from the watchdog. `changed` is set when a new one arrives."""
+    """Latest request from the watchdog. `changed` is set when a new request arrives."""
 
     def __init__(self) -> None:
         self.current = SnapshotRequest()
         self.changed = threading.Event()
 
     def on_line(self, line: bytes) -> None:
-        """Decode a line of standard input."""
+        """Decode a line of standard input as the new request."""
         self.current = msgspec.json.decode(line, type=SnapshotRequest)
         self.changed.set()
 
@@ -59,7 +59,7 @@ def main() -> int:
 def _read_repeatedly(
     interval_s: float, rediscover_s: float, requests: Requests, *, basics: bool, some_lost: bool
 ) -> None:
-    """Send a reading every `interval_s` seconds, or at once after a new request.
+    """Print a reading every `interval_s` seconds, and immediately after a new request.
 
     Returns `rediscover_s` seconds after a GPU was lost. The process then exits, and the next one searches for the GPU.
     """

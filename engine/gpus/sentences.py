@@ -1,4 +1,4 @@
-"""Texts about the state of NVML, with remedies."""
+"""Texts for users about the state of NVML, with remedies."""
 
 from __future__ import annotations
 
@@ -42,19 +42,22 @@ ASKING = "Waiting for NVML to list the GPUs."
 
 
 def no_library(*, driver_loaded: bool, in_container: bool) -> str:
-    """Return the text for a missing NVML library."""
+    """Return the text for the case that the NVML library is missing."""
     if driver_loaded:
         return NO_GPUS_IN_CONTAINER if in_container else LIBRARY_MISSING
     return NO_LIBRARY_IN_CONTAINER if in_container else NO_LIBRARY
 
 
 def no_driver(*, driver_loaded: bool, in_container: bool) -> str:
-    """Return the text for an NVML library without a driver. In a container, the driver may still be loaded."""
+    """Return the text for the case that the NVML library is installed, but does not find a driver.
+
+    In a container, the driver may still be loaded.
+    """
     return NO_GPUS_IN_CONTAINER if driver_loaded and in_container else NO_DRIVER
 
 
 def no_permission(denied_files: Sequence[str]) -> str:
-    """Return the text for missing permissions, with the files that cause it if known."""
+    """Return the text for missing permissions. It names the files that the user may not open, if they are known."""
     if not denied_files:
         return NO_PERMISSION
     return (
@@ -64,7 +67,7 @@ def no_permission(denied_files: Sequence[str]) -> str:
 
 
 def not_answering(silent_s: float) -> Nvml:
-    """Return the state for a reader that has been silent for `silent_s` seconds."""
+    """Return the state of NVML while the reader has been silent for `silent_s` seconds."""
     return Nvml(
         "not_answering",
         f"NVML is not answering (for {silent_s:.0f} s): the values shown are the last known ones, and "
@@ -73,7 +76,7 @@ def not_answering(silent_s: float) -> Nvml:
 
 
 def crashed(cause: str) -> Nvml:
-    """Return the state for a reader that has crashed. `cause` is a text such as "SIGABRT"."""
+    """Return the state of NVML after a crash of the reader. `cause` is a text such as "SIGABRT"."""
     return Nvml(
         "error",
         f"NVML crashed ({cause}): the values shown are the last known ones, and Footplate keeps trying; "
@@ -82,5 +85,5 @@ def crashed(cause: str) -> Nvml:
 
 
 def failed(detail: str) -> tuple[NvmlStatus, str]:
-    """Return status and text for any other NVML error. `detail` is NVML's own message."""
+    """Return the status and the text for any other NVML error. `detail` is NVML's message."""
     return "error", f"NVML reported an error ({detail}): Footplate keeps trying; if this lasts, run nvidia-smi."

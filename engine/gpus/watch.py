@@ -1,4 +1,4 @@
-"""Supervision of the process that calls NVML."""
+"""Start the process that calls NVML (the reader), and replace it when it hangs or crashes."""
 
 from __future__ import annotations
 
@@ -19,28 +19,38 @@ MAX_BACK_OFF_S = 60.0
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Timeouts for NVML, in seconds."""
+    """Timeouts and pauses for the reader, in seconds."""
 
     silent_s: float = 5.0
-    """Time without an answer before the user is notified, and a reader that has answered before is replaced."""
+    """Silence after which the user is notified. A reader that has answered before is replaced."""
     first_s: float = 30.0
-    """Time without an answer before a new reader is replaced. Waking GPUs takes a second or two each."""
+    """Silence after which a reader that has never answered is replaced. Waking a GPU takes a second or two."""
     retry_s: float = 30.0
-    """Pause between attempts while NVML can't be used, for example without a loaded driver."""
+    """Pause between attempts while NVML can't be used, for example because the driver is not loaded."""
     rediscover_s: float = 60.0
-    """Interval between searches for a lost GPU."""
+    """Time between searches for a lost GPU."""
     back_off_s: float = 1.0
-    """Pause after the first hang or crash. Each further one doubles it."""
+    """Pause after the first hang or crash. It doubles with each further one."""
     stable_s: float = 60.0
-    """Duration of regular answers after which earlier failures no longer count."""
+    """Duration of normal operation after which earlier hangs and crashes no longer count."""
 
 
 class NvmlWatch:
-    """Latest state from NVML, robust against hangs and crashes of the process that calls it.
+    """Latest state of the GPUs from NVML. It survives hangs and crashes of the reader.
 
-    `nvml`, `gpus` and `topology` are the latest values. Once listed, a GPU keeps its row. `call_s` is the time that
-    NVML's calls took. `readings` counts the reader's messages. `has_status` becomes True with the first result, even a
-    failure. With `basics`, the reader reads basic quantities only.
+    Attributes:
+        nvml: Status of NVML.
+        gpus: Rows of the GPUs. Once listed, a GPU keeps its row.
+        topology: Links between the GPUs, or None if unknown.
+        call_s: Time that calls to NVML took in the last reading, in seconds.
+        has_status: True after the first result of the reader, even if it is a failure.
+        readings: Number of messages from the reader.
+
+    Args:
+        interval_s: Seconds between readings.
+        changed: Event that is set when the reader has sent a message or exited.
+        timeouts: Timeouts for the reader.
+        basics: True to read only basic quantities.
     """
 
     def __init__(
@@ -68,7 +78,7 @@ class NvmlWatch:
         self._silent_since: float | None = None
 
     def poll(self) -> None:
-        """Process the reader's messages, and start or replace the reader if necessary. Never block."""
+        """Process the reader's messages, and start or replace the reader if necessary. Never blocks."""
         now = time.monotonic()
         if self._child is None:
             if self.has_status and self.nvml.status == "not_answering":
@@ -88,7 +98,7 @@ class NvmlWatch:
             self._report_silence(now)
 
     def request(self, request: SnapshotRequest) -> None:
-        """Set the quantities to read from now on."""
+        """Set the quantities that are read from now on."""
         if request != self._request:
             self._request = request
             if self._child is not None:
@@ -131,7 +141,10 @@ class NvmlWatch:
             self._failures = 0
 
     def _with_earlier_xids(self, gpu: Gpu) -> Gpu:
-        """Add the Xids that earlier readers have reported, since each reader knows only those of its time."""
+        """Add the Xids that earlier readers have reported to a row.
+
+        Each reader sees only the Xids of its lifetime.
+        """
         earlier = self._earlier_xids.get(gpu.uuid)
         return msgspec.structs.replace(gpu, xids=(*earlier, *gpu.xids)[-MAX_XIDS:]) if earlier else gpu
 
@@ -157,13 +170,19 @@ class NvmlWatch:
         self._failures += 1
 
     def _killed_has_exited(self) -> bool:
-        """Return True if the killed reader has exited. Before that, a new one would hang in the same driver call."""
+        """Return True if no killed reader is left.
+
+        As long as there is one, a new reader would hang in the same driver call.
+        """
         if self._killed is not None and self._killed.has_ended():
             self._killed = None
         return self._killed is None
 
     def _report_silence(self, now: float) -> None:
-        """Update the status with the time since NVML's last answer, unless NVML couldn't be used then."""
+        """Set the status to the time since the reader's last message.
+
+        The status is kept if NVML could not be used before.
+        """
         if self.has_status and not self.gpus and self.nvml.status not in ("ok", "not_answering"):
             return
         since = now if self._silent_since is None else self._silent_since
@@ -175,10 +194,10 @@ class NvmlWatch:
 
 
 def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Merge the GPUs listed now with those known before. Missing GPUs become lost rows in their old position.
+    """Merge the GPUs that are `listed` now with those known before, and return all rows.
 
-    If a MIG instance is missing although its GPU is listed, it was removed, not lost. If a new reader reports a GPU as
-    lost, the GPU's earlier row, if any, is kept.
+    A known GPU that is missing becomes a lost row in its old position. If a MIG instance is missing although its GPU is
+    listed, it was removed, not lost. If a new reader reports a GPU as lost, the GPU's earlier row, if any, is kept.
     """
     now = time.time()
     known = tuple(gpu for gpu in known if not gpu.uuid.startswith(UNKNOWN_UUID))
@@ -198,7 +217,10 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
 
 
 def _with_earlier_rows(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
-    """Return the rows in `listed`, but with the earlier row for a lost GPU without values."""
+    """Return the rows in `listed`, with each lost GPU that has no values replaced by its earlier row.
+
+    `now` is in seconds since the epoch.
+    """
     uuids = {gpu.uuid for gpu in listed}
     same = {gpu.uuid: gpu for gpu in known}
     missing = {gpu.nvml_index: gpu for gpu in known if gpu.uuid not in uuids and gpu.mig is None}

@@ -46,7 +46,7 @@ _REFUSED = 2
 
 @dataclass(frozen=True)
 class TorchrunProcess:
-    """Rank of this process, numbers of processes, address and port of rank 0, and number of restarts, as set by torchrun."""
+    """Ranks of this process, numbers of processes, address and port of rank 0, and number of restarts."""
 
     rank: int
     local_rank: int

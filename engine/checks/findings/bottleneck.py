@@ -1,4 +1,4 @@
-"""Rules that find what limits the speed of a run, based on the times of the parts of its steps."""
+"""Rules that find what limits the speed of a run, based on how much time each part of a step takes."""
 
 from __future__ import annotations
 
@@ -13,38 +13,44 @@ from engine.parallel.layout import fits
 from engine.system.format import counted, percent
 
 MIN_LOSS = 0.05
-"""Minimum cost of a bottleneck to be reported, as a fraction of the training time."""
+"""Minimum cost of a bottleneck that is reported, as a fraction of the training time."""
 HEADROOM = 1.15
-"""Recommended number of loader workers relative to the bare minimum, since images differ in size."""
+"""Factor by which the recommended number of loader workers exceeds the bare minimum, since images differ in size."""
 BF16_SAVES = 0.5
-"""Fraction of the passes' time that bf16 saves on GPUs with tensor cores.
+"""Fraction of the time for forward and backward passes that bf16 saves on GPUs with tensor cores.
 
 On an A100, NVIDIA's DeepLearningExamples train ResNet-50 with 938 images/s in TF32 and 2,470 with AMP.
 """
 STARVED = 0.5
-"""Minimum fraction of steps with an empty GPU queue at the end for calling the host too slow."""
+"""Minimum fraction of steps that end with an empty GPU queue for the host to count as too slow."""
 BUSY_CPU = 0.1
-"""Minimum fraction of the time spent waiting for busy cores if other programs are a CPU run's bottleneck."""
+"""Minimum fraction of time that computing threads wait for busy cores for other programs to be the bottleneck."""
 DECODING_LOAD = 0.2
-"""Maximum load from decoding, in cores, for blaming other programs for busy cores."""
+"""Maximum load of decoding, in cores, for which other programs are blamed for busy cores."""
 WAITING: tuple[Part, ...] = ("data", "transfer", "communication")
 """Parts of a step during which the device is idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Measurements of a run by rank 0.
+    """Measurements of a run in the worker of rank 0.
 
     Attributes:
-        parts: Seconds per step by part; they add up to `step_s`.
+        job: Job of the run.
+        step_s: Duration of a step in seconds.
+        parts: Seconds per step that each part takes. They add up to `step_s`.
+        on_gpu: True if the run trains on GPUs.
+        native_bf16: True if the GPU computes faster in bf16.
         readers: Number of threads with which this worker reads images, or None if it reads none.
-        decoding_s: Thread-seconds of decoding per step.
+        decoding_s: Time for decoding per step in seconds, summed over all threads.
         spare_cores: Number of this worker's cores that are not used for computing.
+        computing_threads: Number of this worker's threads for computing.
         held_up: Fraction of the time that computing threads wait for a core.
         epochs_before: Number of completed epochs in this execution. All images have been decoded in each.
-        starved: Fraction of steps that ended with an empty GPU queue; see `Times`.
-        ranks: Times of all ranks in the last recorded step.
-        trace: Pipeline schedule of the last recorded step.
+        starved: Fraction of steps that ended with an empty GPU queue, or None if unknown; see `Times`.
+        microbatches: Number of microbatches, or None without a pipeline.
+        ranks: Times of all ranks in the last recorded step, or None.
+        trace: Pipeline schedule of the last recorded step, or None.
     """
 
     job: Job
@@ -64,7 +70,7 @@ class Situation:
     trace: ScheduleTraced | None = None
 
     def fraction(self, *parts: Part) -> float:
-        """Return the fraction of a step that `parts` take."""
+        """Return the fraction of a step that the given parts take together."""
         return sum(self.parts.get(part, 0.0) for part in parts) / self.step_s if self.step_s else 0.0
 
     @property
@@ -79,7 +85,7 @@ class Situation:
         return len(self.job.parallel.devices) > 1
 
     def devices(self, verb: str) -> str:
-        """Return a subject and its `verb` for a sentence: "The GPUs wait" or "The CPU waits"."""
+        """Return the devices as the subject of a sentence with its verb, e.g. "The GPUs wait" or "The CPU waits"."""
         kind = "GPU" if self.on_gpu else "CPU"
         if self.has_several:
             return f"The {kind}s {verb}" if self.on_gpu else f"The {kind} workers {verb}"
@@ -91,7 +97,7 @@ class Situation:
 
 
 def find_bottleneck(situation: Situation) -> Advice:
-    """Return advice about the bottleneck that costs most, or state that there is none."""
+    """Return advice on the bottleneck that costs most. If there is none, the advice states that."""
     costly = [each for each in _costs(situation) if each[0] >= MIN_LOSS]
     if costly:
         return max(costly, key=lambda each: each[0])[1]
@@ -100,7 +106,7 @@ def find_bottleneck(situation: Situation) -> Advice:
 
 
 def _costs(situation: Situation) -> Iterator[tuple[float, Advice]]:
-    """Yield possible bottlenecks with advice, each with the fraction of the time that it costs."""
+    """Yield possible bottlenecks, each as the fraction of the training time that it costs and advice on it."""
     yield situation.fraction("data"), _check_data(situation)
     if (
         not situation.on_gpu
@@ -147,7 +153,10 @@ def _check_data(situation: Situation) -> Advice:
 
 
 def _check_decoding(situation: Situation, readers: int, waits: str) -> Advice:
-    """Advise more loader workers if cores are spare, otherwise a cache of decoded images."""
+    """Advise more loader workers if there are spare cores, otherwise a cache of decoded images.
+
+    `waits` is the beginning of the sentence, which states how long the devices wait.
+    """
     computing_s = max(situation.step_s - situation.parts.get("data", 0.0), 1e-9)
     needed = max(readers + 1, math.ceil(HEADROOM * situation.decoding_s / computing_s))
     more = min(needed, situation.spare_cores) - readers
@@ -166,7 +175,7 @@ def _check_decoding(situation: Situation, readers: int, waits: str) -> Advice:
 
 
 def _check_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tuple[float, Advice]:
-    """Return the mean fraction of a step that other ranks wait for the rank `slow`, with advice."""
+    """Return the mean fraction of a step for which other ranks wait for the rank `slow`, and advice."""
     others = [times for rank, times in enumerate(ranks.ranks) if rank != slow]
     waiting = [t.waiting_s / total for t in others if (total := t.compute_s + t.communication_s + t.waiting_s) > 0]
     fraction = sum(waiting) / len(waiting) if waiting else 0.0
@@ -179,7 +188,7 @@ def _check_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tupl
 
 
 def _check_communication(situation: Situation) -> Advice:
-    """Advise replication instead of sharding, then bf16 gradients, then a larger batch."""
+    """Advise replicated instead of sharded training, or else bf16 gradients, or else a larger batch."""
     job = situation.job
     fact = f"Averaging gradients takes {percent(situation.fraction('communication'))} of the time"
     if situation.strategy.shards or situation.strategy.shards_optimizer:
@@ -198,7 +207,7 @@ def _check_communication(situation: Situation) -> Advice:
 
 
 def _check_bubble(situation: Situation, trace: ScheduleTraced) -> Advice:
-    """Advise a pipeline schedule or more microbatches, or report that the stages are unbalanced."""
+    """Advise a pipeline strategy or more microbatches, or report that the stages are unbalanced."""
     job, devices = situation.job, len(trace.ranks)
     idle = f"The devices are idle {percent(trace.bubble)} of each step"
     if not situation.strategy.schedules:

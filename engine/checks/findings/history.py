@@ -1,4 +1,4 @@
-"""Training history of a run by epoch, collected from its events."""
+"""Training history of a run, epoch by epoch, collected from its events."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _USUAL_CHECKPOINTS = ("checkpoints/best.pt", "checkpoints/last.pt")
 
 @dataclass
 class Epoch:
-    """Means over the training steps of an epoch, and metrics of its validation."""
+    """Mean loss and accuracy over the training steps of an epoch, and the metrics of its validation."""
 
     step: int = 0
-    """Last step of the epoch."""
+    """Number of the last step in the epoch."""
     measures: dict[str, float] = field(default_factory=dict)
     _loss_steps: int = 0
     _mean_loss: float = 0.0
@@ -37,11 +37,11 @@ class Epoch:
 
     @property
     def accuracy(self) -> float | None:
-        """Fraction of correctly classified training samples."""
+        """Fraction of correctly classified training samples, or None if it was not measured."""
         return self._accuracy_sum / self._accuracy_steps if self._accuracy_steps else None
 
     def add(self, metrics: StepMetrics, steps: int) -> None:
-        """Add the means over `steps` steps. Skip a loss that is not finite."""
+        """Add means over `steps` training steps. If the loss is not finite, they are ignored."""
         self.step = metrics.step
         if not math.isfinite(metrics.loss):
             return
@@ -57,7 +57,7 @@ class Epoch:
 class History:
     """History of a run over all its executions: epochs, classes, metrics per class, best metrics and checkpoints.
 
-    Steps that a resumed execution repeats count once.
+    Steps that are repeated after resuming are counted once.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class History:
                 self.best, self.best_epoch = event.best, event.best_epoch
 
     def checkpoints(self, folder: Path) -> tuple[str, ...]:
-        """Return the paths, relative to the run folder, of all checkpoints that exist there."""
+        """Return the paths, relative to the run folder, of those checkpoints that exist in the folder."""
         return tuple(path for path in self._checkpoints if (folder / path).exists())
 
     def _epoch(self, number: int) -> Epoch:

@@ -1,4 +1,4 @@
-"""Explanations of why a strategy trains a job fastest, and suggestions for fitting a job into memory."""
+"""Explain why a strategy trains a job fastest, and suggest how a job fits into memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from engine.parallel.layout import bubble
 from engine.system.format import percent, size
 
 MAX_RIVALS = 3
-"""Maximum number of strategies to compare with the fastest one."""
+"""Maximum number of strategies that are compared with the fastest one."""
 LONG_WAIT = 0.1
-"""Minimum fraction of a step spent waiting for data for the waiting to be reported."""
+"""Minimum fraction of a step spent waiting for data that is reported."""
 TIE = 0.04
-"""Relative difference of speeds below which candidates count as equally fast."""
+"""Maximum relative difference in speed for which candidates count as equally fast."""
 NOTHING_FITS = (
     "Choose a smaller image size, batch or model, or devices with more memory: nothing that keeps the training as it is "
     "makes it fit."
@@ -24,7 +24,7 @@ NOTHING_FITS = (
 
 
 def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) -> str:
-    """Compare the fastest candidate, the first row of `table`, with one device and with other strategies.
+    """Compare the fastest candidate, the first row of `table`, with a single device and with other strategies.
 
     An example is "DistributedDataParallel, 2 GPUs is fastest: 812 images/s, 1.92x one device. Pipeline, 2 GPUs, 1F1B
     reaches 88% of that. Its bubble takes 11% of its devices' time."
@@ -48,7 +48,10 @@ def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) 
 
 
 def explain_failure(table: Sequence[Candidate], left_out: Sequence[LeftOut], *, is_stopped: bool) -> str:
-    """Explain why no candidate in `table` could be measured."""
+    """Explain why no candidate in `table` could be measured.
+
+    `left_out` are candidates that were not tried. `is_stopped` is True if the user has stopped the trials.
+    """
     if not table and is_stopped:
         return "It was stopped before anything was measured."
     if not table and not any(each.kind == "time" for each in left_out):
@@ -61,7 +64,10 @@ def explain_failure(table: Sequence[Candidate], left_out: Sequence[LeftOut], *, 
 
 
 def list_remedies(table: Sequence[Candidate]) -> tuple[str, ...]:
-    """List the measured candidates for a job that does not fit on one device, fastest first."""
+    """Return sentences about the candidates that a job fits with, fastest first.
+
+    The job does not fit on one device.
+    """
     measured = [row for row in table if row.images_per_second]
     if not measured:
         return (NOTHING_FITS,)
@@ -74,7 +80,7 @@ def list_remedies(table: Sequence[Candidate]) -> tuple[str, ...]:
 
 
 def speed_text(row: Candidate) -> str:
-    """Return the speed of a measured candidate, such as "812 images/s"."""
+    """Format the speed of a measured candidate, e.g. "812 images/s"."""
     return f"{_speed(row):,.{0 if _speed(row) >= 10 else 1}f} images/s"
 
 
@@ -88,7 +94,10 @@ def _waiting(row: Candidate) -> float:
 
 
 def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]:
-    """Explain why training on more devices than the fastest candidate uses would not be faster."""
+    """Explain why more devices than those of the fastest candidate would not be faster.
+
+    Returns no sentence if no candidate with more devices was measured.
+    """
     best = measured[0]
     used = len(best.devices)
     larger = next((row for row in measured if len(row.devices) > used), None)
@@ -106,7 +115,7 @@ def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]
 
 
 def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) -> str:
-    """Describe the speed of `other` relative to `best`, and the reason why it is slower."""
+    """Return a sentence with the speed of `other` relative to `best`, and the reason why it is slower."""
     strategy = catalogue.strategy(other.strategy)
     assert strategy is not None
     ratio = _speed(other) / _speed(best)

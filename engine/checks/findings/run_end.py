@@ -1,4 +1,4 @@
-"""Rules that find improvements for a finished run, based on its training and validation metrics."""
+"""Rules that find improvements for a run that has ended, based on its training and validation metrics."""
 
 from __future__ import annotations
 
@@ -15,43 +15,67 @@ from engine.contract.job import FIELDS, Job
 from engine.system.format import counted, listed, percent
 
 MIN_EPOCHS = 3
-"""Minimum number of validated epochs for a verdict. With fewer, noise looks like a trend."""
+"""Minimum number of validated epochs for a verdict. With fewer epochs, noise may look like a trend."""
 NOISE_WINDOW = 6
-"""Number of last validations for estimating the noise of a metric."""
+"""Number of the latest validations from which the noise of a metric is estimated."""
 NOISE_DEVIATIONS = 3.0
-"""Number of standard deviations that a change must exceed; about 1% of flat, noisy curves are misjudged."""
+"""Number of standard deviations of the noise that a change must exceed.
+
+About 1% of flat, noisy curves are misjudged.
+"""
 STEADY_EPOCHS = 5
-"""Number of consecutive validations with a falling loss for a real decrease. The chance of luck is 1 in 120."""
+"""Number of successive validations with a falling loss that prove a decrease, regardless of noise.
+
+The probability that they occur by chance is 1 in 120.
+"""
 WORTHWHILE_GAIN = 0.01
-"""Minimum relative decrease of the validation loss that makes another epoch worthwhile."""
+"""Minimum relative decrease of the validation loss for which another epoch is worthwhile."""
 DEFAULT_GAIN_RATIO = 0.8
-"""Assumed ratio of successive epochs' gains if there are too few to fit it (a time constant of 4.5 epochs)."""
+"""Ratio of the gains in successive epochs that is assumed if there are too few to fit it.
+
+It corresponds to a time constant of 4.5 epochs.
+"""
 OVERFIT_CHANGE = 0.05
-"""Minimum relative increase of the validation loss, and decrease of the training loss, in an overfitted run."""
+"""Minimum relative increase of the validation loss, and minimum decrease of the training loss, in an overfitted run."""
 LEARNING_DECREASE = 0.05
 """Minimum relative decrease of the training loss in a run that learns."""
 NOTHING_LEARNED = 0.05
-"""Value of a metric (0 to 1, without a chance level) below which nothing was learned."""
+"""Maximum value of a metric, from 0 to 1, of a run that has learned nothing, if the metric has no chance level."""
 SUSPECT_RATE_FACTOR = 10.0
-"""Minimum ratio between a learning rate and the usual one for suspecting the rate first if nothing was learned."""
+"""Factor between a learning rate and the usual one above which the rate is suspected if nothing was learned."""
 LEARNED_ABOVE_CHANCE = 0.25
-"""Minimum training accuracy above chance of a model that has learned its training images."""
+"""Minimum difference between training accuracy and chance in a model that has learned its training images."""
 MAX_CHANCE_MARGIN = 0.15
-"""Maximum of two standard errors for a meaningful comparison with chance."""
+"""Maximum margin, two standard errors of the accuracy, for a comparison with chance.
+
+With fewer samples, the margin is larger, and the comparison is not meaningful.
+"""
 WEAK_FRACTION = 0.5
-"""Fraction of the classes' median. A class is weak if its recall is below it, and rare if its count is below it."""
+"""Fraction of the median over all classes.
+
+A class is weak if its recall is below this fraction, and rare if its number of samples is below it.
+"""
 MIN_MEDIAN_RECALL = 0.3
-"""From this median recall of all classes, a model works in general, and single classes can be called weak."""
+"""Minimum median recall of all classes for which single classes are called weak.
+
+Below it, the model does not work in general.
+"""
 USUAL_RATES = {"sgd": 0.01, "lamb": 0.005, "adagrad": 0.01}
 USUAL_RATE = 0.001
-"""Learning rates at which most models learn, by optimizer: defaults of torch and timm; 0.001 for Adam's variants."""
+"""Learning rate at which most models learn, for optimizers that are not in `USUAL_RATES`.
+
+The values are the defaults of torch and timm, and 0.001 for the variants of Adam.
+"""
 USUAL_SMOOTHING = 0.1
 """Usual label smoothing (Szegedy et al. 2016, Rethinking the Inception Architecture)."""
 MAX_DECOUPLED_DECAY = {"adamw": 0.05, "lamb": 0.05}
 MAX_L2_DECAY = 0.0005
-"""Maximum usual weight decay: that of timm's ImageNet recipes if decoupled, else that of AlexNet and VGG."""
+"""Maximum usual weight decay for optimizers that are not in `MAX_DECOUPLED_DECAY`.
+
+It is that of AlexNet and VGG. The decoupled values are those of timm's ImageNet recipes.
+"""
 MAX_PLAUSIBLE = 1e12
-"""Maximum plausible value of a metric. Larger ones, and NaN, come from a failed validation."""
+"""Maximum plausible absolute value of a metric. Larger values, and NaN, come from a failed validation."""
 _STRENGTHS = ("none", "light", "medium", "strong")
 _MAX_NAMES = 3
 
@@ -76,7 +100,7 @@ def find_verdict(history: History, job: Job, outcome: Outcome) -> Verdict | None
 
 @dataclass(frozen=True)
 class _Curve:
-    """Validation metric by epoch."""
+    """Values of a validation metric by epoch."""
 
     measure: Measure
     epochs: tuple[int, ...]
@@ -97,14 +121,15 @@ class _Curve:
 
     @property
     def best(self) -> int:
-        """Index of the first best value."""
+        """Index of the best value, or of the first one if there are several."""
         return min(range(len(self.values)), key=self.costs.__getitem__)
 
     def noise(self, start: int = 0) -> float:
-        """Estimate the noise of the last values from index `start` on: their standard deviation around the trend.
+        """Estimate the noise of the last values: their standard deviation around the trend.
 
-        It is computed from second differences, which cancel a linear trend (Gasser, Sroka and Jennen-Steinmetz 1986).
-        With fewer values, the estimate is increased, since a few values may agree by chance.
+        Values before the index `start` are ignored. The estimate is computed from second differences, which cancel a
+        linear trend (Gasser, Sroka and Jennen-Steinmetz 1986). It is larger for fewer values, since a few values may
+        agree by chance.
         """
         last = self.costs[start:][-NOISE_WINDOW:]
         differences = [a - 2 * b + c for a, b, c in zip(last, last[1:], last[2:], strict=False)]
@@ -114,12 +139,15 @@ class _Curve:
 
     @property
     def mean_near_best(self) -> float:
-        """Mean of the best cost and its neighbors. If values are pure noise, it is close to the other values."""
+        """Mean of the best cost and its neighbors. If the values are pure noise, it is close to the other values."""
         return _mean(self.costs[max(0, self.best - 1) : self.best + 2])
 
     @property
     def recent(self) -> float:
-        """Mean of the last costs after the best one, at most three, or the best cost if it is the last one."""
+        """Mean of the last costs after the best one, at most three of them.
+
+        If the last cost is the best one, it is returned.
+        """
         after = self.costs[max(self.best + 1, len(self.costs) - MIN_EPOCHS) :]
         return _mean(after) if after else self.costs[-1]
 
@@ -130,21 +158,21 @@ class _Curve:
 
 @dataclass(frozen=True)
 class _Run:
-    """History of a run with enough validations for a verdict."""
+    """History of a run that has enough validations for a verdict."""
 
     history: History
     job: Job
     task: TaskEntry
     curve: _Curve
-    """Validation loss, or `best_curve` if the task has none."""
+    """Curve of the validation loss, or `best_curve` if the task has no loss."""
     best_curve: _Curve
-    """Metric that selects the best checkpoint."""
+    """Curve of the metric that selects the best checkpoint."""
     trained: dict[int, Epoch] = field(default_factory=dict)
-    """Epochs with a training loss."""
+    """Epochs with a training loss, by number."""
 
     @classmethod
     def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
-        """Create the history for a verdict. Return None if there are too few validations."""
+        """Create an instance from a history. Returns None if there are too few validations."""
         known = [measure for measure in task.metrics if any(measure.id in e.measures for e in history.epochs.values())]
         best_by = next(
             (measure for measure in known if measure.id == job.checkpoints.best_by), known[0] if known else None
@@ -160,27 +188,27 @@ class _Run:
 
     @property
     def losses(self) -> list[float]:
-        """Training losses in the order of epochs."""
+        """Mean training loss of each epoch, in order."""
         return [epoch.loss for epoch in self.trained.values() if epoch.loss is not None]
 
     @property
     def is_learning(self) -> bool:
-        """True if the training loss has decreased noticeably."""
+        """True if the training loss has noticeably decreased."""
         return self.losses[0] - self.losses[-1] >= LEARNING_DECREASE * abs(self.losses[0])
 
     @property
     def accuracy(self) -> float | None:
-        """Training accuracy of the last epoch."""
+        """Training accuracy of the last epoch, or None if it was not measured."""
         return next((epoch.accuracy for epoch in reversed(self.trained.values())), None)
 
     @property
     def class_counts(self) -> list[int]:
-        """Number of validation samples of each class, or an empty list if unknown."""
+        """Number of validation samples of each class, or an empty list if it is unknown."""
         measures = self.history.class_measures
         return [sum(row) for row in measures.confusion] if measures is not None else []
 
     def uses(self, name: str) -> bool:
-        """Return True if the field `name` has an effect in this job."""
+        """Return True if the job field `name` has an effect in this job."""
         return name not in idle_fields(self.job.values(), load_catalogue())
 
 
@@ -188,7 +216,7 @@ class _Run:
 
 
 def _check_learning(run: _Run) -> Verdict | None:
-    """Return a verdict if the run has learned nothing, else None."""
+    """Return a verdict if the run has learned nothing, otherwise None."""
     losses = run.losses
     if len(losses) < MIN_EPOCHS or not losses[0]:
         return None
@@ -203,7 +231,7 @@ def _check_learning(run: _Run) -> Verdict | None:
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
-    """Return a verdict if always predicting the most frequent class is as good as the classifier, else None."""
+    """Return a verdict if a classifier is no better than always predicting the most frequent class, otherwise None."""
     counts, classes = run.class_counts, len(run.history.classes)
     top1 = _Curve.of(run.history, next(measure for measure in run.task.metrics if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:
@@ -227,10 +255,10 @@ def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
 
 
 def _bad_rate(run: _Run, losses: Sequence[float]) -> Verdict:
-    """Suggest a learning rate for a run whose training loss did not decrease.
+    """Return a verdict that suggests another learning rate, for a run whose training loss did not decrease.
 
-    The rate counts as too low if it is below the usual ones or if the loss decreased slightly. It counts as too high if
-    it is above the usual ones or if the loss rose or jumped.
+    The rate counts as too low if it is below the usual one, or if the loss decreased slightly. It counts as too high if
+    it is above the usual one, or if the loss rose or jumped.
     """
     job, first, last = run.job, losses[0], losses[-1]
     figures = {"first_loss": first, "last_loss": last, "learning_rate": job.optimizer.learning_rate}
@@ -262,8 +290,8 @@ def _usual_rate(job: Job) -> float:
 def _check_overfitting(run: _Run) -> Verdict | None:
     """Return a verdict if the validation loss has risen since its best epoch while the training loss has decreased.
 
-    Since classifiers often improve while their loss rises, the metric that selects the best checkpoint must also have
-    stopped improving.
+    Otherwise, return None. Since classifiers often improve while their loss rises, the metric that selects the best
+    checkpoint must also have stopped improving.
     """
     curve, epoch = run.curve, run.curve.epochs[run.curve.best]
     before, now = run.trained.get(epoch), next(reversed(run.trained.values()), None)
@@ -286,7 +314,7 @@ def _check_overfitting(run: _Run) -> Verdict | None:
 
 
 def _is_still_improving(run: _Run, since: int) -> bool:
-    """Return True if the best checkpoint's metric has improved after epoch `since` by more than its noise."""
+    """Return True if the metric that selects the best checkpoint has improved since an epoch by more than its noise."""
     best = run.best_curve
     if since not in best.epochs:
         return False
@@ -299,7 +327,10 @@ def _is_still_improving(run: _Run, since: int) -> bool:
 
 
 def _regularization(run: _Run, best_epoch: int) -> _Changes:
-    """Choose stronger augmentation. If it is at its maximum, choose other regularization, or else fewer epochs."""
+    """Return changes to a stronger augmentation.
+
+    If it is already the strongest, return changes to other regularization, or else to fewer epochs.
+    """
     job = run.job
     if run.uses("augmentation") and job.augmentation.name in _STRENGTHS[:-1]:
         return {"augmentation": _STRENGTHS[_STRENGTHS.index(job.augmentation.name) + 1]}
@@ -316,7 +347,7 @@ def _regularization(run: _Run, best_epoch: int) -> _Changes:
 
 
 def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
-    """Return a verdict if the validation loss was still decreasing fast enough for more epochs."""
+    """Return a verdict if the validation loss was still decreasing fast enough to train longer, otherwise None."""
     curve = run.curve
     before, middle, now = curve.costs[-MIN_EPOCHS:]
     rate = (before - now) / 2 / max(abs(before), abs(now), 1e-12)
@@ -346,7 +377,10 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
 
 
 def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
-    """Predict how many more epochs are worthwhile if gains shrink exponentially; at most double the run."""
+    """Predict how many more epochs are worthwhile, assuming that the gains shrink exponentially.
+
+    `rate` is the latest relative decrease per epoch. The result at most doubles the number of epochs.
+    """
     ratio = DEFAULT_GAIN_RATIO
     if len(curve.costs) >= STEADY_EPOCHS:
         first, middle, last = curve.costs[-STEADY_EPOCHS::2]
@@ -357,7 +391,7 @@ def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
 
 
 def _is_at_rest(run: _Run) -> bool:
-    """Return True if a run has learned, and its last metrics changed only within their noise."""
+    """Return True if the run has learned, and its last validation values differ only by noise."""
     curve = run.curve
     if run.losses and not run.is_learning:
         return False
@@ -377,7 +411,10 @@ def _converged(run: _Run) -> Verdict:
 
 
 def _check_classes(run: _Run) -> Verdict | None:
-    """Return a verdict about classes whose recall is far below the median, by more than chance."""
+    """Return a verdict about classes with a recall far below the median, or None.
+
+    The difference must be too large to occur by chance.
+    """
     measured, counts = run.history.class_measures, run.class_counts
     recalls = measured.measures.get("Recall", ()) if measured is not None else ()
     known = sorted(recall for recall in recalls if recall is not None)
@@ -421,7 +458,7 @@ def _oversampling(run: _Run) -> _Changes:
 
 
 def _advice(changes: _Changes) -> str:
-    """Return a sentence about the changes, or "" if there are none.
+    """Return a sentence that advises the changes, or "" if there are none.
 
     The sentence starts with a space, as in “ Set label smoothing to 0.1.”
     """

@@ -1,4 +1,4 @@
-"""Activity of multiprocessors and tensor cores, measured with GPM (Hopper and later, Linux only).
+"""Measure the activity of multiprocessors and tensor cores with GPM (Hopper and later, Linux only).
 
 Source: section "NVML GPM" of nvml.h. Metrics are averages between two samples, at least 100 ms apart.
 """
@@ -13,18 +13,18 @@ from engine.gpus.nvml.calls import DeviceCalls, percent
 SM_UTIL = 2
 ANY_TENSOR_UTIL = 5
 REFRESH_S = 0.12
-"""Seconds between samples, slightly above the limit in nvml.h, since a rejected call is not repeated."""
+"""Minimum time in seconds between samples. It is slightly above the limit in nvml.h, below which calls are rejected."""
 
 
 class SmActivity(NamedTuple):
-    """Activity in percent, or None if unknown."""
+    """Activity of multiprocessors and tensor cores in percent. Unknown values are None."""
 
     sm: float | None = None
     tensor: float | None = None
 
 
 class Activity:
-    """Reader of the activity of a GPU or, with `gpu_instance`, of one of its MIG instances."""
+    """Reader of the activity of a GPU, or of one of its MIG instances if `gpu_instance` is given."""
 
     def __init__(self, ask: DeviceCalls, gpu_instance: int | None = None) -> None:
         self._ask = ask
@@ -35,7 +35,7 @@ class Activity:
         self._latest = SmActivity()
 
     def read(self) -> SmActivity:
-        """Return the activity since the previous reading. It is unknown in the first one. Raises `GpuLost`."""
+        """Return the activity since the previous reading. The first reading returns unknown values. Raises GpuLost."""
         now = time.monotonic()
         if not self._is_supported() or (self._sampled_at is not None and now - self._sampled_at < REFRESH_S):
             return self._latest
@@ -57,7 +57,7 @@ class Activity:
         return self._latest
 
     def reset(self) -> None:
-        """Start a new interval after a time without readings."""
+        """Discard the previous sample, after a time without readings."""
         self._sampled_at = None
         self._latest = SmActivity()
 

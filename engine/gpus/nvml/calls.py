@@ -1,4 +1,4 @@
-"""Calls to NVML for one GPU or MIG instance.
+"""Call NVML functions for one GPU or MIG instance.
 
 Unsupported quantities are requested only once. Errors that concern the entire GPU raise exceptions. Source of the error
 codes: `nvmlReturn_t` in nvml.h.
@@ -20,13 +20,13 @@ class GpuLost(Exception):  # noqa: N818 - describes the machine
 
 
 class Stopwatch:
-    """Stopwatch that adds up the duration of NVML's calls in `spent_s`, which the caller resets."""
+    """Stopwatch that adds up the duration of calls to NVML in `spent_s`. Its user resets this sum."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0
 
     def time(self, call: Callable[[], Answer]) -> Answer:
-        """Call `call`, add its duration to the sum, and return its result."""
+        """Call `call`, add the duration to `spent_s`, and return the result."""
         start = time.perf_counter()
         try:
             return call()
@@ -37,8 +37,8 @@ class Stopwatch:
 class DeviceCalls:
     """Caller of NVML functions for the device `handle`.
 
-    After a first request, an unsupported quantity is always None. `answers` counts successful calls, and `failures`
-    temporary errors.
+    Once a quantity has turned out to be unsupported, it is always None. `answers` is the number of successful calls,
+    and `failures` is the number of temporary errors.
     """
 
     def __init__(self, nvml: ModuleType, handle: Any, stopwatch: Stopwatch) -> None:
@@ -50,7 +50,9 @@ class DeviceCalls:
         self._unsupported: set[object] = set()
 
     def __call__(self, quantity: object, call: Callable[[], Answer]) -> Answer | None:
-        """Return the result of `call`, or None if the device does not support `quantity`, or after a temporary error.
+        """Return the result of `call`, which reads `quantity`.
+
+        Returns None if the device does not support the quantity, or after a temporary error.
 
         Raises:
             GpuLost: The GPU does not respond.
@@ -78,21 +80,33 @@ class DeviceCalls:
         return answer
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call NVML's `function` for this device. Return None if it is unsupported or fails temporarily."""
+        """Call the NVML function with this name for the device.
+
+        Returns None if it is unsupported or fails temporarily.
+        """
         return self((function, *arguments), lambda: getattr(self.nvml, function)(self.handle, *arguments))
 
     def lacks(self, quantity: object) -> bool:
-        """Return True if the device does not support a quantity, which is `(function, *arguments)` for `call`."""
+        """Return True if a quantity has turned out to be unsupported.
+
+        For quantities read with `call`, it is `(function, *arguments)`.
+        """
         return quantity in self._unsupported
 
 
 def lost_codes(nvml: ModuleType) -> tuple[int, ...]:
-    """Return the error codes of a lost GPU; 28 is NVML_ERROR_GPU_NOT_FOUND, which is missing in older pynvml."""
+    """Return the error codes of NVML that mean that a GPU is lost.
+
+    28 is NVML_ERROR_GPU_NOT_FOUND, which older versions of pynvml lack.
+    """
     return (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_NOT_FOUND, 28)
 
 
 def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
-    """Return the error codes of permanent failures; 25 is ARGUMENT_VERSION_MISMATCH, 26 DEPRECATED."""
+    """Return the error codes of NVML that mean a permanent failure.
+
+    25 is ARGUMENT_VERSION_MISMATCH, and 26 is DEPRECATED.
+    """
     return (
         nvml.NVML_ERROR_NOT_SUPPORTED,
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -104,12 +118,15 @@ def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
 
 
 def text(value: str | bytes) -> str:
-    """Return a string from NVML as str. Old versions of pynvml return bytes."""
+    """Convert a string from NVML to str. Old versions of pynvml return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def within(value: float | None, lowest: float, highest: float) -> float | None:
-    """Return `value` if it is in the plausible range, else None. Some drivers briefly report other values."""
+    """Return `value` if it is in the plausible range, otherwise None.
+
+    Some drivers briefly report implausible values.
+    """
     return float(value) if value is not None and lowest <= value <= highest else None
 
 

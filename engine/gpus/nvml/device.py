@@ -1,4 +1,4 @@
-"""GPU from its discovery to its loss, including phases of sleep."""
+"""GPU from its discovery to its loss, including times when it is asleep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.gpus.nvml.xids import Xids
 
 
 class Tools(NamedTuple):
-    """Objects that all GPUs of a reader share. `host` and `xids` are None if not needed."""
+    """Objects that all GPUs of a reader share. `host` and `xids` are None if only basic quantities are read."""
 
     nvml: ModuleType
     stopwatch: Stopwatch
@@ -32,8 +32,8 @@ class Tools(NamedTuple):
 class Device:
     """GPU with an NVML index.
 
-    If the GPU was asleep when it was found (`known`), it is opened when it wakes. If it was lost, it is never opened.
-    `gpu` and `instances` are the latest rows of the GPU and of its MIG instances.
+    `gpu` and `instances` are the latest rows of the GPU and of its MIG instances. If `known` is given, it is the row of
+    a GPU that is asleep or lost. A sleeping GPU is opened when it wakes, and a lost GPU is never opened.
 
     Raises:
         GpuLost: The GPU does not respond and is not `known`.
@@ -62,23 +62,26 @@ class Device:
 
     @property
     def handle(self) -> Any:
-        """NVML's handle for a responding GPU."""
+        """NVML's handle of the GPU, or None if it has not been opened."""
         return None if self._open_gpu is None else self._open_gpu.calls.handle
 
     @property
     def traffic(self) -> PcieTraffic | None:
-        """PCIe measurement for the GPU, or None if it is currently not read."""
+        """PCIe measurement of the GPU, or None if the GPU is not read at present."""
         if self._open_gpu is None or not self.responding or self._is_skipped:
             return None
         return self._open_gpu.quantities.traffic
 
     @property
     def rows(self) -> tuple[Gpu, ...]:
-        """Rows of the GPU and its instances, or () for a sleeping GPU with an unknown UUID."""
+        """Rows of the GPU and its MIG instances. Empty for a sleeping GPU whose UUID is unknown."""
         return (self.gpu, *self.instances) if self.gpu.uuid else ()
 
     def update_sleep(self, request: ReadRequest) -> None:
-        """Check if the GPU sleeps, and skip the next reading if it may fall asleep. Call this before `read`."""
+        """Update whether the GPU is asleep. Call this before `read`.
+
+        If the GPU may fall asleep, the next call of `read` is skipped.
+        """
         self._is_skipped = self._should_skip(request)
         self._has_skipped |= self._is_skipped
         if self.gpu.lost or driver_files.asleep(self.gpu.pci_bus_id) == self.gpu.asleep:
@@ -91,7 +94,7 @@ class Device:
         self.instances = ()
 
     def read(self, request: ReadRequest) -> None:
-        """Update the rows. Raises NVMLError only if NVML has failed as a whole."""
+        """Read the GPU and update its rows. Raises NVMLError only if NVML as a whole has failed."""
         if self.gpu.lost or self.gpu.asleep or self._is_skipped:
             return  # a stale handle can crash the driver's library
         if self._has_skipped:
@@ -110,14 +113,17 @@ class Device:
             )
 
     def _should_skip(self, request: ReadRequest) -> bool:
-        """Return True if an idle GPU may fall asleep and no new quantity is requested."""
+        """Return True if a reading should be skipped so that the GPU may fall asleep.
+
+        That is the case if the GPU is idle and no new quantity is requested.
+        """
         if not self._may_sleep or self._last_request is None or request.visible != self._last_request.visible:
             return False
         idle = self.gpu.utilization_percent == 0 and not self.gpu.processes
         return idle and time.monotonic() - self._last_request_at < driver_files.IDLE_PAUSE_S
 
     def _open(self) -> _OpenGpu:
-        """Open a GPU that has woken up. Raises `GpuLost` if it can't be used."""
+        """Open a GPU that has woken up. Raises GpuLost if it is lost."""
         bus_id = self.gpu.pci_bus_id or ""
         try:
             return _OpenGpu(self._tools, self._index, lambda nvml: nvml.nvmlDeviceGetHandleByPciBusId(bus_id))
@@ -126,10 +132,13 @@ class Device:
 
 
 class _OpenGpu:
-    """GPU that has been opened. `find` returns its handle."""
+    """GPU that has been opened, with the readers of its quantities."""
 
     def __init__(self, tools: Tools, index: int, find: Callable[[ModuleType], Any]) -> None:
-        """Find the GPU with `find` and prepare all readings of it. Raises GpuLost or NVMLError."""
+        """Open the GPU, and prepare all readers of its quantities. Raises GpuLost or NVMLError.
+
+        `index` is its NVML index, and `find` returns its handle.
+        """
         nvml = tools.nvml
         try:
             handle = tools.stopwatch.time(lambda: find(nvml))
@@ -149,7 +158,7 @@ class _OpenGpu:
             self._xids.watch(handle, uuid)
 
     def read(self, request: ReadRequest) -> tuple[Gpu, tuple[Gpu, ...]]:
-        """Read the GPU and its instances."""
+        """Read the GPU, and return its row and those of its MIG instances."""
         gpu = self.quantities.read(request)
         instances = self._instances.read(request)
         xids = () if self._xids is None else self._xids.of(gpu.uuid)

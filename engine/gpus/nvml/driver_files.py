@@ -1,7 +1,7 @@
-"""Files of the driver with facts about the installation, and about GPUs that are asleep or lost.
+"""Read files of the driver with facts about the installation, and about GPUs that are asleep or lost.
 
-Linux suspends GPUs of laptops: a query wakes them, and frequent queries keep them awake. Lost GPUs don't respond at
-all.
+Linux suspends the GPUs of laptops. A query would wake such a GPU, and frequent queries keep it awake. Lost GPUs don't
+respond at all.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from engine.gpus.host import foreign_pids
 
 SYSFS_PCI = Path("/sys/bus/pci/devices")
 DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
-"""Folder with one folder per GPU, named by PCI bus id. Reading their files doesn't wake the GPU."""
+"""Folder that contains a folder for each GPU, named by PCI bus id. Reading the files there doesn't wake a GPU."""
 UNKNOWN_UUID = "GPU-lost-"
-"""Prefix of the substitute for the unknown UUID of a lost GPU. Its NVML index follows."""
+"""Prefix of the placeholder for the unknown UUID of a lost GPU. The NVML index of the GPU follows."""
 IDLE_PAUSE_S = 10.0
-"""Seconds without queries after which an idle GPU may fall asleep, which takes a few seconds."""
+"""Seconds for which an idle GPU is not queried, so that it may fall asleep. That takes a few seconds."""
 
 
 def asleep(pci_bus_id: str | None) -> bool:
-    """Return True if Linux has suspended the GPU, so that a query would wake it."""
+    """Return True if Linux has suspended the GPU with this PCI bus id, so that a query would wake it."""
     if pci_bus_id is None or os.name == "nt":
         return False
     try:
@@ -34,7 +34,10 @@ def asleep(pci_bus_id: str | None) -> bool:
 
 
 def may_sleep(pci_bus_id: str | None) -> bool:
-    """Return True if the driver suspends this GPU while idle, as in laptops ("Runtime D3" in the driver's README)."""
+    """Return True if the driver suspends this GPU while it is idle, as in laptops.
+
+    Source: "Runtime D3" in the driver's README.
+    """
     if pci_bus_id is None or os.name == "nt":
         return False
     try:
@@ -48,17 +51,20 @@ def may_sleep(pci_bus_id: str | None) -> bool:
 
 
 def sleeping_gpus(count: int) -> dict[int, Gpu]:
-    """Return the sleeping GPUs by NVML index, as described in the driver's files.
+    """Return rows for the sleeping GPUs, with facts from the driver's files, keyed by NVML index.
 
     NVML orders GPUs by bus id. The UUID of a GPU that has been asleep since the driver was loaded is "". The result is
-    empty if the driver does not list exactly `count` GPUs.
+    empty if the driver does not list exactly `count` GPUs, which is the number that NVML reports.
     """
     folders = _folders(count)
     return {index: _known(index, folder, asleep=True) for index, folder in enumerate(folders) if asleep(folder.name)}
 
 
 def lost(index: int, count: int) -> Gpu:
-    """Return a row for an unreachable GPU with facts from the driver's files. `count` is NVML's number of GPUs."""
+    """Return a row for the lost GPU with the NVML index `index`, with facts from the driver's files.
+
+    `count` is the number of GPUs that NVML reports.
+    """
     folders = _folders(count)
     known = _known(index, folders[index], lost=True) if folders else None
     if known is not None and known.uuid:
@@ -68,7 +74,7 @@ def lost(index: int, count: int) -> Gpu:
 
 
 def _folders(count: int) -> list[Path]:
-    """Return the driver's folders in NVML's order, or [] if there are not exactly `count` of them."""
+    """Return the driver's folders of the GPUs in NVML's order. Empty if there are not exactly `count` folders."""
     try:
         folders = sorted(DRIVER_GPUS.iterdir())
     except OSError:
@@ -77,7 +83,7 @@ def _folders(count: int) -> list[Path]:
 
 
 def _linux_name(pci_bus_id: str) -> str:
-    """Convert a PCI bus id of NVML, whose domain has eight digits, to Linux' format with four digits."""
+    """Convert NVML's form of a PCI bus id, whose domain has eight digits, to the form of Linux with four digits."""
     domain, _, rest = pci_bus_id.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
 
@@ -100,16 +106,16 @@ def _known(index: int, folder: Path, *, asleep: bool = False, lost: bool = False
 
 
 KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
-"""File of the driver's kernel module, which is visible in containers, too."""
+"""File of the driver's kernel module. It is also visible in containers."""
 CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
 """Files that Docker and Podman create in containers."""
 DEVICES = Path("/dev")
 _DEVICE_FILE = re.compile(r"nvidia(\d+|ctl|-uvm)")
-"""Pattern for device files of GPUs, the driver's control, and unified memory, which only CUDA needs."""
+"""Pattern for the names of device files that CUDA needs: those of GPUs, driver control, and unified memory."""
 
 
 def driver_loaded() -> bool:
-    """Return True if the kernel has loaded NVIDIA's driver; always False on Windows."""
+    """Return True if the kernel has loaded NVIDIA's driver. Always False on Windows."""
     return KERNEL_DRIVER.exists() or any(DEVICES.glob("nvidia[0-9]*"))
 
 
@@ -119,6 +125,6 @@ def in_container() -> bool:
 
 
 def denied_files() -> tuple[str, ...]:
-    """Return the driver's device files that this user can't open for reading and writing, as CUDA must."""
+    """Return the paths of the driver's device files that the user can't open for reading and writing, as CUDA must."""
     files = sorted(file for file in DEVICES.glob("nvidia*") if _DEVICE_FILE.fullmatch(file.name))
     return tuple(str(file) for file in files if not os.access(file, os.R_OK | os.W_OK))

@@ -18,24 +18,30 @@ MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 class Fields:
-    """Group of fields of a GPU. Unsupported ones are requested only once, since that may take a millisecond."""
+    """Group of field values of a GPU, which are read in one call.
+
+    Unsupported fields are requested only once, since a request may take a millisecond.
+    """
 
     def __init__(self, ask: DeviceCalls, fields: Iterable[Field]) -> None:
         self._ask = ask
         self._fields = list(fields)
 
     def __bool__(self) -> bool:
-        """Return True if at least one field is or may be supported."""
+        """Return True unless all fields are known to be unsupported."""
         return bool(self._fields) and not self._ask.lacks("fields")
 
     def read(self) -> dict[Field, float]:
-        """Read all fields in one call. Raises `GpuLost`."""
+        """Read the supported fields in one call. Fields that can't be read are left out. Raises GpuLost."""
         if not self:
             return {}
         return self._ask("fields", lambda: self._read(self._ask.handle)) or {}
 
     def _read(self, handle: Any) -> dict[Field, float]:
-        """Read the fields. If none could be read, raise the error of one, so that the call counts as failed."""
+        """Read the fields, and remember the unsupported ones.
+
+        If no field can be read, raise the error of one of them, so that the call counts as failed.
+        """
         nvml = self._ask.nvml
         values: dict[Field, float] = {}
         failed = 0
@@ -59,17 +65,20 @@ class Fields:
 
 
 class Rates:
-    """Rates of counters in units per second, computed from successive readings."""
+    """Rates of counters in units per second, each computed from two successive readings."""
 
     def __init__(self) -> None:
         self._before: dict[object, tuple[float, float]] = {}
 
     def reset(self) -> None:
-        """Forget all previous readings."""
+        """Forget the previous readings of all counters."""
         self._before.clear()
 
     def of(self, counter: object, value: float | None, at: float) -> float | None:
-        """Return the rate of `counter` up to time `at` (monotonic), or None in the first reading and after a reset."""
+        """Return the rate of `counter` since its previous reading, or None if there is none.
+
+        `value` is the present value of the counter, and `at` is the time in seconds from `time.monotonic`.
+        """
         if value is None:
             self._before.pop(counter, None)
             return None

@@ -1,7 +1,7 @@
-"""MIG instances: partitions of a GPU that are used like GPUs.
+"""Read MIG instances, which are partitions of a GPU that are used like GPUs.
 
-Utilization, power and temperatures are those of the entire GPU. An instance has its own memory and processes and, with
-GPM, its own multiprocessor activity.
+Utilization, power and temperatures are those of the entire GPU. An instance has separate memory and processes. With
+GPM, its multiprocessor activity is known, too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from engine.gpus.nvml.queries import ReadRequest, Values, identity, memory
 
 
 class MigInstances:
-    """MIG instances of a GPU. `parent` holds the constant values of the GPU.
+    """MIG instances of a GPU.
 
-    The list of instances is read together with the values that change slowly, at longer intervals than the others.
+    `parent` holds the values of the GPU that never change. The list of instances is read together with the values that
+    change slowly, less often than the others.
     """
 
     def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, parent: Values, host: HostProcesses | None) -> None:
@@ -45,7 +46,10 @@ class MigInstances:
         return tuple(rows)
 
     def _list_instances(self) -> dict[tuple[int | None, str], _Instance]:
-        """Return the current instances by handle and UUID, as a new instance may get the handle of a destroyed one."""
+        """Return the current instances, keyed by handle and UUID.
+
+        Both are needed because a new instance may get the handle of a destroyed one.
+        """
         count = self._ask.call("nvmlDeviceGetMaxMigDeviceCount") or 0
         found = {}
         for number in range(count):
@@ -59,7 +63,10 @@ class MigInstances:
         return found
 
     def _handle(self, number: int) -> Any:
-        """Return the handle of instance `number`, or None if there is none, which NVML reports like a missing GPU."""
+        """Return the handle of the instance with this number, or None if there is none.
+
+        NVML reports a missing instance with the same error as a missing GPU.
+        """
         nvml = self._ask.nvml
         try:
             return nvml.nvmlDeviceGetMigDeviceHandleByIndex(self._ask.handle, number)
@@ -83,7 +90,7 @@ class MigInstances:
 
 
 class _Instance:
-    """MIG instance with its constant `values`."""
+    """MIG instance, with its values that never change in `values`."""
 
     def __init__(self, ask: DeviceCalls, values: Values, processes: ProcessTable, activity: Activity) -> None:
         self._ask = ask
@@ -93,7 +100,7 @@ class _Instance:
         self._activity = activity
 
     def read(self, request: ReadRequest) -> Gpu:
-        """Read the instance."""
+        """Read the instance, and return its row. Raises GpuLost if it was destroyed."""
         values = self._values | memory(self._ask)
         if not request.processes:
             self._last_processes = None

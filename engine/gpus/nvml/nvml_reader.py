@@ -20,16 +20,16 @@ from engine.gpus.nvml.traffic import measure
 from engine.gpus.nvml.xids import Xids
 
 LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
-"""Seconds between readings of each group of quantities ("lane") that is not read every time.
+"""Seconds between readings of the groups of quantities ("lanes") that are not read every time.
 
-Listing processes takes milliseconds; fans and error counters, which are in the "slow" lane, take 0.1 ms.
+Listing processes takes milliseconds. Reading fans and error counters, which are in the "slow" lane, takes 0.1 ms.
 """
 MAX_EARLY_S = 0.1
-"""Maximum seconds that a lane is read before it is due, in order to share a reading with another lane."""
+"""Maximum time in seconds by which a lane is read early, so that it shares a reading with another lane."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine
-    """Raised when NVML is unusable. `status` and `message` are shown to the user."""
+    """Raised when NVML is unusable. `message` explains `status` to the user."""
 
     def __init__(self, status: NvmlStatus, message: str) -> None:
         super().__init__(message)
@@ -38,17 +38,20 @@ class NvmlUnavailable(Exception):  # noqa: N818 - describes the machine
 
 
 class NvmlReader:
-    """Reader of all GPUs on this host, or with `basics` only of their identity, basic quantities and process ids.
+    """Reader of all GPUs on this host.
 
-    `topology` describes the links between responding GPUs. `call_s` is the time that NVML's calls took in the last
-    reading.
+    `topology` describes the links between responding GPUs. `call_s` is the time in seconds that calls to NVML took in
+    the last reading.
 
     Raises:
         NvmlUnavailable: NVML or its driver can't be used.
     """
 
     def __init__(self, *, basics: bool = False) -> None:
-        """Initialize NVML and find the GPUs. If `basics` is True, only a few cheap quantities are read."""
+        """Initialize NVML and find the GPUs.
+
+        If `basics` is True, only the identity of GPUs, basic quantities and process ids are read.
+        """
         self._nvml = load_pynvml()
         self._basics = basics
         self._request: SnapshotRequest | None = None
@@ -68,7 +71,7 @@ class NvmlReader:
 
     @property
     def any_lost(self) -> bool:
-        """True if a GPU is lost. Only a new process can find it again."""
+        """True if any GPU is lost. Only a new process can find a lost GPU again."""
         return any(device.gpu.lost for device in self._devices)
 
     @property
@@ -100,7 +103,7 @@ class NvmlReader:
         return tuple(row for device in self._devices for row in device.rows)
 
     def _due_request(self, request: SnapshotRequest) -> ReadRequest:
-        """Return the part of `request` that is due now. A new request is due immediately."""
+        """Select the groups of quantities ("lanes") to read now. In a new request, all of them are due."""
         now = time.monotonic()
         if request != self._request:
             self._request = request
@@ -133,7 +136,7 @@ class NvmlReader:
             return None
 
     def _cuda_version(self) -> str | None:
-        """Return the CUDA version in the form "13.2", which NVML reports as 13020."""
+        """Return the CUDA version of the driver, e.g. "13.2", or None if it is unknown. NVML reports 13020."""
         try:
             version = int(self._nvml.nvmlSystemGetCudaDriverVersion_v2())
         except self._nvml.NVMLError:
@@ -141,7 +144,10 @@ class NvmlReader:
         return f"{version // 1000}.{version % 1000 // 10}" if version > 0 else None
 
     def _find_devices(self) -> list[Device]:
-        """Return the usable GPUs, and those that were lost before and have no UUID."""
+        """Return the GPUs that can be used or are asleep, and those that are lost.
+
+        Raises NVMLError if no GPU can be used and NVML has refused one.
+        """
         host = None if self._basics else HostProcesses()
         tools = Tools(self._nvml, self._stopwatch, host, self._xids)
         devices = []
@@ -161,10 +167,10 @@ class NvmlReader:
 
 
 def load_pynvml() -> ModuleType:
-    """Import NVIDIA's module.
+    """Import NVIDIA's module `pynvml`.
 
     Raises:
-        NvmlUnavailable: It is missing, or another package has overwritten it.
+        NvmlUnavailable: The module is missing, or another package has overwritten it.
     """
     try:
         import pynvml
@@ -178,7 +184,7 @@ def load_pynvml() -> ModuleType:
 def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
     """Convert an NVMLError that concerns the entire library to NvmlUnavailable.
 
-    The codes are the keys of the table, because an NVMLError is not hashable.
+    Its table is keyed by error code, because an NVMLError is not hashable.
     """
     code = getattr(error, "value", -1)
     where = {"driver_loaded": driver_loaded(), "in_container": in_container()}

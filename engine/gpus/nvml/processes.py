@@ -1,4 +1,4 @@
-"""Processes that use a GPU."""
+"""Read the processes that use a GPU."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ LISTS: tuple[tuple[str, ProcessKind], ...] = (
     ("nvmlDeviceGetGraphicsRunningProcesses", "graphics"),
 )
 VERSIONS = ("_v3", "_v2")
-"""Suffixes of NVML's functions for listing processes, newest first. Drivers before R510 have only the second."""
+"""Suffixes of the NVML functions that list processes, newest first. Drivers before R510 have only the second one."""
 NO_PIDS = (0, 0xFFFFFFFF)
 NO_INSTANCE = 0xFFFFFFFF
 MAX_INSTANCES = 64
 """Maximum plausible number of MIG instances on a GPU."""
 STALE_S = 5.0
-"""Age in seconds above which samples are ignored, since the driver first returns its entire buffer."""
+"""Age in seconds above which samples are ignored in the first reading.
+
+For that reading, the driver returns its entire buffer.
+"""
 
 
 class ProcessTable:
     """Processes on a GPU or MIG instance.
 
-    `host` looks up facts by process id. Without it, only ids, kinds and GPU memory are reported. With MIG, SM
-    utilization is unknown, and processes in an instance are listed only there.
+    `host` looks up facts about a process by its id. If it is None, only process ids, kinds and GPU memory are reported.
+    For a MIG instance (`mig`), the SM utilization is unknown. Processes in an instance are not listed for the entire
+    GPU.
     """
 
     def __init__(self, ask: DeviceCalls, host: HostProcesses | None, *, mig: bool = False) -> None:
@@ -40,9 +44,10 @@ class ProcessTable:
         self._sm_utilization = SmUtilization(ask.nvml, ask.handle) if host is not None and not mig else None
 
     def table(self, memory_total_bytes: int | None) -> tuple[GpuProcess, ...] | None:
-        """Return one row per process in ascending order of ids, or None if NVML does not list processes.
+        """Return a row for each process, in ascending order of ids, or None if NVML does not list processes.
 
-        Memory is None if the driver does not report it (Windows' WDDM), or reports more than the GPU has.
+        The memory of a process is None if the driver does not report it (Windows' WDDM), or reports more than the
+        `memory_total_bytes` of the GPU.
         """
         lists = [(kind, infos) for name, kind in LISTS if (infos := self._list(name)) is not None]
         if not lists:
@@ -86,10 +91,10 @@ class ProcessTable:
         )
 
     def _list(self, name: str) -> Sequence[Any] | None:
-        """Return a list of processes from NVML, using the newest version of its function with a plausible answer.
+        """Return a list of processes from NVML.
 
-        Drivers 535.43 to 535.86 fill longer structs than version 3 specifies (gpustat#161). Version 2 has never
-        changed.
+        The newest version of the NVML function `name` with a plausible answer is used. Drivers 535.43 to 535.86 fill
+        longer structs than version 3 specifies (gpustat#161). Version 2 has never changed.
         """
         first = None
         for function in (name + version for version in VERSIONS):
@@ -109,9 +114,9 @@ class SmUtilization:
         self._newest_us = 0
 
     def read(self) -> dict[int, float | None]:
-        """Return percentages by process id. Implausible values (nvtop#110: 37,100%) become None.
+        """Return the SM utilization of each process in percent, keyed by process id.
 
-        Idle processes are missing.
+        Implausible values (nvtop#110: 37,100%) are None. Idle processes are left out.
         """
         samples = sorted(self._samples(), key=lambda sample: sample.timeStamp)
         newest_us = samples[-1].timeStamp if samples else self._newest_us
@@ -132,7 +137,10 @@ class SmUtilization:
 
 
 def is_plausible(infos: Iterable[Any]) -> bool:
-    """Return True if all process ids and MIG instances are plausible, which they are not if struct versions differ."""
+    """Return True if all process ids and MIG instances are plausible.
+
+    They are not if the driver uses another version of the struct.
+    """
     return all(
         info.pid not in NO_PIDS and (info.gpuInstanceId == NO_INSTANCE or info.gpuInstanceId < MAX_INSTANCES)
         for info in infos

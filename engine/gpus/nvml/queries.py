@@ -1,4 +1,4 @@
-"""Reading of all quantities of an awake GPU, grouped into lanes by how often they are read.
+"""Read all quantities of an awake GPU, in groups ("lanes") by how often they are read.
 
 Each reading: utilization, memory, power, temperature, throttling. With details, also clocks, energy, memory temperature
 and traffic. Every few seconds: limits, compute mode and error counters. With details, also fan, video engines and the
@@ -21,7 +21,7 @@ from engine.gpus.nvml.topology import read_nvlinks
 from engine.gpus.nvml.traffic import NvLinks, PcieTraffic
 
 Values = dict[str, Any]
-"""Values of `Gpu` fields, by name."""
+"""Values for fields of `Gpu`, keyed by field name."""
 
 TEMPERATURE_GPU = 0
 SHUTDOWN, SLOWDOWN, MEMORY_MAX = range(3)
@@ -30,7 +30,7 @@ THROTTLES: tuple[Throttle, ...] = (
     "idle", "clocks_setting", "power_cap", "hardware_slowdown", "sync_boost", "thermal", "hardware_thermal",
     "power_brake", "display_setting",
 )  # fmt: skip
-"""Throttle reasons in the bit order of `NVML_CLOCKS_EVENT_REASON_*`."""
+"""Reasons for throttling, in the order of the bits in `NVML_CLOCKS_EVENT_REASON_*`."""
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 MAX_STATE = 15
 
@@ -52,12 +52,16 @@ MAX_C = 150.0
 MAX_W = 5000.0
 MAX_MHZ = 50_000.0
 MAX_FAN_PERCENT = 200.0
-"""Maximum plausible fan speed in percent; nvml.h allows speeds over 100%."""
+"""Maximum plausible fan speed in percent. According to nvml.h, speeds may exceed 100%."""
 MAX_GENERATION, MAX_LANES = 9, 32
 
 
 class ReadRequest(NamedTuple):
-    """Quantities to read now: the visible ones, and the groups that are due (see `nvml_reader.LANES_S`)."""
+    """Quantities to read now.
+
+    `processes`, `activity` and `details` are groups that are visible to the user. `processes_due`, `slow_due` and
+    `links_due` are lanes that are due (see `nvml_reader.LANES_S`).
+    """
 
     processes: bool = True
     activity: bool = True
@@ -70,15 +74,18 @@ class ReadRequest(NamedTuple):
 
     @property
     def visible(self) -> tuple[bool, bool, bool]:
-        """Flags for groups of visible quantities."""
+        """Flags of the groups that are visible to the user."""
         return (self.processes, self.activity, self.details)
 
 
 class Quantities:
-    """Reader of the quantities of one GPU. `identity` has its constant values, and the caller measures `traffic`."""
+    """Reader of the quantities of one GPU.
+
+    Its `traffic` is measured by the caller, for all GPUs at the same time.
+    """
 
     def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, processes: ProcessTable, identity: Values) -> None:
-        """Prepare the queries for one GPU. `identity` contains the values that never change."""
+        """Prepare the queries for one GPU. `identity` holds its values that never change."""
         self._ask = ask
         self._stopwatch = stopwatch
         self._processes = processes
@@ -96,7 +103,7 @@ class Quantities:
         self._last_processes: Any = None
 
     def read(self, request: ReadRequest) -> Gpu:
-        """Read the GPU. Raises `GpuLost`."""
+        """Read the GPU, and return its row. Raises GpuLost."""
         self._ask.answers = self._ask.failures = 0
         if self._constants is None and not request.basics:
             self._constants = self._read_constants()
@@ -133,7 +140,7 @@ class Quantities:
         }
 
     def _read_details(self, request: ReadRequest) -> Values:
-        """Read links, clocks, energy and other values that are shown in a GPU's details."""
+        """Read links, clocks, energy and other values that only the details of a GPU show."""
         ask = self._ask
         if request.links_due:
             fields = self._links.replace(self._stopwatch.time(lambda: read_nvlinks(ask.nvml, ask.handle)))
@@ -161,7 +168,7 @@ class Quantities:
         self._links.reset()
 
     def _read_slow(self, request: ReadRequest) -> Values:
-        """Read values that change rarely: limits and errors and, with details, modes and the PCIe link."""
+        """Read values that rarely change: limits and errors and, with details, modes and the PCIe link."""
         limit_w = self._in_thousandths("nvmlDeviceGetEnforcedPowerLimit", MAX_W, lowest=1)
         if limit_w is None:
             limit_w = self._in_thousandths("nvmlDeviceGetPowerManagementLimit", MAX_W, lowest=1)
@@ -192,7 +199,7 @@ class Quantities:
         }
 
     def _modes(self) -> Values:
-        """Read modes, fan and video engines, and update the state of the PCIe link."""
+        """Read modes, fan and video engines, and update the cached state of the PCIe link."""
         ask = self._ask
         self.traffic.measure_by_driver()
         encoder = ask.call("nvmlDeviceGetEncoderUtilization")
@@ -223,10 +230,10 @@ class Quantities:
         }
 
     def _thresholds(self) -> Values:
-        """Return temperature thresholds in degrees Celsius.
+        """Read the temperature thresholds, and return them in degrees Celsius.
 
-        Since Ada, NVML instead reports how far the current temperature, and each threshold, is below the temperature at
-        which clocks are lowered.
+        Since Ada, NVML instead reports by how many degrees the current temperature, and each threshold, is below the
+        temperature at which clocks are lowered.
         """
         ask = self._ask
         shutdown, slowdown, memory_max = (
@@ -248,7 +255,10 @@ class Quantities:
         return within(celsius, -50, MAX_C)
 
     def _throttled(self) -> tuple[Throttle, ...] | None:
-        """Return the throttle reasons. Drivers before R535 only have the function under its older name."""
+        """Return the reasons for throttling, or None if they are unknown.
+
+        Drivers before R535 have the NVML function only under its older name.
+        """
         bits = self._ask.call("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:
             bits = self._ask.call("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -264,9 +274,10 @@ class Quantities:
 
 
 def memory(ask: DeviceCalls) -> Values:
-    """Return the memory values of a device, using version 2 of the call: version 1 counts reserved memory as used.
+    """Return the memory values of a device.
 
-    Some chips have no memory of their own and report nothing or zero.
+    Version 2 of the NVML call is used, since version 1 counts reserved memory as used. Some chips have no dedicated
+    memory and report nothing or zero.
     """
     nvml, handle = ask.nvml, ask.handle
     info = ask("memory v2", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
@@ -285,7 +296,7 @@ def memory(ask: DeviceCalls) -> Values:
 
 
 def identity(ask: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | None) -> Values:
-    """Return a device's constant values."""
+    """Return the values of a device that never change."""
     name = ask.call("nvmlDeviceGetName")
     capability = ask.call("nvmlDeviceGetCudaComputeCapability")
     return {
@@ -298,5 +309,5 @@ def identity(ask: DeviceCalls, uuid: str, nvml_index: int, pci_bus_id: str | Non
 
 
 def _below(limit: float, distance: float | None) -> float | None:
-    """Return the temperature that is `distance` below `limit`."""
+    """Return the temperature `limit` - `distance`, or None if `distance` is unknown."""
     return None if distance is None else within(limit - distance, 1, MAX_C)

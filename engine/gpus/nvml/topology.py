@@ -1,4 +1,4 @@
-"""Links between the GPUs of this host, and their proximity to its processors.
+"""Read the links between the GPUs of this host, and their proximity to processors.
 
 Source: nvml.h, and the use of the same calls in `nvidia-smi topo -m` and `nvidia-smi topo -p2p`.
 """
@@ -16,20 +16,20 @@ from engine.contract.devices import GpuAffinity, GpuPair, NvLink, PciPath, Topol
 Answer = TypeVar("Answer")
 
 PATHS: dict[int, PciPath] = {0: "BOARD", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-"""PCIe paths by `nvmlGpuTopologyLevel_t`."""
+"""PCIe paths, keyed by the value of `nvmlGpuTopologyLevel_t`."""
 GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
-"""NVLink generations by `nvmlNvlinkVersion_t`: 3 is NVLink 2.2, 5 is 3.1."""
+"""NVLink generations, keyed by the value of `nvmlNvlinkVersion_t`: 3 is NVLink 2.2, and 5 is 3.1."""
 WORD_BITS = 64
 CPU_WORDS = 128
-"""Number of 64-bit words for a set of 8,192 processors, the maximum on Linux."""
+"""Number of 64-bit words for a set of 8,192 processors, the maximum of Linux."""
 NODE_WORDS = 16
 READ = 0
-"""NVML_P2P_CAPS_INDEX_READ, which pynvml defines as a tuple by mistake."""
+"""Value of NVML_P2P_CAPS_INDEX_READ, which pynvml defines as a tuple by mistake."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """GPU that is neither lost nor asleep."""
+    """GPU that is neither lost nor asleep. `index` is its NVML index."""
 
     index: int
     handle: Any
@@ -37,11 +37,10 @@ class Node:
 
 
 def read_topology(nvml: ModuleType, nodes: Sequence[Node]) -> Topology | None:
-    """Return the links between all pairs of `nodes` and the affinity of each node.
+    """Return the links between all pairs of `nodes`, and the processor affinity of each node.
 
-    Returns None if NVML reports neither, as on Windows.
-
-    It makes a few dozen calls per GPU, so call it once per set of GPUs.
+    Returns None if NVML reports neither, as on Windows. Call this once per set of GPUs, since it makes a few dozen NVML
+    calls per GPU.
     """
     ordered = sorted(nodes, key=lambda node: node.index)
     links = {node.index: _Links(nvml, node) for node in ordered} if len(ordered) > 1 else {}
@@ -54,7 +53,7 @@ def read_topology(nvml: ModuleType, nodes: Sequence[Node]) -> Topology | None:
 
 
 def read_nvlinks(nvml: ModuleType, handle: Any) -> tuple[NvLink, ...]:
-    """Return a GPU's NVLinks with state, version and peer, without throughput, or () if it has none."""
+    """Return a GPU's NVLinks with their state, version and peer, but without throughput. Empty if it has none."""
     links = []
     for number in range(nvml.NVML_NVLINK_MAX_LINKS):
         state = _try(nvml, lambda link=number: nvml.nvmlDeviceGetNvLinkState(handle, link))  # type: ignore[misc]
@@ -78,7 +77,7 @@ def _link(nvml: ModuleType, handle: Any, number: int, *, active: bool) -> NvLink
 
 
 class _Links:
-    """Active NVLinks of a GPU, by peer."""
+    """Active NVLinks of a GPU, counted by the GPU or switch at their other end."""
 
     def __init__(self, nvml: ModuleType, node: Node) -> None:
         active = [link for link in read_nvlinks(nvml, node.handle) if link.active]
@@ -105,7 +104,10 @@ def _pair(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) ->
 
 
 def _nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> int:
-    """Return the number of direct links or, if there are none, of the links that both have to the same switch."""
+    """Return the number of direct NVLinks between two GPUs.
+
+    If there are none, return the number of links that both have to a switch, unless the switch separates them.
+    """
     direct = links[one.index].direct_to(other)
     if direct:
         return direct
@@ -116,7 +118,7 @@ def _nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node)
 
 
 def _capable(nvml: ModuleType, capability: int, one: Node, other: Node) -> bool | None:
-    """Return True if both GPUs support `capability` on each other's memory, or None if unknown."""
+    """Return True if both GPUs support `capability` for each other's memory, or None if that is unknown."""
     both = [
         _try(nvml, lambda pair=pair: nvml.nvmlDeviceGetP2PStatus(pair[0].handle, pair[1].handle, capability))  # type: ignore[misc]
         for pair in ((one, other), (other, one))
@@ -134,14 +136,14 @@ def _affinity(nvml: ModuleType, node: Node) -> GpuAffinity:
 
 
 def bits(words: Iterable[int]) -> list[int]:
-    """Return the indices of all set bits in 64-bit words."""
+    """Return the indices of the set bits in a sequence of 64-bit words."""
     return [
         affinity * WORD_BITS + bit for affinity, word in enumerate(words) for bit in range(WORD_BITS) if word >> bit & 1
     ]
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Format ascending numbers as Linux does: "0-31,64"."""
+    """Format ascending numbers in the style of Linux, e.g. "0-31,64"."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and number == spans[-1][1] + 1:

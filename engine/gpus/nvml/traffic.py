@@ -1,4 +1,4 @@
-"""Throughput of a GPU's PCIe and NVLink connections.
+"""Measure the throughput of a GPU's PCIe and NVLink connections.
 
 `nvmlDeviceGetPcieThroughput` blocks for 20 ms per direction and GPU. Newer drivers have byte counters that are read in
 a fraction of a millisecond, but current ones have only 32 bits, which overflow within 67 ms on a link of 64 GB/s.
@@ -19,7 +19,10 @@ PCIE_SENT: Field = (197, 0)
 PCIE_RECEIVED: Field = (198, 0)
 WINDOW_S = 0.02
 MAX_WINDOW_S = 0.06
-"""Longer windows in seconds, which occur on busy machines, are ignored: a 32-bit counter may have overflowed twice."""
+"""Maximum time in seconds between two readings of the counters for a valid result.
+
+Longer times occur on busy machines. A 32-bit counter may then have overflowed twice.
+"""
 BITS_32 = 1 << 32
 THROUGHPUT_SENT, THROUGHPUT_RECEIVED = 0, 1
 """Values of `nvmlPcieUtilCounter_t`."""
@@ -28,11 +31,11 @@ KIB = 1024
 NVLINK_5 = 5
 KIB_FIELDS = (138, 139)
 BYTE_FIELDS = (202, 204)
-"""Fields with the amount of sent and received data: in KiB up to NVLink 4, in bytes since NVLink 5."""
+"""Fields with the amounts of sent and received data, in KiB up to NVLink 4, and in bytes since NVLink 5."""
 
 
 class PcieTraffic:
-    """PCIe throughput of a GPU in bytes per second, including headers, or None if unknown."""
+    """PCIe throughput of a GPU in bytes per second, including packet headers. It is None while it is unknown."""
 
     def __init__(self, ask: DeviceCalls) -> None:
         self._ask = ask
@@ -43,7 +46,7 @@ class PcieTraffic:
         self.received_bytes_per_s: float | None = None
 
     def start(self) -> bool:
-        """Read the counters. Return True if they must be read again after `WINDOW_S`."""
+        """Read the counters for the first time. Returns True if `finish` must be called after `WINDOW_S`."""
         before, before_at = self._before, self._before_at
         self._before_at = time.monotonic()
         self._before = self._read()
@@ -53,17 +56,17 @@ class PcieTraffic:
         return bool(self._before)
 
     def finish(self) -> None:
-        """Read the counters a second time."""
+        """Read the counters a second time, and compute the throughput."""
         at = time.monotonic()
         self._set_rates(self._before, self._read(), at - self._before_at)
 
     def reset(self) -> None:
-        """Start a new interval after a time without readings."""
+        """Forget the previous reading, after a time without readings."""
         self._before = {}
         self.sent_bytes_per_s = self.received_bytes_per_s = None
 
     def measure_by_driver(self) -> None:
-        """Let the driver measure, which takes 40 ms, unless there are counters."""
+        """Let the driver measure the throughput, if the GPU has no byte counters. This takes 40 ms."""
         if self._counters:
             return
         sent = self._ask.call("nvmlDeviceGetPcieThroughput", THROUGHPUT_SENT)
@@ -72,7 +75,7 @@ class PcieTraffic:
         self.received_bytes_per_s = None if received is None else float(received * KIB)
 
     def _read(self) -> dict[Field, float]:
-        """Read the counters. Return {} for a lost GPU, which other readings detect."""
+        """Read the counters. Returns no values for a lost GPU, which other readings detect."""
         try:
             return self._counters.read()
         except GpuLost:
@@ -101,23 +104,26 @@ def _rate(before: float | None, after: float | None, seconds: float, overflows: 
 
 
 class NvLinks:
-    """NVLinks of a GPU and their throughput."""
+    """NVLinks of a GPU, with their throughput."""
 
     def __init__(self) -> None:
         self._links: tuple[NvLink, ...] = ()
         self._rates = Rates()
 
     def replace(self, links: tuple[NvLink, ...]) -> list[Field]:
-        """Set the links and return the counter fields to read for them."""
+        """Set the links, and return the counter fields that must be read for them."""
         self._links = links
         return [(number, link.link) for link in links if link.active for number in _fields(link)]
 
     def reset(self) -> None:
-        """Start a new interval after a time without readings."""
+        """Forget the previous readings, after a time without readings."""
         self._rates.reset()
 
     def with_rates(self, values: dict[Field, float], at: float) -> tuple[NvLink, ...]:
-        """Return the links with their throughput at time `at` (monotonic), given the `values` of their fields."""
+        """Return the links with their throughput, given the values of their fields.
+
+        `at` is the time of the reading in seconds, from `time.monotonic`.
+        """
         return tuple(self._with_rates(link, values, at) for link in self._links)
 
     def _with_rates(self, link: NvLink, values: dict[Field, float], at: float) -> NvLink:

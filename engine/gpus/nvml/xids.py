@@ -1,4 +1,4 @@
-"""Xids (errors that the driver reports for a GPU), read from NVML's events without blocking."""
+"""Read Xids (errors that the driver reports for a GPU) from the events of NVML, without blocking."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from engine.contract.devices import Xid
 from engine.gpus.nvml.calls import Stopwatch, address
 
 XID_EVENT = 8
-"""`nvmlEventTypeXidCriticalError` of nvml.h."""
+"""Value of `nvmlEventTypeXidCriticalError` in nvml.h."""
 MAX_XIDS = 16
 MAX_EVENTS = 256
-"""Maximum number of events per poll."""
+"""Maximum number of events that a poll reads."""
 
 
 class Xids:
-    """Record of the latest `MAX_XIDS` Xids of each watched GPU."""
+    """Record of Xids, which keeps the latest `MAX_XIDS` for each watched GPU."""
 
     def __init__(self, nvml: ModuleType, stopwatch: Stopwatch) -> None:
         self._nvml = nvml
@@ -27,7 +27,7 @@ class Xids:
         self._events: Any = None
 
     def watch(self, handle: Any, uuid: str) -> None:
-        """Start watching a GPU, if it reports events."""
+        """Start to watch the GPU `handle`, if it supports events."""
         nvml = self._nvml
         try:
             if self._events is None:
@@ -38,11 +38,11 @@ class Xids:
         self._watched[address(handle)] = uuid
 
     def of(self, uuid: str) -> tuple[Xid, ...]:
-        """Return the Xids of a GPU, oldest first."""
+        """Return the recorded Xids of a GPU, oldest first."""
         return self._xids.get(uuid, ())
 
     def poll(self) -> None:
-        """Read the pending events."""
+        """Read and record all pending events."""
         if self._watched:
             self._stopwatch.time(self._read_events)
 
