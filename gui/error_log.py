@@ -88,15 +88,15 @@ def open_log() -> str:
     try:
         paths.private_folder(log_file().parent)
         handler = RotatingFileHandler(log_file(), maxBytes=MAX_BYTES, backupCount=3, encoding="utf-8")
-        where = str(log_file())
+        target = str(log_file())
     except OSError:
         handler = logging.StreamHandler()
-        where = "standard error"
+        target = "standard error"
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger(LOG_NAME)
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-    return where
+    return target
 
 
 def _on_qt_message(kind: QtMsgType, _context: QMessageLogContext, text: str) -> None:

@@ -200,14 +200,14 @@ class HelpWindow(QDialog):
         names = [self.list.item(row).data(_FILE) for row in range(self.list.count())]
         if not text or not names:
             return
-        here = self.browser.textCursor()
+        cursor = self.browser.textCursor()
         found = matches(self.browser.document(), text)
-        rest = [each for each in found if (each.position() - here.position()) * by > 0]
-        if not rest:
+        following = [each for each in found if (each.position() - cursor.position()) * by > 0]
+        if not following:
             row = names.index(self.page) if self.page in names else -by
             self.open_page(names[(row + by) % len(names)])
-            rest = matches(self.browser.document(), text)
-        self._go_to(rest[0] if by > 0 else rest[-1])
+            following = matches(self.browser.document(), text)
+        self._go_to(following[0] if by > 0 else following[-1])
 
     def _go_to(self, match: QTextCursor) -> None:
         """Place the cursor after a match, and scroll to the match and some context."""

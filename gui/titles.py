@@ -219,8 +219,8 @@ def doing(run: RunSummary) -> str:
 def unread_words(unread: Mapping[str, str]) -> str:
     """Return a line with the reason for each unreadable run, up to `MAX_UNREAD` lines."""
     lines = [
-        tr("{run_id} can't be read: {why}.").format(run_id=run_id, why=why)
-        for run_id, why in list(unread.items())[:MAX_UNREAD]
+        tr("{run_id} can't be read: {why}.").format(run_id=run_id, why=reason)
+        for run_id, reason in list(unread.items())[:MAX_UNREAD]
     ]
     left = len(unread) - len(lines)
     return "\n".join([*lines, *([f"{counted(left, 'run')} more can't be read."] if left else [])])

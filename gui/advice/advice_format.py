@@ -39,49 +39,57 @@ def number(value: float) -> str:
     return localised(value) if value >= 10 else localised(value, 1)
 
 
-def speed(of: Candidate) -> str:
+def speed(candidate: Candidate) -> str:
     """Format the speed with half the width of its confidence interval, as in "1,234 ± 20"."""
-    if of.images_per_second is None:
+    if candidate.images_per_second is None:
         return NOT_KNOWN
-    if of.low is None or of.high is None:
-        return number(of.images_per_second)
-    return f"{number(of.images_per_second)} ± {number((of.high - of.low) / 2)}"
+    if candidate.low is None or candidate.high is None:
+        return number(candidate.images_per_second)
+    return f"{number(candidate.images_per_second)} ± {number((candidate.high - candidate.low) / 2)}"
 
 
-def speed_help(of: Candidate) -> str:
+def speed_help(candidate: Candidate) -> str:
     """Describe the confidence interval of the speed, as in "Between 1,214 and 1,254 images/s, from 40 steps"."""
-    if of.low is None or of.high is None:
+    if candidate.low is None or candidate.high is None:
         return ""
     return tr("Between {low} and {high} images/s, from {timed_steps}").format(
-        low=number(of.low), high=number(of.high), timed_steps=counted(of.timed_steps, "step")
+        low=number(candidate.low), high=number(candidate.high), timed_steps=counted(candidate.timed_steps, "step")
     )
 
 
-def memory(of: Candidate) -> str:
+def memory(candidate: Candidate) -> str:
     """Format the memory use, as in "12.3 of 79.2 GiB". Estimates start with "≈"."""
-    if of.memory_bytes is not None:
-        return size_of(of.memory_bytes, of.limit_bytes)
-    return f"≈ {size_of(of.estimated_bytes, of.limit_bytes)}" if of.estimated_bytes is not None else NOT_KNOWN
+    if candidate.memory_bytes is not None:
+        return size_of(candidate.memory_bytes, candidate.limit_bytes)
+    return (
+        f"≈ {size_of(candidate.estimated_bytes, candidate.limit_bytes)}"
+        if candidate.estimated_bytes is not None
+        else NOT_KNOWN
+    )
 
 
-def memory_help(of: Candidate) -> str:
-    if of.memory_bytes is None:
-        return tr("Estimated, per device") if of.estimated_bytes is not None else ""
-    before = f"; the estimate was {size_of(of.estimated_bytes, None)}" if of.estimated_bytes is not None else ""
+def memory_help(candidate: Candidate) -> str:
+    if candidate.memory_bytes is None:
+        return tr("Estimated, per device") if candidate.estimated_bytes is not None else ""
+    before = (
+        f"; the estimate was {size_of(candidate.estimated_bytes, None)}"
+        if candidate.estimated_bytes is not None
+        else ""
+    )
     return tr("Measured on the device that used the most{before}").format(before=before)
 
 
-def total_duration(of: Candidate) -> str:
-    return duration(of.time.total_s) if of.time is not None else NOT_KNOWN
+def total_duration(candidate: Candidate) -> str:
+    return duration(candidate.time.total_s) if candidate.time is not None else NOT_KNOWN
 
 
-def total_duration_help(of: Candidate) -> str:
+def total_duration_help(candidate: Candidate) -> str:
     """Describe what the duration of the job consists of.
 
     For example "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step.
     Estimated: start."
     """
-    time = of.time
+    time = candidate.time
     if time is None:
         return ""
     parts = (
@@ -96,31 +104,31 @@ def total_duration_help(of: Candidate) -> str:
     return " ".join([parts, *(f"{origin}: {listed(names)}." for origin, names in known)])
 
 
-def efficiency(of: Candidate) -> str:
-    return f"{100 * of.efficiency:.0f}%" if of.efficiency is not None else NOT_KNOWN
+def efficiency(candidate: Candidate) -> str:
+    return f"{100 * candidate.efficiency:.0f}%" if candidate.efficiency is not None else NOT_KNOWN
 
 
-def joules(of: Candidate) -> str:
+def joules(candidate: Candidate) -> str:
     """Format the energy per thousand images, as in "644 J" or "12.4 kJ"."""
-    value = of.joules_per_thousand_images
+    value = candidate.joules_per_thousand_images
     if value is None:
         return NOT_KNOWN
     return f"{localised(value)} J" if value < 10_000 else energy(value)
 
 
-def name(of: Candidate) -> str:
-    return f"{of.name} (your job)" if of.is_requested else of.name
+def name(candidate: Candidate) -> str:
+    return f"{candidate.name} (your job)" if candidate.is_requested else candidate.name
 
 
-def note(of: Candidate) -> str:
+def note(candidate: Candidate) -> str:
     """Return the advisor's remark on a candidate or, if there is none, the title of the candidate's state."""
-    return of.why or STATES[of.state]
+    return candidate.why or STATES[candidate.state]
 
 
-def changes(of: Candidate) -> str:
+def changes(candidate: Candidate) -> str:
     """Describe the job settings that a candidate changes, as in "strategy DistributedDataParallel, devices 2 GPUs"."""
     values: dict[str, object] = {}
-    for field, value in of.changes.items():
+    for field, value in candidate.changes.items():
         if isinstance(value, tuple):
             values[field] = devices_words(value) if field == "devices" else listed(value) if value else "none"
         elif isinstance(value, str):
@@ -130,18 +138,18 @@ def changes(of: Candidate) -> str:
     return changes_words(values)
 
 
-def details(of: Candidate) -> Iterator[str]:
+def details(candidate: Candidate) -> Iterator[str]:
     """Yield sentences about a candidate: changed settings, remark, wait for images, duration and memory."""
-    yield tr("Sets {of}.").format(of=changes(of)) if of.changes else tr("This is your current job.")
-    if of.why:
-        yield of.why
-    waits = round(100 * (of.data_wait_share or 0.0))
-    if waits:
-        yield tr("{waits}% of a step waits for images.").format(waits=waits)
-    if of.time is not None:
-        yield f"The whole job takes {total_duration(of)}: {total_duration_help(of)}"
-    if of.memory_bytes is not None or of.estimated_bytes is not None:
-        yield f"Memory: {memory(of)}. {memory_help(of)}."
+    yield tr("Sets {of}.").format(of=changes(candidate)) if candidate.changes else tr("This is your current job.")
+    if candidate.why:
+        yield candidate.why
+    wait_percent = round(100 * (candidate.data_wait_share or 0.0))
+    if wait_percent:
+        yield tr("{waits}% of a step waits for images.").format(waits=wait_percent)
+    if candidate.time is not None:
+        yield f"The whole job takes {total_duration(candidate)}: {total_duration_help(candidate)}"
+    if candidate.memory_bytes is not None or candidate.estimated_bytes is not None:
+        yield f"Memory: {memory(candidate)}. {memory_help(candidate)}."
 
 
 def progress(message: AdviceProgress) -> str:
@@ -152,18 +160,18 @@ def progress(message: AdviceProgress) -> str:
     return " · ".join(texts)
 
 
-def how(of: Advice) -> Iterator[str]:
+def how(advice: Advice) -> Iterator[str]:
     """Yield sentences about the measurements: how they ended, when and on which hardware they were made."""
-    equal = len(of.equally_fast)
-    if of.fits and of.ended_by == "settled" and equal > 1:
+    equal = len(advice.equally_fast)
+    if advice.fits and advice.ended_by == "settled" and equal > 1:
         yield tr("The first {equal} are about equally fast.").format(equal=equal)
-    elif of.fits:
-        yield ENDED[of.ended_by].format(confidence=100 * of.confidence)
-    versions = ", ".join(f"{name} {version}" for name, version in of.versions.items())
-    on = f" on {listed(of.hardware)}" if of.hardware else ""
-    yield f"Measured {lately(of.measured_at)} in {duration(of.took_s)}{on}{f', with {versions}' if versions else ''}."
-    if MEMORY_BY[of.memory_by]:
-        yield MEMORY_BY[of.memory_by]
+    elif advice.fits:
+        yield ENDED[advice.ended_by].format(confidence=100 * advice.confidence)
+    versions = ", ".join(f"{name} {version}" for name, version in advice.versions.items())
+    on = f" on {listed(advice.hardware)}" if advice.hardware else ""
+    yield f"Measured {lately(advice.measured_at)} in {duration(advice.took_s)}{on}{f', with {versions}' if versions else ''}."
+    if MEMORY_BY[advice.memory_by]:
+        yield MEMORY_BY[advice.memory_by]
 
 
 def left_out(reason: LeftOut) -> str:

@@ -47,17 +47,18 @@ class AdvicePage(FinderPage):
     def __init__(self, child: FinderChild | None = None) -> None:
         super().__init__("strategy", tr("Advice on how to train"), NOTHING_YET, child or FinderChild(advises=True))
         self._order: AdviceOrder | None = None
-        self._again = self._stopping = False
+        self._should_remeasure = self._stopping = False
         self.try_again.setText(tr("Measure again"))
         self.try_again.clicked.disconnect()
-        self.try_again.clicked.connect(lambda: self._ask(again=True))
+        self.try_again.clicked.connect(lambda: self._ask(should_remeasure=True))
         self.options.ask.clicked.connect(self._ask_with_options)
         self.options.changed.connect(self._update_ask_button)
         self._stack.currentChanged.connect(lambda _index: self._update_ask_button())
         self._update_ask_button()
 
     def order(self, job: Job) -> AdviceOrder:
-        self._order, self._again = self.options.order(job, again=self._again), False
+        self._order = self.options.order(job, should_remeasure=self._should_remeasure)
+        self._should_remeasure = False
         return self._order
 
     def covers(self, job: Job) -> bool:
@@ -125,15 +126,15 @@ class AdvicePage(FinderPage):
         self.view.show_details()
         self.use.setText(tr("Use this"))
         self.use.setEnabled(row is not None)
-        about = tr("Choose a row that was measured.") if row is None else tr("This is your current job.")
+        hint = tr("Choose a row that was measured.") if row is None else tr("This is your current job.")
         self.use.setToolTip(
-            tr("Sets {row} in the form").format(row=words.changes(row)) if row is not None and row.changes else about
+            tr("Sets {row} in the form").format(row=words.changes(row)) if row is not None and row.changes else hint
         )
 
     # Trials
 
-    def _ask(self, *, again: bool = False) -> None:
-        self._again = again
+    def _ask(self, *, should_remeasure: bool = False) -> None:
+        self._should_remeasure = should_remeasure
         super()._ask()
 
     def _ask_with_options(self) -> None:
@@ -142,7 +143,7 @@ class AdvicePage(FinderPage):
         Saved measurements are ignored only if the time limit has changed.
         """
         before = self._order.seconds if self._order is not None else None
-        self._ask(again=before is not None and self.options.time.currentData() != before)
+        self._ask(should_remeasure=before is not None and self.options.time.currentData() != before)
 
     def _update_ask_button(self) -> None:
         idle = self._stack.currentIndex() == EMPTY and self._job is not None
@@ -217,12 +218,16 @@ class AdviceOptions(QWidget):
         self.network.valueChanged.connect(lambda _value: self.changed.emit())
         self.machines.valueChanged.connect(self._on_machines_changed)
 
-    def order(self, job: Job, *, again: bool = False) -> AdviceOrder:
-        """Return a request to the advisor about `job`. If `again` is True, the advisor ignores saved measurements."""
+    def order(self, job: Job, *, should_remeasure: bool = False) -> AdviceOrder:
+        """Return a request to the advisor about `job`. If `should_remeasure`, saved measurements are ignored."""
         machines = self.machines.value()
         network = Network(self.network.value() * GIGABIT) if machines > 1 else None
         return AdviceOrder(
-            job=job, seconds=float(self.time.currentData()), remeasure=again, machines=machines, network=network
+            job=job,
+            seconds=float(self.time.currentData()),
+            remeasure=should_remeasure,
+            machines=machines,
+            network=network,
         )
 
     def differs(self, order: AdviceOrder) -> bool:

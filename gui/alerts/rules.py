@@ -218,9 +218,9 @@ def summary(rule: Rule) -> str:
     kind = KINDS[rule.kind]
     parts = []
     if kind.threshold is not None:
-        way = "below" if kind.threshold.below else "at or above"
+        comparison = "below" if kind.threshold.below else "at or above"
         limit = kind.threshold.device_limit_name if rule.threshold is None else kind.threshold.write(rule.threshold)
-        parts.append(f"{way} {limit}")
+        parts.append(f"{comparison} {limit}")
     if rule.for_s > 0:
         parts.append(f"for {length(rule.for_s)}")
     text = " ".join(parts) or "as soon as it happens"
@@ -275,14 +275,14 @@ class RuleStore:
             ).format(strerror=error.strerror, temporary=temporary)
         return ""
 
-    def _move_damaged(self, why: str) -> str:
+    def _move_damaged(self, reason: str) -> str:
         damaged = self.path.with_name(self.path.name + ".damaged")
         try:
             os.replace(self.path, damaged)
         except OSError as error:
             return tr(
                 "The alert rules are corrupted ({why}) and the file can't be moved aside ({strerror}: {path})."
-            ).format(why=why, strerror=error.strerror, path=self.path)
+            ).format(why=reason, strerror=error.strerror, path=self.path)
         return tr(
             "The alert rules were corrupted ({rstrip}). The defaults apply; the file was moved to {damaged}."
-        ).format(rstrip=why.rstrip("."), damaged=damaged)
+        ).format(rstrip=reason.rstrip("."), damaged=damaged)

@@ -76,8 +76,8 @@ class AlertsView(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        wide = self.width() >= theme.scaled(SIDE_BY_SIDE)
-        direction = QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom
+        is_side_by_side = self.width() >= theme.scaled(SIDE_BY_SIDE)
+        direction = QBoxLayout.Direction.LeftToRight if is_side_by_side else QBoxLayout.Direction.TopToBottom
         if self._halves.direction() != direction:
             self._halves.setDirection(direction)
             self._share_room()
@@ -87,9 +87,11 @@ class AlertsView(QWidget):
 
         Columns side by side are equally wide. If they are stacked, the history table gets the remaining height.
         """
-        wide = self._halves.direction() == QBoxLayout.Direction.LeftToRight
-        table = not self.table.isHidden()
-        for index, stretch in enumerate((wide or table, wide, not wide and not table)):
+        is_side_by_side = self._halves.direction() == QBoxLayout.Direction.LeftToRight
+        has_table = not self.table.isHidden()
+        for index, stretch in enumerate(
+            (is_side_by_side or has_table, is_side_by_side, not is_side_by_side and not has_table)
+        ):
             self._halves.setStretch(index, int(stretch))
 
     def _lay_out(self) -> None:
@@ -105,9 +107,9 @@ class AlertsView(QWidget):
             rules.addWidget(row)
         self.recolor()
         rules.addSpacing(10)
-        about = muted_label()
-        about.setText(tr("also while the window is closed"))
-        rules.addLayout(_heading(tr("Runs"), about, self.runs.settings, self.runs.test))
+        hint = muted_label()
+        hint.setText(tr("also while the window is closed"))
+        rules.addLayout(_heading(tr("Runs"), hint, self.runs.settings, self.runs.test))
         rules.addWidget(self.runs)
         rules.addStretch(1)
         for half in (alerts, rules):

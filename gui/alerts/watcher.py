@@ -343,10 +343,10 @@ class Alerts(QObject):
             self._alerts[number] = replace(alert, text=finding.text)
             self.changed.emit()
 
-    def _clear(self, key: _Key, when: float) -> None:
+    def _clear(self, key: _Key, end_time: float) -> None:
         watch = self._watches.pop(key)
         if watch.alert is not None:
-            ended = replace(self._alerts[watch.alert], ended=when)
+            ended = replace(self._alerts[watch.alert], ended=end_time)
             self._alerts[watch.alert] = ended
             self.cleared.emit(ended)
             self.changed.emit()

@@ -62,14 +62,14 @@ def licence(dist: Distribution) -> str:
 
     It is read from the SPDX expression, the license field or the classifiers.
     """
-    given = dist.metadata.json
+    metadata = dist.metadata.json
     # Old versions of setuptools write this for a missing license.
-    short = str(given.get("license", "")).removeprefix("UNKNOWN")
-    if expression := given.get("license_expression", ""):
+    field = str(metadata.get("license", "")).removeprefix("UNKNOWN")
+    if expression := metadata.get("license_expression", ""):
         return str(expression)
-    if short and "\n" not in short and len(short) <= _LONGEST_LICENCE:
-        return short
-    classifiers = [line for line in given.get("classifier", ()) if line.startswith("License ::")]
+    if field and "\n" not in field and len(field) <= _LONGEST_LICENCE:
+        return field
+    classifiers = [line for line in metadata.get("classifier", ()) if line.startswith("License ::")]
     return ", ".join(line.rpartition(":: ")[2] for line in classifiers)
 
 

@@ -239,8 +239,8 @@ class Palette(QDialog):
 def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
     """Yield entries for the commands of the window and of the visible page."""
     for action in actions:
-        place = action.parent()
-        if place is window or (isinstance(place, QWidget) and place.isVisible()):
+        parent = action.parent()
+        if parent is window or (isinstance(parent, QWidget) and parent.isVisible()):
             title = f"{action.title} theme" if action.objectName().endswith("_theme") else action.title
             yield Entry(
                 tr("Command"),

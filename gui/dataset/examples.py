@@ -203,11 +203,11 @@ class ExampleList(QListWidget):
     def _fit(self) -> None:
         """Fit the items to the side length of the images."""
         self._pixmaps.clear()
-        wide, caption = self._side + 2 * _PAD, self._caption_height()
+        width, caption = self._side + 2 * _PAD, self._caption_height()
         if self._strip:
-            self.setFixedHeight(wide + caption + _STRIP_MARGIN)
+            self.setFixedHeight(width + caption + _STRIP_MARGIN)
         for row in range(self.count()):
-            self.item(row).setSizeHint(QSize(wide, wide + caption))
+            self.item(row).setSizeHint(QSize(width, width + caption))
 
     def _caption_height(self) -> int:
         has_captions = self._captions and any(example.class_name for example in self.examples)

@@ -123,11 +123,11 @@ def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
         return ""
     root = optimizer in ADAPTIVE
     scaled = rate * (math.sqrt(size / before) if root else size / before)
-    how = "with the square root of the batch size" if root else "linearly with the batch size"
+    rule = "with the square root of the batch size" if root else "linearly with the batch size"
     return tr(
         "The learning rate usually scales {how}: {rate} at batch size {before} would become {scaled}. It "
         "stays unchanged unless you change it."
-    ).format(how=how, rate=significant(rate, 2), before=localised(before), scaled=significant(scaled, 2))
+    ).format(how=rule, rate=significant(rate, 2), before=localised(before), scaled=significant(scaled, 2))
 
 
 def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:

@@ -67,8 +67,8 @@ class CachedDisk(QObject):
 
         The start of a run doesn't wait for the network.
         """
-        asked = (question for question in self._asked if question not in self._answers)
-        return [_path_text(question) for question in asked if question[0] != _NETWORK]
+        questions = (question for question in self._asked if question not in self._answers)
+        return [_path_text(question) for question in questions if question[0] != _NETWORK]
 
     def kind(self, path: str) -> Kind | None:
         return cast("Kind | None", self._ask(("kind", path), lambda: self._disk.kind(path)))
@@ -158,8 +158,8 @@ class CachedDisk(QObject):
 
 
 def _path_text(question: _Question) -> str:
-    about = question[1]
-    return str(cached_path(about) if isinstance(about, Weights) else about)
+    subject = question[1]
+    return str(cached_path(subject) if isinstance(subject, Weights) else subject)
 
 
 def _run_query(question: _Question, number: int, query: Callable[[], Any]) -> tuple[_Question, int, Any]:

@@ -28,10 +28,10 @@ def estimate_text(estimate: Estimate, devices: Sequence[str], memory_total_bytes
     `memory_total_bytes` is the memory of a device, or None if it is unknown.
     """
     gpus = sum(map(is_gpu, devices))
-    where = (counted(gpus, "GPU") if gpus > 1 else tr("1 GPU")) if gpus else tr("the CPU")
+    device_text = (counted(gpus, "GPU") if gpus > 1 else tr("1 GPU")) if gpus else tr("the CPU")
     parts = []
     if estimate.seconds is not None:
-        parts.append(tr("about {time} on {where}").format(time=about(estimate.seconds), where=where))
+        parts.append(tr("about {time} on {where}").format(time=about(estimate.seconds), where=device_text))
     if estimate.memory_bytes is not None:
         memory = size_of(estimate.memory_bytes, memory_total_bytes)
         limit = tr("at most {memory}") if estimate.is_upper_bound else "{memory}"

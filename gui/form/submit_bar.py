@@ -48,8 +48,12 @@ def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str
         return ""
     others = listed([f"“{run.title}”" for run in runs], most=_NAMED_RUNS)
     if at_once:
-        where = listed("the CPU" if device == CPU else names.get(device) or device_title(device) for device in busy)
-        return tr("Shares {where} with {others}; sharing slows every run down.").format(where=where, others=others)
+        device_text = listed(
+            "the CPU" if device == CPU else names.get(device) or device_title(device) for device in busy
+        )
+        return tr("Shares {where} with {others}; sharing slows every run down.").format(
+            where=device_text, others=others
+        )
     left = [run.left_s for run in runs]
     if None in left:
         return tr("Starts after {others}.").format(others=others)

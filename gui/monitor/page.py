@@ -258,12 +258,12 @@ class MonitorPage(QWidget):
 
     def _why_empty(self) -> str:
         """Return the text for an empty view. Errors are shown in the banner above it."""
-        here = self._hosts.latest.get("")
-        if here is None:
+        local = self._hosts.latest.get("")
+        if local is None:
             return _SEARCHING
-        if here.nvml.status == "not_answering":
-            return f"{_SEARCHING}\n\n{here.nvml.message}"
-        return f"{_NO_GPU if here.nvml.status == 'ok' else _NONE_MONITORED}\n\n{_ELSEWHERE}"
+        if local.nvml.status == "not_answering":
+            return f"{_SEARCHING}\n\n{local.nvml.message}"
+        return f"{_NO_GPU if local.nvml.status == 'ok' else _NONE_MONITORED}\n\n{_ELSEWHERE}"
 
     def _send_request(self) -> None:
         self._hosts.show(self.request)

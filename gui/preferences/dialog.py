@@ -178,13 +178,13 @@ class SettingRow(LabelledField):
         else:
             self._show_problem(self.setting.problem(self._typed()), "error")
 
-    def _check_folder(self, then: Callable[[Value, str], None]) -> None:
+    def _check_folder(self, done: Callable[[Value, str], None]) -> None:
         """Call `then` with the typed folder and its problem, unless the text has changed meanwhile."""
         typed = self._typed()
 
         def on_checked(problem: str) -> None:
             if typed == self._typed() and not self.setting.overridden():
-                then(typed, problem)
+                done(typed, problem)
 
         in_background(partial(self.setting.problem, typed), self, on_checked, reraise)
 

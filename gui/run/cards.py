@@ -222,8 +222,8 @@ class VerdictCard(QFrame):
 
     def _button(self, choice: Choice, further: bool) -> QPushButton:
         button = push_button(choice.title, lambda: self.requested.emit(choice.values, further))
-        what = "this run into the form to train it further" if further else "a new run into the form"
-        button.setToolTip(tr("Puts {what}: {values}").format(what=what, values=changes_words(choice.values)))
+        target = "this run into the form to train it further" if further else "a new run into the form"
+        button.setToolTip(tr("Puts {what}: {values}").format(what=target, values=changes_words(choice.values)))
         button.setAccessibleDescription(button.toolTip())
         self._row.addWidget(button)
         return button

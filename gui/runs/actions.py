@@ -172,15 +172,15 @@ class DeletingBar(TrashBar):
         self._runs = []
         super().dismiss()
 
-    def _confirm(self, held: Holding, active: int) -> None:
+    def _confirm(self, usage: Holding, active: int) -> None:
         """Show the question, unless the user has cancelled it.
 
-        `held` is the disk usage of the runs, and `active` the number of selected runs that can't be deleted.
+        `usage` is the disk usage of the runs, and `active` the number of selected runs that can't be deleted.
         """
         if not self._runs:
             return
         takes = tr("It takes") if len(self._runs) == 1 else tr("Together they take")
-        checkpoints = f", including {size(held.checkpoint_bytes)} of checkpoints" if held.checkpoint_bytes else ""
+        checkpoints = f", including {size(usage.checkpoint_bytes)} of checkpoints" if usage.checkpoint_bytes else ""
         excluded = f" {counted(active, 'active run')} {'stays' if active == 1 else 'stay'}." if active else ""
         self.say(
             tr(
@@ -190,9 +190,9 @@ class DeletingBar(TrashBar):
                 runs=_title(self._runs),
                 excluded=excluded,
                 takes=takes,
-                bytes=size(held.bytes),
+                bytes=size(usage.bytes),
                 checkpoints=checkpoints,
-                freed_bytes=size(held.freed_bytes),
+                freed_bytes=size(usage.freed_bytes),
             ),
             "warning",
             tr("Move to trash"),

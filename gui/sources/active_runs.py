@@ -59,14 +59,14 @@ def device_queues() -> dict[str, tuple[QueuedRun, ...]]:
     from gui.titles import title_of
 
     try:
-        held = {device: list(run_ids) for device, run_ids in queue.holders().items()}
-        queues = {device: list(run_ids) for device, run_ids in held.items()}
+        holders = {device: list(run_ids) for device, run_ids in queue.holders().items()}
+        queues = {device: list(run_ids) for device, run_ids in holders.items()}
         for ticket in queue.waiting():
             for device in dict.fromkeys(ticket.devices):
                 queues.setdefault(device, []).append(ticket.run_id)
     except queue.CannotQueue:
         return {}
-    training = {run_id for run_ids in held.values() for run_id in run_ids}
+    training = {run_id for run_ids in holders.values() for run_id in run_ids}
     folders = {
         run_id: RunFolder(paths.runs_folder() / run_id)
         for run_id in {one for run_ids in queues.values() for one in run_ids}

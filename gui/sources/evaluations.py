@@ -78,8 +78,8 @@ def read_samples(kept: KeptEvaluation) -> SampleTable:
             columns[name] = msgspec.msgpack.decode(raw[name], type=kind) if name in raw else None
             time.sleep(0)
     except (OSError, *NOT_DECODED) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise DamagedEvaluation(f"{file} can't be read: {why}") from error
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DamagedEvaluation(f"{file} can't be read: {reason}") from error
     count = len(columns["paths"] or ())
     if any(column is not None and len(column) != count for column in columns.values()):
         raise DamagedEvaluation(f"{file} can't be read: its columns differ in length")
@@ -106,11 +106,11 @@ _COLUMNS: dict[str, Any] = {
 
 
 def _single(classes: Classes | None) -> bool:
-    return classes is not None and all(len(of) <= 1 for of in classes)
+    return classes is not None and all(len(indices) <= 1 for indices in classes)
 
 
 def _only(classes: Classes) -> Numbers:
-    return np.fromiter((of[0] if of else NO_CLASS for of in classes), np.int64, len(classes))
+    return np.fromiter((indices[0] if indices else NO_CLASS for indices in classes), np.int64, len(classes))
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
         raise DamagedEvaluation(f"{file} can't be read: {error}") from error
     if true is None or len(true) != len(column):
         raise DamagedEvaluation(f"{file} can't be read: it is not of these samples")
-    has_it = np.fromiter((class_index in of for of in true), np.bool_, len(true))
+    has_it = np.fromiter((class_index in indices for indices in true), np.bool_, len(true))
     known = ~np.isnan(column)
     return Outcomes(column[known], has_it[known])
 
@@ -242,10 +242,10 @@ def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Number
         return None
     taken = np.where((confidence < threshold) | (predicted == NO_CLASS), classes, predicted)
     known = (true >= 0) & (true < classes) & (taken <= classes)
-    wide = classes + 1
-    counts = np.bincount(true[known] * wide + taken[known], minlength=wide * wide)
-    return counts.reshape(wide, wide).astype(np.int64)
+    row_length = classes + 1
+    counts = np.bincount(true[known] * row_length + taken[known], minlength=row_length * row_length)
+    return counts.reshape(row_length, row_length).astype(np.int64)
 
 
-def _share(count: int, of: int) -> float | None:
-    return count / of if of else None
+def _share(count: int, total: int) -> float | None:
+    return count / total if total else None

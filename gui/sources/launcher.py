@@ -200,23 +200,23 @@ def resolved(job: Job) -> Job:
 
 def problem_of(error: OSError) -> Problem:
     """Convert an error while creating a run to a problem."""
-    where = str(error.filename or paths.runs_folder())
+    path = str(error.filename or paths.runs_folder())
     elsewhere = "set FOOTPLATE_HOME to another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return Problem(
             "run",
-            tr("No permission to write to {where}.").format(where=where),
+            tr("No permission to write to {where}.").format(where=path),
             tr("Grant write access, or {elsewhere} and restart.").format(elsewhere=elsewhere),
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Problem(
             "run",
-            tr("The disk with {where} is full.").format(where=where),
+            tr("The disk with {where} is full.").format(where=path),
             tr("Free up space, or {elsewhere} and restart.").format(elsewhere=elsewhere),
         )
     return Problem(
         "run",
-        tr("Could not create the run in {where}: {strerror}.").format(where=where, strerror=error.strerror),
+        tr("Could not create the run in {where}: {strerror}.").format(where=path, strerror=error.strerror),
         tr("Fix this, or {elsewhere}.").format(elsewhere=elsewhere),
     )
 

@@ -41,9 +41,9 @@ def files_of(name: str, run_id: str) -> list[RunFile]:
 
 def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
     """Run a Footplate command on a host and decode each line of its output as a `kind`. Raises QueryFailed."""
-    where = host(name) or Host(name=name)
+    host_entry = host(name) or Host(name=name)
     try:
-        command = ssh_command(where.reached_by, where.command(*arguments))
+        command = ssh_command(host_entry.reached_by, host_entry.command(*arguments))
         done = run_child(command, timeout_s=_ANSWER_S, env=english_environment())
         if done.returncode:
             raise QueryFailed(ssh_exit_reason(name, done.returncode, done.stderr.decode(errors="replace")))

@@ -77,18 +77,18 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
         reason = f"its {checkpoint.name} is gone" if checkpoint is not None else "it has no checkpoint yet"
         raise CannotPrefill(f"“{run_title(summary)}” can't be forked: {reason}.")
     changes: dict[str, str] = {"name": f"{summary.name[: _MAX_NAME - 5]} fork" if summary.name else ""}
-    of = f"“{run_title(summary)}”"
+    title = f"“{run_title(summary)}”"
     written = ", ".join(filter(None, (chosen.name, chosen.location)))
     if chosen.weights_alone:
         changes |= {"resume_from": "", "weights_file": str(chosen.path)}
         text = tr(
             "A new run with the best weights of {of} ({written}). It starts at its first epoch, without the optimizer state."
-        ).format(of=of, written=written)
+        ).format(of=title, written=written)
     else:
         changes |= {"resume_from": str(chosen.path)}
         text = tr(
             "A new run that continues from a checkpoint of {of} ({written}). The original stays unchanged."
-        ).format(of=of, written=written)
+        ).format(of=title, written=written)
     fork = Prefill(text=text, job=job.with_fields(**changes))
     over = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.training.epochs)
     if over and not chosen.weights_alone:  # otherwise there would be no epochs to train
@@ -140,8 +140,8 @@ def _from(run: RunFolder, path: Path | None) -> str:
     """Describe where a run starts, as in "from epoch 3, step 345 (last.pt, 14:05)" or "from /runs/other/last.pt"."""
     known: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
     if known is not None:
-        of = f"{known.name}, {lately(known.written)}"
-        return f"from {known.location} ({of})" if known.location else f"from a checkpoint ({of})"
+        file = f"{known.name}, {lately(known.written)}"
+        return f"from {known.location} ({file})" if known.location else f"from a checkpoint ({file})"
     return f"from {path}" if path is not None else "from the beginning, since it has no checkpoint"
 
 

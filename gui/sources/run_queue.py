@@ -124,11 +124,11 @@ def run_name(run_id: str) -> str:
     """Return the name that the user gave a run, or its model and dataset."""
     run = RunFolder(paths.runs_folder() / run_id)
     job = run.job()
-    given = read_notes(run.path).name
+    name = read_notes(run.path).name
     if job is None:
-        return given or run.run_id
+        return name or run.run_id
     return shortened(
-        (job.name if given is None else given) or f"{model_title(job.model.name)} on {Path(job.data.dataset).name}"
+        (job.name if name is None else name) or f"{model_title(job.model.name)} on {Path(job.data.dataset).name}"
     )
 
 

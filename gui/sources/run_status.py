@@ -141,14 +141,16 @@ def status_of(
     )
 
 
-def _label(data: RunData, state: State, asked: Asked) -> StatusLabel:
+def _label(data: RunData, state: State, requested: Asked) -> StatusLabel:
     if state in _ENDED:
         return _ENDED[state]
     label: StatusLabel = "Running"
     over = data.finished is not None  # the data belongs to the previous execution
-    if asked == "stop" or (not over and (data.asked == "stop" or data.phase == "stopping" or data.failure is not None)):
+    if requested == "stop" or (
+        not over and (data.asked == "stop" or data.phase == "stopping" or data.failure is not None)
+    ):
         label = "Stopping"
-    elif asked == "pause" or (not over and (data.asked == "pause" or data.phase == "pausing")):
+    elif requested == "pause" or (not over and (data.asked == "pause" or data.phase == "pausing")):
         label = "Pausing"
     elif state == "waiting" and (over or data.started is None):
         label = "Waiting"  # queued by SLURM: the run has logged nothing, or nothing since the last execution
@@ -165,7 +167,7 @@ def _label(data: RunData, state: State, asked: Asked) -> StatusLabel:
     return label
 
 
-def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | None, why: str) -> str:
+def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | None, reason: str) -> str:
     after = f"after {counted(step, 'step')}" if step is not None else "before the first step"
     texts = {
         "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best(data),
@@ -180,8 +182,8 @@ def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | Non
             else tr("Stopping: {data}").format(data=cause_of(data))
         ),
         "Restarting": _restarting(data),
-        "Interrupted": tr("Interrupted {after}: {why}").format(after=after, why=why),
-        "Waiting": tr("Waiting · {why}").format(why=why),
+        "Interrupted": tr("Interrupted {after}: {why}").format(after=after, why=reason),
+        "Waiting": tr("Waiting · {why}").format(why=reason),
         "Fetching": tr("Fetching · {data}").format(data=_fetching(data)),
         "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
     }
@@ -219,11 +221,11 @@ def _running(data: RunData, epochs: int | None) -> str:
         "saving": "retrying to save the last state" if data.unsaved else "saving a checkpoint",
     }.get(data.phase or "")
     if data.epoch and epochs:
-        where = f"epoch {data.epoch} of {epochs}"
+        position = f"epoch {data.epoch} of {epochs}"
         return (
-            tr("Running · {where}, {doing}").format(where=where, doing=doing)
+            tr("Running · {where}, {doing}").format(where=position, doing=doing)
             if doing
-            else tr("Running · {where}").format(where=where)
+            else tr("Running · {where}").format(where=position)
         )
     return f"Running · {data.phase_detail or doing or 'waiting for the first step'}"
 

@@ -55,20 +55,22 @@ def trash_folder(folder: Path) -> Trashed:
     return Trashed(path, location, desktop=False)
 
 
-def put_back(thing: Trashed) -> None:
+def put_back(trashed: Trashed) -> None:
     """Move a folder back from the trash. Raises CannotTrash if it is gone or its old path is in use."""
-    if not thing.location.is_dir():
-        raise CannotTrash(tr("{name} is no longer in the trash.").format(name=thing.origin.name))
-    if thing.origin.exists():
-        raise CannotTrash(tr("{origin} exists again, so the one in the trash stays there.").format(origin=thing.origin))
+    if not trashed.location.is_dir():
+        raise CannotTrash(tr("{name} is no longer in the trash.").format(name=trashed.origin.name))
+    if trashed.origin.exists():
+        raise CannotTrash(
+            tr("{origin} exists again, so the one in the trash stays there.").format(origin=trashed.origin)
+        )
     try:
-        thing.origin.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(thing.location, thing.origin)
+        trashed.origin.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(trashed.location, trashed.origin)
     except OSError as error:
         raise CannotTrash(
             tr("{name} could not be restored from the trash: {strerror} ({origin}).").format(
-                name=thing.origin.name, strerror=error.strerror, origin=thing.origin
+                name=trashed.origin.name, strerror=error.strerror, origin=trashed.origin
             )
         ) from error
-    if thing.desktop:  # the Trash specification of freedesktop.org stores the original path in a separate file
-        (thing.location.parents[1] / "info" / f"{thing.location.name}.trashinfo").unlink(missing_ok=True)
+    if trashed.desktop:  # the Trash specification of freedesktop.org stores the original path in a separate file
+        (trashed.location.parents[1] / "info" / f"{trashed.location.name}.trashinfo").unlink(missing_ok=True)

@@ -128,8 +128,8 @@ def is_dark() -> bool:
 @lru_cache(maxsize=1)
 def _first_palette_is_dark() -> bool:
     """Return True if the palette was dark at the start. Used on desktops that don't report their scheme."""
-    given = QGuiApplication.palette()
-    return given.window().color().lightness() < given.windowText().color().lightness()
+    initial = QGuiApplication.palette()
+    return initial.window().color().lightness() < initial.windowText().color().lightness()
 
 
 def colors() -> Colors:
@@ -261,7 +261,7 @@ def palette(scheme: Colors) -> QPalette:
     """Create a Qt palette with the colors of `scheme`."""
     result = QPalette()
     role = QPalette.ColorRole
-    for where, color in (
+    for color_role, color in (
         (role.Window, scheme.window),
         (role.WindowText, scheme.text),
         (role.Base, scheme.panel),
@@ -283,9 +283,9 @@ def palette(scheme: Colors) -> QPalette:
         (role.Shadow, scheme.border),
         (role.Accent, scheme.accent),
     ):
-        result.setColor(where, QColor(color))
-    for where in (role.WindowText, role.Text, role.ButtonText):
-        result.setColor(QPalette.ColorGroup.Disabled, where, QColor(scheme.muted))
+        result.setColor(color_role, QColor(color))
+    for color_role in (role.WindowText, role.Text, role.ButtonText):
+        result.setColor(QPalette.ColorGroup.Disabled, color_role, QColor(scheme.muted))
     return result
 
 

@@ -59,7 +59,7 @@ class WelcomePage(QWidget):
         self._disk: list[Finding] | None = None
         self.rows: list[FindingRow] = []
         title = caption(tr("Welcome to Footplate"), "welcome")
-        about = muted_label(tr("Train vision models on this machine and monitor its devices."), word_wrap=True)
+        description = muted_label(tr("Train vision models on this machine and monitor its devices."), word_wrap=True)
         self.sample = QPushButton(tr("Train the sample"))
         self.sample.setObjectName("primary")
         self.sample.clicked.connect(lambda: self.sample_requested.emit(self.has_usable_gpu))
@@ -68,7 +68,7 @@ class WelcomePage(QWidget):
         start = QWidget()
         self._choices = QGridLayout()
         self._abouts = self._make_choices()
-        layout = vbox(title, about, spacing=6)
+        layout = vbox(title, description, spacing=6)
         layout.addSpacing(16)
         layout.addLayout(self._choices)
         layout.addStretch(1)
@@ -126,14 +126,14 @@ class WelcomePage(QWidget):
         self._halves.setDirection(direction)
         self._column.setMaximumWidth(theme.scaled(_WIDTH) * (1 + is_wide))
         is_stacked = self.width() < theme.scaled(_STACKED_BELOW)
-        for number, (button, about) in enumerate(self._abouts):
+        for number, (button, description) in enumerate(self._abouts):
             row = 2 * number
             self._choices.addWidget(button, row, 0)
             self._choices.addWidget(
-                about, row + is_stacked, int(not is_stacked), 1, 1 + is_stacked, Qt.AlignmentFlag.AlignVCenter
+                description, row + is_stacked, int(not is_stacked), 1, 1 + is_stacked, Qt.AlignmentFlag.AlignVCenter
             )
             self._choices.setRowMinimumHeight(row, 0 if is_stacked else theme.scaled(_BUTTON_HEIGHT))
-            about.setContentsMargins(0, 0, 0, _CHOICE_GAP if is_stacked else 0)
+            description.setContentsMargins(0, 0, 0, _CHOICE_GAP if is_stacked else 0)
 
     def _make_choices(self) -> list[tuple[QPushButton, QLabel]]:
         """Create the buttons, each with a text about it."""
@@ -143,12 +143,12 @@ class WelcomePage(QWidget):
         self.about_sample = QLabel(_SAMPLE)
         about_watch = QLabel(tr("Load, memory, temperature, power and processes, live and for the last 24 hours."))
         choices = [(self.sample, self.about_sample), (self.open, QLabel(_OPEN)), (self.watch, about_watch)]
-        for button, about in choices:
-            about.setWordWrap(True)
-            about.setBuddy(button)
+        for button, description in choices:
+            description.setWordWrap(True)
+            description.setBuddy(button)
             button.setAutoDefault(True)  # Enter presses it, as in a dialog
             button.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
-            button.setAccessibleDescription(about.text())
+            button.setAccessibleDescription(description.text())
         return choices
 
     def _card(self) -> QFrame:

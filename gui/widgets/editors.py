@@ -218,11 +218,11 @@ class ListEditor(TextEditor):
 class PathEditor(TextEditor):
     """Editor for a path, with a button that opens a file dialog."""
 
-    def __init__(self, what: str, folder: bool, placeholder: str = "") -> None:
+    def __init__(self, content: str, folder: bool, placeholder: str = "") -> None:
         super().__init__(placeholder, line=PathLine())
         self._folder = folder
-        self._what = what
-        name, icon = tr("Browse for {what}").format(what=what), icons.icon("folder" if folder else "file", "muted")
+        self._what = content
+        name, icon = tr("Browse for {what}").format(what=content), icons.icon("folder" if folder else "file", "muted")
         self.browse = tool_button(self.open_browser, icon=icon, name=name, tip=name)
         layout = self.layout()
         assert layout is not None

@@ -112,24 +112,24 @@ def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLab
     page.setLayout(vbox(head, *((widget, int(widget is below[-1])) for widget in below), margins=(14, 10, 14, 10)))
 
 
-def working_page(what: QLabel, progress: QProgressBar, cancel: QPushButton, name: str) -> QWidget:
+def working_page(activity: QLabel, progress: QProgressBar, cancel: QPushButton, name: str) -> QWidget:
     """Create a page with the progress of a background task. `name` is the accessible name of the progress bar."""
     progress.setRange(0, 100)
     progress.setFixedSize(320, 14)
     progress.setTextVisible(False)
     progress.setAccessibleName(name)
-    return _in_the_middle(what, progress, cancel)
+    return _in_the_middle(activity, progress, cancel)
 
 
-def fault_page(fault: QWidget, again: QPushButton) -> QWidget:
+def fault_page(failure: QWidget, retry: QPushButton) -> QWidget:
     """Create a page with the failure of a background task, and a button to retry it."""
-    fault.setMaximumWidth(440)
-    page = _in_the_middle(again)
+    failure.setMaximumWidth(440)
+    page = _in_the_middle(retry)
     column = page.layout()
     assert isinstance(column, QVBoxLayout)
     row = QHBoxLayout()  # with an alignment, long sentences would not get enough height
     row.addStretch(1)
-    row.addWidget(fault, 100)
+    row.addWidget(failure, 100)
     row.addStretch(1)
     column.insertLayout(1, row)
     return scroll_panel(page)

@@ -266,5 +266,5 @@ def _instance_row(instance: WatchedGpu) -> list[str]:
 
 def _link_row(link: NvLink) -> list[str]:
     version = "" if link.version is None else f"{link.version}"
-    ways = ["" if way is None else throughput(way) for way in (link.received_bytes_per_s, link.sent_bytes_per_s)]
-    return [f"{link.link}", "active" if link.active else "not active", version, *ways, link.peer]
+    rates = ["" if rate is None else throughput(rate) for rate in (link.received_bytes_per_s, link.sent_bytes_per_s)]
+    return [f"{link.link}", "active" if link.active else "not active", version, *rates, link.peer]

@@ -299,8 +299,8 @@ def _both_ways(label: str, link: str, read: Read) -> LabelledValue | None:
     received, sent = read(f"{link}_received_bytes_per_s"), read(f"{link}_sent_bytes_per_s")
     if received is None and sent is None:
         return None
-    ways = [f"{sign} {number(1e-9 * way, 2)}" for sign, way in (("↓", received), ("↑", sent)) if way is not None]
-    return LabelledValue(link, label, f"{' '.join(ways)} GB/s", tr("What the GPU receives (↓) and sends (↑)."))
+    rates = [f"{sign} {number(1e-9 * rate, 2)}" for sign, rate in (("↓", received), ("↑", sent)) if rate is not None]
+    return LabelledValue(link, label, f"{' '.join(rates)} GB/s", tr("What the GPU receives (↓) and sends (↑)."))
 
 
 def _energy(used: Used | None) -> LabelledValue | None:
@@ -355,7 +355,7 @@ def _reserved(gpu: Gpu) -> str:
 def _limits(gpu: Gpu) -> str:
     """Describe the temperature limits, as in "It slows down at 87 °C and shuts down at 92 °C."."""
     limits = (("slows down", gpu.slowdown_c), ("shuts down", gpu.shutdown_c))
-    parts = [f"{what} at {limit:.0f} °C" for what, limit in limits if limit is not None]
+    parts = [f"{action} at {limit:.0f} °C" for action, limit in limits if limit is not None]
     return tr("It {parts}.").format(parts=" and ".join(parts)) if parts else ""
 
 

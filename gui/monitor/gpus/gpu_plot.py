@@ -87,8 +87,8 @@ def temperature_thresholds(
 ) -> list[Threshold]:
     """Return thresholds for a plot at the temperatures at which a GPU slows down and shuts down, if these are known."""
     named = (("slows down", slowdown_c, _warning), ("shuts down", shutdown_c, _error))
-    known = [(what, limit, color) for what, limit, color in named if limit is not None]
-    return [Threshold(limit, f"{what} {limit:.0f} °C" if labelled else "", color) for what, limit, color in known]
+    known = [(action, limit, color) for action, limit, color in named if limit is not None]
+    return [Threshold(limit, f"{action} {limit:.0f} °C" if labelled else "", color) for action, limit, color in known]
 
 
 def _style(key: str, line: str, scale: float) -> LineStyle:

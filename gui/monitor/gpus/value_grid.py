@@ -76,8 +76,8 @@ class ValueGrid(QWidget):
             self._arrange()
             self.update()
 
-    def figure_at(self, where: QPoint) -> LabelledValue | None:
-        return next((figure for figure, rect in self._placed() if rect.contains(where)), None)
+    def figure_at(self, point: QPoint) -> LabelledValue | None:
+        return next((figure for figure, rect in self._placed() if rect.contains(point)), None)
 
     def words(self) -> str:
         """Describe all values, for screen readers."""

@@ -290,8 +290,8 @@ def _sort_key(column: Column, line: ProcessRow) -> str | float:
 
 def describe(line: ProcessRow) -> str:
     """Describe all values of a row, for a tool tip."""
-    what = line.title if line.group or line.pid is None else f"{line.title}, pid {line.pid}"
-    return "\n".join(filter(None, (what, _noted(line), line.command)))
+    title = line.title if line.group or line.pid is None else f"{line.title}, pid {line.pid}"
+    return "\n".join(filter(None, (title, _noted(line), line.command)))
 
 
 def _noted(line: ProcessRow) -> str:

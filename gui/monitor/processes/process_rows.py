@@ -89,11 +89,11 @@ def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
         shared = [device for device in run.devices if device in others] if run.is_active else []
         if shared:
             users = dict.fromkeys(user for device in shared for user in others[device])
-            held = gpu_names([titles[device] for device in shared])
+            gpus = gpu_names([titles[device] for device in shared])
             is_used = "is" if len(shared) == 1 else "are"
             sentences.append(
                 tr("{held}, held by run {name}, {is_used} also used by {users}.").format(
-                    held=held, name=run.name, is_used=is_used, users=listed(users)
+                    held=gpus, name=run.name, is_used=is_used, users=listed(users)
                 )
             )
     return " ".join(sentences)
@@ -209,7 +209,9 @@ def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: N
 def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None, name_of: NameOf) -> ProcessRow:
     first = members[0]
     users = {member.user for member in members}
-    held = {device: title for member in members for device, title in zip(member.devices, member.gpus, strict=True)}
+    gpu_titles = {
+        device: title for member in members for device, title in zip(member.devices, member.gpus, strict=True)
+    }
     shares = [member.sm_percent * len(member.devices) for member in members if member.sm_percent is not None]
     pid = run.supervisor if run is not None else int(key[2])
     return ProcessRow(
@@ -221,11 +223,11 @@ def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None,
         pid=pid,
         user=first.user if len(users) == 1 else None,
         mine=all(member.mine for member in members),
-        gpus=tuple(held.values()),
-        devices=tuple(held),
+        gpus=tuple(gpu_titles.values()),
+        devices=tuple(gpu_titles),
         kind=_kind(member.kind for member in members),
         memory_used_bytes=_sum(member.memory_used_bytes for member in members),
-        sm_percent=sum(shares) / len(held) if shares else None,
+        sm_percent=sum(shares) / len(gpu_titles) if shares else None,
         cpu_percent=_sum(member.cpu_percent for member in members),
         host_memory_bytes=_sum(member.host_memory_bytes for member in members),
         running_s=max((member.running_s for member in members if member.running_s is not None), default=None),
@@ -247,7 +249,7 @@ def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None
 def _with_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list[ProcessRow]:
     """Return the rows with notes about GPUs that a run shares with other users."""
     others = _other_users(lines)
-    held = {device: run for run in runs for device in run.devices}
+    runs_by_device = {device: run for run in runs for device in run.devices}
     noted = []
     for line in lines:
         note = ""
@@ -255,8 +257,8 @@ def _with_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> lis
             users = dict.fromkeys(user for device in line.devices for user in others.get(device, ()))
             note = f"also used by {listed(users)}" if users else ""
         elif _is_other_user(line):
-            shared = [title for device, title in zip(line.devices, line.gpus, strict=True) if device in held]
-            names = dict.fromkeys(held[device].name for device in line.devices if device in held)
+            shared = [title for device, title in zip(line.devices, line.gpus, strict=True) if device in runs_by_device]
+            names = dict.fromkeys(runs_by_device[device].name for device in line.devices if device in runs_by_device)
             note = f"on {gpu_names(shared)}, held by run {listed(names)}" if shared else ""
         noted.append(replace(line, note=note) if note else line)
     return noted

@@ -56,7 +56,7 @@ def disabled_reason(line: ProcessRow | None, foreign_pids: bool) -> str:
             f"Belongs to {line.user or 'an unknown user'}: only they or an administrator can end it.",
         ),
     )
-    return next((why for applies, why in problems if applies), "")
+    return next((reason for applies, reason in problems if applies), "")
 
 
 def privileged() -> bool:
@@ -204,14 +204,14 @@ def _stop_question(line: ProcessRow) -> str:
 
 def _end_question(line: ProcessRow) -> str:
     whose = "" if line.mine or line.user is None else f" of {line.user}"
-    held = f"{size(line.memory_used_bytes)} of " if line.memory_used_bytes is not None else ""
+    memory = f"{size(line.memory_used_bytes)} of " if line.memory_used_bytes is not None else ""
     since = f" and has run for {duration(line.running_s)}" if line.running_s is not None else ""
-    how = (
+    effect = (
         tr("It ends immediately and loses unsaved work.")
         if sys.platform == "win32"
         else tr("It receives SIGTERM and may save its work first.")
     )
     question = tr("End {line}{whose}? It holds {held}{gpus}{since}. {how}").format(
-        line=_name(line), whose=whose, held=held, gpus=gpu_names(line.gpus), since=since, how=how
+        line=_name(line), whose=whose, held=memory, gpus=gpu_names(line.gpus), since=since, how=effect
     )
     return f"{question}\n{line.command}" if line.command else question

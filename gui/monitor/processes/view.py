@@ -253,8 +253,8 @@ class ProcessesView(QWidget):
         total = sum(not line.group for line in lines)
         left = [self.rows.line(index) for index in _in_order(self.rows, QModelIndex())]
         visible = sum(line is not None and not line.group for line in left)
-        many = "1 process" if total == 1 else f"{localised(total)} processes"
-        self._count.setText(many if visible == total else f"{localised(visible)} of {many}")
+        count_text = "1 process" if total == 1 else f"{localised(total)} processes"
+        self._count.setText(count_text if visible == total else f"{localised(visible)} of {count_text}")
         self._count.setVisible(total > 0)
         empty = self._empty_text(total, visible)
         self._empty.setText(empty)
@@ -294,19 +294,19 @@ class ProcessesView(QWidget):
         line = self.selected()
         local = self._hosts.latest.get("")
         stops = line is not None and line.run is not None
-        why = "" if stops else disabled_reason(line, local is not None and local.foreign_pids)
+        reason = "" if stops else disabled_reason(line, local is not None and local.foreign_pids)
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
-            why = tr("Select a single process to end it.")
+            reason = tr("Select a single process to end it.")
         if stops:
             self.acts["end"].set_appearance(tr("Stop the &run…"), tr("Asks first"))
         else:
             self.acts["end"].set_appearance(tr("&End process…"), tr("Asks first; the process may then save its work"))
-        self.acts["end"].allow(why)
+        self.acts["end"].allow(reason)
         self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else tr("Select the processes to copy"))
         self.acts["command"].allow(
             "" if line is not None and line.command else tr("Select one process whose command is known")
         )
-        self._show_reason(self._reason, why if self.rows.rowCount() else "")
+        self._show_reason(self._reason, reason if self.rows.rowCount() else "")
 
     def _ask(self) -> None:
         line = self.selected()
@@ -332,14 +332,14 @@ class ProcessesView(QWidget):
         if line is not None:
             QGuiApplication.clipboard().setText(line.command)
 
-    def _open_menu(self, where: QPoint) -> None:
+    def _open_menu(self, point: QPoint) -> None:
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addActions([self.acts["copy"], self.acts["command"]])
         self._add_sorting(menu)
         menu.addSeparator()
         menu.addAction(self.acts["end"])
-        menu.popup(self.tree.viewport().mapToGlobal(where))
+        menu.popup(self.tree.viewport().mapToGlobal(point))
 
     def _open_menu_by_key(self) -> None:
         self._open_menu(self.tree.visualRect(self.tree.currentIndex()).center())

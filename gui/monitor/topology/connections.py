@@ -136,14 +136,14 @@ def _by_nvlink(site: Site) -> str:
         ).format(everyone=everyone)
     how_many = links(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {links(max(counts))}"
     if len(counts) == 1:
-        way = tr("{everyone} are connected by {how_many}.").format(everyone=everyone, how_many=how_many)
+        connection = tr("{everyone} are connected by {how_many}.").format(everyone=everyone, how_many=how_many)
     else:
-        way = tr("{everyone} are connected by {how_many} between each pair.").format(
+        connection = tr("{everyone} are connected by {how_many} between each pair.").format(
             everyone=everyone, how_many=how_many
         )
     sharded = recommended_strategy_title("shard")
     return tr("{way} Every strategy runs well, even {sharded}, which communicates the most.").format(
-        way=way, sharded=sharded
+        way=connection, sharded=sharded
     )
 
 
@@ -166,14 +166,14 @@ def _by_pcie(site: Site) -> str:
     if 1 < len(same_node) < len(site.gpus):
         return _in_groups(site, same_node, "{} are on one processor.", "{} are each on one processor.")
     if "nodes" in kinds:
-        way = tr("{everyone} communicate through the processors.").format(everyone=everyone)
+        connection = tr("{everyone} communicate through the processors.").format(everyone=everyone)
     else:
-        way = tr("{everyone} communicate through the processor.").format(everyone=everyone)
+        connection = tr("{everyone} communicate through the processor.").format(everyone=everyone)
     return tr(
         "{way} Prefer strategies with little communication: {recommended_strategy_title}, or {replicated} "
         "with large batches. {sharded} pays off only if the model does not fit otherwise."
     ).format(
-        way=way,
+        way=connection,
         recommended_strategy_title=recommended_strategy_title("pipeline"),
         replicated=replicated,
         sharded=sharded,

@@ -253,10 +253,10 @@ class _Table(QTableView):
         for affinity in range(count):
             self.setColumnWidth(affinity, width)
             self.setRowHeight(affinity, (2 if self._matrix.roomy else 1) * line + 14)
-        wide = count * width + rest
+        content_width = count * width + rest
         high = self.horizontalHeader().sizeHint().height() + self.verticalHeader().length() + 2 * self.frameWidth()
-        scrolling = self.horizontalScrollBar().sizeHint().height() if wide > room else 0
-        self.setFixedSize(min(wide, room), high + scrolling)
+        scrolling = self.horizontalScrollBar().sizeHint().height() if content_width > room else 0
+        self.setFixedSize(min(content_width, room), high + scrolling)
 
 
 class Legend(QWidget):

@@ -209,7 +209,10 @@ class SamplesCsv:
         samples, classes = self.opened.samples, self.opened.evaluation.classes
         yield ["path", "split", "true", "predicted", "confidence", "correct", "loss"]
         for row, path in enumerate(samples.paths):
-            named = (format_classes(classes, of[row], "") if of else "" for of in (samples.true, samples.predicted))
+            named = (
+                format_classes(classes, indices[row], "") if indices else ""
+                for indices in (samples.true, samples.predicted)
+            )
             numbers = (samples.confidence, samples.correct, samples.losses)
             values = (None if column is None else float(column[row]) for column in numbers)
             yield [path, samples.splits[row], *named, *map(format_number, values)]

@@ -53,8 +53,8 @@ class ComparisonPage(QWidget):
         self.verdict = caption(style="")
         self.test = caption()
         self.mine, self.others = (
-            QPushButton(tr("Show samples that only {who} got right").format(who=who))
-            for who in ("this one", "the other")
+            QPushButton(tr("Show samples that only {who} got right").format(who=evaluation))
+            for evaluation in ("this one", "the other")
         )
         self.problem = ProblemLabel()
         self.stack = QStackedWidget()
@@ -113,13 +113,13 @@ class ComparisonPage(QWidget):
         self.differences.show_rows([_difference_row(each) for each in comparison.differences])
         self.verdict.setText(_describe_verdict(comparison.differences))
         self._show_test(comparison.mcnemar)
-        for button, paths, who in (
+        for button, paths, evaluation in (
             (self.mine, comparison.only_second, "this one"),
             (self.others, comparison.only_first, "the other"),
         ):
             button.setVisible(paths is not None)
             button.setEnabled(bool(paths))
-            button.setText(f"Show {localised(len(paths or ()))} that only {who} got right")
+            button.setText(f"Show {localised(len(paths or ()))} that only {evaluation} got right")
 
     def _show_test(self, test: McNemar | None) -> None:
         self.test.setVisible(test is not None)
@@ -157,9 +157,9 @@ class ComparisonPage(QWidget):
             return
         mine = button is self.mine
         paths = comparison.only_second if mine else comparison.only_first
-        which = "this evaluation" if mine else "the other evaluation"
+        evaluation = "this evaluation" if mine else "the other evaluation"
         self.samples_requested.emit(
-            frozenset(paths or ()), f"{counted(len(paths or ()), 'sample')} that only {which} got right"
+            frozenset(paths or ()), f"{counted(len(paths or ()), 'sample')} that only {evaluation} got right"
         )
 
     def _lay_out(self) -> None:

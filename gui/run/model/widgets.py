@@ -220,8 +220,8 @@ def parse_date(date: str) -> float:
 def evaluation_title(evaluation: Evaluation) -> str:
     """Return a title, as in "14:05 · test · flowers · best.pt"."""
     folder = shortened(Path(evaluation.dataset).name)
-    when = lately(parse_date(evaluation.date))
-    return " · ".join((when, SPLITS[evaluation.split], folder, shortened(evaluation.checkpoint)))
+    date = lately(parse_date(evaluation.date))
+    return " · ".join((date, SPLITS[evaluation.split], folder, shortened(evaluation.checkpoint)))
 
 
 def describe_samples(evaluation: Evaluation) -> str:

@@ -55,9 +55,9 @@ def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
 
 def describe_action(action: Action) -> str:
     """Describe an action, as in "Forward, microbatch 3, stage 1: 12.4 ms (from 3.1 ms to 15.5 ms)"."""
-    what = KINDS[action.kind].capitalize()
+    kind = KINDS[action.kind].capitalize()
     return (
-        f"{what}, microbatch {action.microbatch}, stage {action.stage}: {milliseconds(action.end_s - action.begin_s)} "
+        f"{kind}, microbatch {action.microbatch}, stage {action.stage}: {milliseconds(action.end_s - action.begin_s)} "
         f"(from {milliseconds(action.begin_s)} to {milliseconds(action.end_s)})"
     )
 

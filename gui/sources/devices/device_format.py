@@ -47,14 +47,18 @@ def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str
         return ""
     nameless = [process for process in processes if not (process.user or process.name)]
     others = f"{len(nameless)} processes" if len(nameless) > 1 else ""
-    held: dict[str, int | None] = {}
+    memory: dict[str, int | None] = {}
     for process in processes:
-        who = process.user or process.name or others or f"process {process.pid}"
-        before = held.get(who, 0)
-        held[who] = None if before is None or process.memory_used_bytes is None else before + process.memory_used_bytes
-    if me is not None and set(held) == {me}:
-        return "in use by " + _holding("you", held[me])
-    return "busy: " + "; ".join(_holding("you" if who == me else who, held_bytes) for who, held_bytes in held.items())
+        user = process.user or process.name or others or f"process {process.pid}"
+        before = memory.get(user, 0)
+        memory[user] = (
+            None if before is None or process.memory_used_bytes is None else before + process.memory_used_bytes
+        )
+    if me is not None and set(memory) == {me}:
+        return "in use by " + _holding("you", memory[me])
+    return "busy: " + "; ".join(
+        _holding("you" if user == me else user, held_bytes) for user, held_bytes in memory.items()
+    )
 
 
 def busy_briefly(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
@@ -64,12 +68,12 @@ def busy_briefly(processes: tuple[GpuProcess, ...] | None, me: str | None = None
     """
     if not processes or len({process.user for process in processes if process.user}) == 1:
         return busy(processes, me)
-    held = [process.memory_used_bytes for process in processes if process.memory_used_bytes is not None]
-    return f"busy: {size(sum(held))}" if held else tr("busy")
+    memory = [process.memory_used_bytes for process in processes if process.memory_used_bytes is not None]
+    return f"busy: {size(sum(memory))}" if memory else tr("busy")
 
 
-def _holding(who: str, held_bytes: int | None) -> str:
-    return who if held_bytes is None else f"{who}, {size(held_bytes)}"
+def _holding(user: str, held_bytes: int | None) -> str:
+    return user if held_bytes is None else f"{user}, {size(held_bytes)}"
 
 
 @lru_cache(maxsize=1)

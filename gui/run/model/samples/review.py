@@ -239,7 +239,8 @@ def marks_of(
     marks = []
     for row in rows:
         label, prediction = (
-            format_classes(classes, of[row], "") if of is not None else "" for of in (samples.true, samples.predicted)
+            format_classes(classes, indices[row], "") if indices is not None else ""
+            for indices in (samples.true, samples.predicted)
         )
         suspicion = "a label worth checking" if is_model_weak else f"probably {suggestions.get(row)}"
         marks.append(
