@@ -47,8 +47,8 @@ class Interruptions(QObject):
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
         self._read, self._write = socket.socketpair()
-        for end in (self._read, self._write):
-            end.setblocking(False)
+        for endpoint in (self._read, self._write):
+            endpoint.setblocking(False)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: None)
         signal.set_wakeup_fd(self._write.fileno())

@@ -159,10 +159,10 @@ def throughput(bytes_per_s: float) -> str:
 
 def clock(seconds: float, now: float | None = None) -> str:
     """Format a time (seconds since the epoch), as in "14:02:31", with the date if it isn't today."""
-    at, today = time.localtime(seconds), time.localtime(now)
-    if _style.locale is not None and at[:3] != today[:3]:
+    local_time, today = time.localtime(seconds), time.localtime(now)
+    if _style.locale is not None and local_time[:3] != today[:3]:
         return _written(seconds)
-    return time.strftime("%H:%M:%S" if at[:3] == today[:3] else "%d %b %H:%M:%S", at)
+    return time.strftime("%H:%M:%S" if local_time[:3] == today[:3] else "%d %b %H:%M:%S", local_time)
 
 
 def moment(seconds: float) -> str:
@@ -180,8 +180,8 @@ def lately(seconds: float) -> str:
     """Format a time (seconds since the epoch), as in "14:05" if it is today, otherwise as in "2026-11-20"."""
     day, now = time.localtime(seconds), time.localtime()
     if _style.locale is not None:
-        at, short = QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat
-        return _style.locale.toString(at.time() if day[:3] == now[:3] else at.date(), short)
+        local_time, short_format = QDateTime.fromSecsSinceEpoch(int(seconds)), QLocale.FormatType.ShortFormat
+        return _style.locale.toString(local_time.time() if day[:3] == now[:3] else local_time.date(), short_format)
     return time.strftime("%H:%M" if day[:3] == now[:3] else "%Y-%m-%d", day)
 
 

@@ -170,9 +170,9 @@ class HelpWindow(QDialog):
 
     def recolor(self) -> None:
         """Reload the page in the colors of the theme, without changing the scroll position."""
-        at = self.browser.verticalScrollBar().value()
+        scroll_position = self.browser.verticalScrollBar().value()
         self.browser.reload()
-        self.browser.verticalScrollBar().setValue(at)
+        self.browser.verticalScrollBar().setValue(scroll_position)
         self._highlight()
 
     # The search
@@ -287,9 +287,9 @@ class Browser(QTextBrowser):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Limit the line length, and center the lines in a wide window."""
-        room = self.width() - self.verticalScrollBar().sizeHint().width()
-        side = max(16, (room - self._widest) // 2)
-        self.setViewportMargins(side, 0, side, 0)
+        width = self.width() - self.verticalScrollBar().sizeHint().width()
+        margin = max(16, (width - self._widest) // 2)
+        self.setViewportMargins(margin, 0, margin, 0)
         super().resizeEvent(event)
 
     def _style_sheet(self) -> str:

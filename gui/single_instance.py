@@ -105,15 +105,15 @@ class SingleInstance(QObject):
     def _take_lock(self) -> bool:
         descriptor = file_locks.open_file(self._socket.with_suffix(".lock"), os.O_CREAT)
         try:
-            taken = file_locks.try_lock(descriptor)
+            is_locked = file_locks.try_lock(descriptor)
         except OSError:
             os.close(descriptor)
             raise
-        if taken:
+        if is_locked:
             self._lock = descriptor
         else:
             os.close(descriptor)
-        return taken
+        return is_locked
 
     def _send(self, request: OpenRequest, timeout_ms: int) -> bool:
         """Send a request. Return True if the window has confirmed it with an empty line."""

@@ -96,9 +96,9 @@ def _label(name: str) -> QLabel:
 
 
 class AlertBanner(Banner):
-    """Banner with the first unacknowledged alert, and the number of all.
+    """Banner with the first unacknowledged alert, and the number of all of them.
 
-    Alerts about hosts that don't respond are left to the page.
+    It doesn't show alerts about hosts that don't respond, because the Monitor page does.
 
     Signals:
         show_requested(): the user wants to see all alerts.

@@ -61,7 +61,7 @@ def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
 def _measured(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Finding | None:
     """Compare a value of `gpu` with the rule's limit or, if the rule has none, with the limit that the GPU reports.
 
-    Returns None if the value or the limit is unknown, or if the value is outside the limit by at least the margin.
+    Returns None if the value or the limit is unknown, or if the value is on the safe side by at least the margin.
     """
     value = threshold.read(gpu)
     limit = rule.threshold

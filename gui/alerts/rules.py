@@ -240,7 +240,7 @@ class RuleStore:
         self.path = (folder or paths.home()) / "alerts.json"
 
     def load(self) -> tuple[dict[KindId, Rule], str]:
-        """Return the stored rules, or the default rules with an error message if the file is damaged ("" if not).
+        """Return the stored rules and "". If the file is damaged, return the default rules and an error message.
 
         A damaged file is renamed to `alerts.json.damaged`, so that its contents aren't lost.
         """

@@ -149,7 +149,7 @@ class Alerts(QObject):
 
     @property
     def device_warnings(self) -> dict[str, tuple[Problem, ...]]:
-        """Active alerts that matter to the next run on a device, as problems of a job, by device id.
+        """Active alerts that matter to the next run on a device, as warnings about the job, by device id.
 
         Full memory doesn't count if a local run uses it, because the next run would wait for that run.
         """

@@ -76,7 +76,7 @@ class Keymap(QObject):
 
 
 def overlap(one: Action, other: Action) -> bool:
-    """Return True if there is a focus with which the shortcuts of both actions work."""
+    """Return True if the shortcuts of both actions can work with the same focus."""
     first, second = one.parent(), other.parent()
     assert isinstance(first, QWidget)
     assert isinstance(second, QWidget)

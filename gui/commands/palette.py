@@ -59,7 +59,7 @@ def find(entries: Sequence[Entry], text: str) -> list[Entry]:
     """Return the entries that contain all words of `text`, best first.
 
     An entry with exactly this title is first. The others are ranked by position: start of the title, start of a word in
-    the title, within the title, elsewhere. Ties are resolved by state (enabled first), kind, and given order.
+    the title, within the title, elsewhere. Ties are resolved by state (enabled first), kind, and order in `entries`.
     """
     terms = [(f" {term}", term) for term in text.lower().split()]
     if not terms:
@@ -69,10 +69,10 @@ def find(entries: Sequence[Entry], text: str) -> list[Entry]:
     for number, entry in enumerate(entries):
         hay, head, rank = entry.hay, entry.head, entry.order
         for at_word_start, term in terms:
-            at = hay.find(at_word_start)
-            if at == 0:
+            index = hay.find(at_word_start)
+            if index == 0:
                 continue
-            if 0 < at < head:
+            if 0 < index < head:
                 rank += 16
                 continue
             within = hay.find(term)

@@ -54,7 +54,10 @@ class ComparedRun:
         return f"{self.number} · {run_title(self.summary)}"
 
     def x(self, values_of: Steps | Validations, over: Over) -> Floats:
-        """Return the x values for logged figures (steps, fractional epochs or seconds), empty if unknown."""
+        """Return the x values of logged figures: steps, fractional epochs or seconds, depending on `over`.
+
+        Returns an empty array if they are unknown.
+        """
         if over == "time":
             return values_of.seconds.values
         if over == "step":

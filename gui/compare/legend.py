@@ -46,7 +46,7 @@ class Legend(QWidget):
 
     @property
     def checked(self) -> set[int]:
-        """Series of the checked runs."""
+        """Indices of the checked runs among the compared runs."""
         return {series for series, box in self.boxes.items() if box.isChecked()}
 
     def clear(self) -> None:

@@ -19,7 +19,7 @@ def format_count(count: int) -> str:
 
 
 def format_memory(stage: Stage, cut: Cut) -> str:
-    """Format the memory that a stage needs and, if it is known, that of the device, as in "1.2 GiB of 8.0 GiB"."""
+    """Format the memory that a stage needs and, if known, that of its device, as in "1.2 GiB of 8.0 GiB"."""
     limit = cut.memory_bytes[stage.group_rank]
     needed = size(stage.memory_bytes)
     if limit is None:
@@ -83,10 +83,12 @@ def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
         seconds[stage.group_rank] += stage.seconds
     slowest, mean = max(seconds), sum(seconds) / len(seconds)
     even = f"{100 / len(seconds):.0f}%"
-    share = f"{100 * slowest / sum(seconds):.0f}%" if sum(seconds) else even
+    slowest_percent = f"{100 * slowest / sum(seconds):.0f}%" if sum(seconds) else even
     if slowest < 1.01 * mean or not mean:
         return tr("All devices take the same time ({even} each).").format(even=even)
-    return tr("The slowest device takes {share} of the time; {even} would be even.").format(share=share, even=even)
+    return tr("The slowest device takes {share} of the time; {even} would be even.").format(
+        share=slowest_percent, even=even
+    )
 
 
 def describe_origin(cut: Cut) -> str:

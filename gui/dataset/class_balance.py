@@ -67,7 +67,7 @@ class ClassBalance(QWidget):
         name_left = _EDGE + (SWATCH + _GAP if report.legend else 0)
         left = name_left + min(widest, self.width() * 0.36) + _GAP
         right = max(map(metrics.horizontalAdvance, self._texts)) + _GAP
-        room = max(10.0, self.width() - _EDGE - left - right)
+        bar_width = max(10.0, self.width() - _EDGE - left - right)
         painter.setPen(QColor(scheme.muted))
         middle = Qt.AlignmentFlag.AlignVCenter
         head = " · ".join(split.name for split in report.splits)
@@ -87,7 +87,7 @@ class ClassBalance(QWidget):
             painter.drawText(
                 QRectF(0, y, self.width() - _EDGE, line), middle | Qt.AlignmentFlag.AlignRight, self._texts[row]
             )
-            self._draw_bars(painter, row, QRectF(left, y, room, line))
+            self._draw_bars(painter, row, QRectF(left, y, bar_width, line))
 
     def _draw_bars(self, painter: QPainter, row: int, area: QRectF) -> None:
         scheme = theme.colors()

@@ -199,7 +199,7 @@ class _Bar(QWidget):
         self.setFixedHeight(4)
 
     def set_share(self, used_bytes: int | None, total_bytes: int | None) -> None:
-        """Fill the bar. It is empty if the usage is unknown."""
+        """Show the used fraction of the memory. The bar is empty if the fraction is unknown."""
         self._share = min(1.0, used_bytes / total_bytes) if used_bytes is not None and total_bytes else 0.0
         self.update()
 

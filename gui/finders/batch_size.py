@@ -133,6 +133,6 @@ def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
 def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:
     if not trial.fits:
         return localised(trial.size), "doesn't fit", "–", ""
-    marks = [title for title, at in (("fast enough", found.knee), ("largest", found.largest)) if at == trial.size]
+    marks = [title for title, size in (("fast enough", found.knee), ("largest", found.largest)) if size == trial.size]
     memory = size_of(trial.memory_bytes, trial.limit_bytes)
     return localised(trial.size), memory, localised(trial.images_per_second or 0), ", ".join(marks)

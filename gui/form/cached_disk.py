@@ -91,7 +91,7 @@ class CachedDisk(QObject):
     def start_pass(self, *, forget: bool = False) -> None:
         """Start a pass of queries.
 
-        Answers that the last pass didn't use are deleted. If `forget` is True, all are. Answers from the network
+        Answers that the last pass didn't use are deleted, or all answers if `forget` is True. Answers from the network
         remain until newer ones arrive.
         """
         if forget:

@@ -169,7 +169,7 @@ def strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) ->
 
 
 def _strategy_note(catalogue: Catalogue, chosen: str, limits: Mapping[str, str]) -> str:
-    """Return the summary of the selected strategy, and the number of unavailable ones by reason."""
+    """Return the summary of the selected strategy and, for each reason, the number of strategies that can't be used."""
     entry = catalogue.strategy(chosen)
     others = Counter(reason for strategy, reason in limits.items() if strategy != chosen)
     counts = [f"{count} ({reason})" for reason, count in others.most_common()]

@@ -194,7 +194,7 @@ class CollapsibleSection(QWidget):
         self._count()
 
     def reveal_problems(self) -> None:
-        """Open the section if it contains problems to reveal that are new since the last call."""
+        """Open the section if its problems that should be revealed have changed."""
         visible_rows = [row for row in self.rows if row.problems and row.isAncestorOf(row.problem_label)]
         problems = [problem for row in visible_rows for problem in row.problems if problem.severity in self._revealed]
         if problems != self._problems:

@@ -108,7 +108,8 @@ class RecipeFollower(QObject):
     def loading(self) -> Iterator[None]:
         """Let fields keep the values that are set within this context.
 
-        Overrides among them are detected after the dataset folder has been inspected, because recipes depend on it.
+        Values that differ from the recipe are detected after the dataset folder has been inspected, because recipes
+        depend on it.
         """
         self.is_loading = True
         try:
@@ -233,7 +234,7 @@ class RecipeFollower(QObject):
     def _unscaled_rate(self, recipe: Recipe | None) -> tuple[int, float] | None:
         """Return the recipe's batch size and learning rate if the rate is scaled for the user's batch size.
 
-        Returns None if it isn't.
+        Returns None if the rate isn't scaled.
         """
         if recipe is None or "batch_size" not in self._overridden or "learning_rate" in self._overridden:
             return None
@@ -306,7 +307,7 @@ class RecipeFollower(QObject):
             RecipeDialog(tr("Rename recipe"), self._row, save, name=recipe.title, renamed_id=recipe.id).show()
 
     def save(self, title: str, about: str) -> None:
-        """Save the fields as a recipe.
+        """Save the fields as a recipe with this title and description.
 
         Raises:
             ValueError: A field has an invalid value.

@@ -106,7 +106,8 @@ class LabelCheck:
     def holds_back(self, folder: str, report: DatasetReport | None) -> bool:
         """Return True if the labels should be shown instead of starting. Afterwards, the labels count as seen.
 
-        A report without examples never delays the start. Presses within the time of a double click count as one.
+        A report without examples never delays the start. Two presses of the Train button within the time of a double
+        click count as one.
         """
         if report is None or not report.format or report.certain or not report.examples:
             return False

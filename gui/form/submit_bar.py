@@ -222,8 +222,8 @@ class StepList(QWidget):
             if state != self.states.get(step):
                 self.states[step] = state
                 line.setIcon(icons.icon(*_ICONS[state]))
-            room = max(120, self.width() - 40)
-            elided = line.fontMetrics().elidedText(f"{step}: {text}", Qt.TextElideMode.ElideRight, room)
+            text_width = max(120, self.width() - 40)
+            elided = line.fontMetrics().elidedText(f"{step}: {text}", Qt.TextElideMode.ElideRight, text_width)
             if elided != line.text():
                 line.setText(elided)
             line.setToolTip("\n".join(map(str, wrong)) or text)

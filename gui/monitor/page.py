@@ -155,7 +155,7 @@ class MonitorPage(QWidget):
 
     def _show_past(self) -> None:
         """Show the time range of the graphs unless they follow the newest data."""
-        low, high = (clock(at + self.group.origin) for at in self.group.range)
+        low, high = (clock(x + self.group.origin) for x in self.group.range)
         text = "" if self.group.following else tr("Showing {low} – {high}").format(low=low, high=high)
         self.bar.show_past(text)
 

@@ -38,14 +38,14 @@ class Threshold:
 class _Drawn:
     """Line with its label, ready to be painted.
 
-    `flag` is set only for marks. `room` is the rectangle of the label, or None if it doesn't fit.
+    `flag` is set only for marks. `label_rect` is None if the label doesn't fit.
     """
 
     line: QLineF
     pen: QPen
     flag: QPolygonF | None = None
     label: str = ""
-    room: QRectF | None = None
+    label_rect: QRectF | None = None
 
 
 class Annotations(QGraphicsItem):
@@ -133,9 +133,9 @@ class Annotations(QGraphicsItem):
             if drawn.flag is not None:
                 painter.setBrush(drawn.pen.color())
                 painter.drawPolygon(drawn.flag)
-            if drawn.room is not None:
-                painter.fillRect(drawn.room, self._ground)
-                painter.drawStaticText(drawn.room.topLeft() + _PADDING, laid_out(drawn.label))
+            if drawn.label_rect is not None:
+                painter.fillRect(drawn.label_rect, self._ground)
+                painter.drawStaticText(drawn.label_rect.topLeft() + _PADDING, laid_out(drawn.label))
 
     def _invalidate_thresholds(self) -> None:
         if self._threshold_items or self.thresholds:
@@ -149,41 +149,41 @@ class Annotations(QGraphicsItem):
 
     def _lay_out_thresholds(self, rect: QRectF) -> Iterator[_Drawn]:
         low, high = self._box.y_range
-        taken: list[QRectF] = []
+        placed: list[QRectF] = []
         for threshold in self.thresholds:
             value = math.log10(threshold.value) if self.log and threshold.value > 0 else threshold.value
             if not low <= value <= high:
                 continue
             y = round(self._box.y_to_pixel(value))
-            room = self._room(threshold.label)
-            room.moveLeft(rect.left() + _PAD)  # keep clear of the newest data, which are at the right
+            label_rect = self._room(threshold.label)
+            label_rect.moveLeft(rect.left() + _PAD)  # keep clear of the newest data, which are at the right
             # The highest label is above its line and the others are below, so that close ones don't overlap.
-            room.moveBottom(y - 1)
-            if taken or room.top() < rect.top():
-                room.moveTop(y + 1)
+            label_rect.moveBottom(y - 1)
+            if placed or label_rect.top() < rect.top():
+                label_rect.moveTop(y + 1)
             line = QLineF(rect.left(), y, rect.right(), y)
             pen = QPen(QColor(threshold.color()), 1, Qt.PenStyle.DashLine)
-            yield _Drawn(line, pen, label=threshold.label, room=_free(room, taken))
+            yield _Drawn(line, pen, label=threshold.label, label_rect=_free(label_rect, placed))
 
     def _lay_out_marks(self, rect: QRectF) -> Iterator[_Drawn]:
         low, high = self._box.x_range
-        taken: list[QRectF] = []
+        placed: list[QRectF] = []
         visible = [mark for mark in self.marks if low <= mark.x <= high]
         for mark in sorted(visible, key=lambda mark: -mark.x):  # newer marks get their space first
             x = round(self._box.x_to_pixel(mark.x))
             top, tip = rect.top(), -_FLAG if mark.ends else _FLAG
             flag = QPolygonF([QPointF(x, top), QPointF(x + tip, top + _FLAG / 2), QPointF(x, top + _FLAG)])
             line = QLineF(x, top, x, rect.bottom())
-            room = _free(self._label_rect(mark, x, rect), taken) if mark in self.named else None
-            yield _Drawn(line, QPen(QColor(mark.color()), 1), flag, mark.label, room)
+            label_rect = _free(self._label_rect(mark, x, rect), placed) if mark in self.named else None
+            yield _Drawn(line, QPen(QColor(mark.color()), 1), flag, mark.label, label_rect)
 
     def _label_rect(self, mark: Mark, x: float, rect: QRectF) -> QRectF:
         """Return the rectangle for the label of a mark at `x`."""
-        room = self._room(mark.label)
-        room.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
-        if room.right() > rect.right() or (mark.ends and x - room.width() > rect.left()):
-            room.moveRight(x - _FLAG - 1)
-        return room
+        label_rect = self._room(mark.label)
+        label_rect.moveTopLeft(QPointF(x + _FLAG + 1, rect.top()))
+        if label_rect.right() > rect.right() or (mark.ends and x - label_rect.width() > rect.left()):
+            label_rect.moveRight(x - _FLAG - 1)
+        return label_rect
 
     def _room(self, text: str) -> QRectF:
         return QRectF(0, 0, self._metrics.horizontalAdvance(text) + 2 * _PAD, self._metrics.height())
@@ -198,9 +198,9 @@ class Annotations(QGraphicsItem):
         self._invalidate_marks()
 
 
-def _free(room: QRectF, taken: list[QRectF]) -> QRectF | None:
-    """Return `room` and add it to `taken`. Return None if it overlaps a rectangle in `taken`."""
-    if any(room.intersects(other) for other in taken):
+def _free(rect: QRectF, placed: list[QRectF]) -> QRectF | None:
+    """Return `rect` and add it to `placed`, or return None if it overlaps a rectangle in `placed`."""
+    if any(rect.intersects(other) for other in placed):
         return None
-    taken.append(room)
-    return room
+    placed.append(rect)
+    return rect

@@ -239,9 +239,9 @@ def _clock_label(moment: time.struct_time, spacing: float) -> str:
 
 def log_ticks(low: float, high: float, max_ticks: float) -> list[float]:
     """Return the logarithms of about `max_ticks` round numbers between 10^`low` and 10^`high`."""
-    room = (high - low) / max(1.0, max_ticks)
-    factors = next((f for min_step, f in _LOG_FACTORS if room <= min_step), (1,))
-    decades = max(1, math.ceil(room))
+    spacing = (high - low) / max(1.0, max_ticks)
+    factors = next((f for min_step, f in _LOG_FACTORS if spacing <= min_step), (1,))
+    decades = max(1, math.ceil(spacing))
     powers = range(math.floor(low), math.ceil(high) + 1)
     values = [power + math.log10(f) for power in powers if power % decades == 0 for f in factors]
     return [value for value in values if low <= value <= high]

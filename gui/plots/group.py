@@ -168,10 +168,10 @@ class PlotGroup(QObject):
         middle = self.cursor if self.cursor is not None and low <= self.cursor <= high else (low + high) / 2
         self.show_range(middle - (middle - low) * factor, middle + (high - middle) * factor)
 
-    def pan(self, share: float) -> None:
-        """Move the range to the right by a fraction of its length, or to the left if `share` is negative."""
+    def pan(self, fraction: float) -> None:
+        """Move the range to the right by `fraction` of its length, or to the left if `fraction` is negative."""
         low, high = self.range
-        move = (high - low) * share
+        move = (high - low) * fraction
         self.show_range(low + move, high + move)
 
     def set_cursor(self, x: float | None) -> None:

@@ -212,17 +212,17 @@ class Smoother:
 
     def update(self, values: Floats) -> Floats:
         """Smooth `values`, which must extend the values of earlier calls."""
-        fresh = values[len(self._smoothed) :]
-        if len(fresh):
-            self._smoothed.extend(self._extend(fresh))
+        new_values = values[len(self._smoothed) :]
+        if len(new_values):
+            self._smoothed.extend(self._extend(new_values))
         return self._smoothed.values
 
-    def _extend(self, fresh: Floats) -> Floats:
+    def _extend(self, new_values: Floats) -> Floats:
         if self.weight == 0:
-            return fresh
-        result = np.full(len(fresh), np.nan)
-        finite = np.isfinite(fresh)
-        result[finite] = self._average(fresh[finite])
+            return new_values
+        result = np.full(len(new_values), np.nan)
+        finite = np.isfinite(new_values)
+        result[finite] = self._average(new_values[finite])
         return result
 
     def _average(self, values: Floats) -> Floats:

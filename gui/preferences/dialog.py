@@ -179,7 +179,7 @@ class SettingRow(LabelledField):
             self._show_problem(self.setting.problem(self._typed()), "error")
 
     def _check_folder(self, done: Callable[[Value, str], None]) -> None:
-        """Call `then` with the typed folder and its problem, unless the text has changed meanwhile."""
+        """Call `done` with the typed folder and its problem, unless the text has changed in the meantime."""
         typed = self._typed()
 
         def on_checked(problem: str) -> None:

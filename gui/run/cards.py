@@ -178,7 +178,7 @@ def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
 class _Advice(NamedTuple):
     """Advice and the settings that it suggests.
 
-    If `further` is True, they are for continuing this run, otherwise for a new run.
+    The settings are for continuing this run if `further` is True, otherwise for a new run.
     """
 
     sentence: str

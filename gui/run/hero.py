@@ -98,12 +98,12 @@ class RunHero(QWidget):
         """Show the remaining time and the speed of an active run, or the duration of one that has ended."""
         time, note = "", ""
         if status.active and status.label != "Waiting":
-            share = f"{100 * status.fraction:.0f}%" if status.fraction is not None else ""
+            progress = f"{100 * status.fraction:.0f}%" if status.fraction is not None else ""
             rate = speed(status.images_per_second) if status.images_per_second is not None else ""
             time = (
                 tr("{time} left").format(time=duration(status.seconds_left)) if status.seconds_left is not None else ""
             )
-            note = " · ".join(filter(None, (share, rate)))
+            note = " · ".join(filter(None, (progress, rate)))
         elif data.finished is not None and data.finished.seconds:
             time, note = duration(data.seconds(data.finished)), tr("training time")
         self.time.setText(time)

@@ -221,9 +221,9 @@ class RunPage(QWidget):
         self.views.setCurrentIndex(view)
 
     def _show_result_card(self) -> None:
-        """Show the result card above the curves, but hide it in other views and next to an enlarged plot.
+        """Show the result card above the curves.
 
-        They need its space.
+        Hide it in other views and next to an enlarged plot, which need its space.
         """
         has_room = self.header.tabs.currentIndex() == CURVES and self._curves.currentWidget() is not self.large
         self.result.setVisible(self._has_shown_result and has_room)
@@ -387,7 +387,7 @@ def _dropped_images(event: QDropEvent) -> list[str]:
 class Exporter(JsonLinesProcess):
     """Child process that exports runs, one at a time. Its result is the path of the zip file.
 
-    Inspecting the machine for an export takes seconds.
+    It is a separate process because inspecting the machine for an export takes seconds.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:

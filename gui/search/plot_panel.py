@@ -184,7 +184,10 @@ class ParallelCoordinates(TrialPlot):
             (height, f"{localised(value, 1)}%" if goal.percent else significant(value, 4))
             for height, value in ((0.0, low), (1.0, high))
         ]
-        ticks = [[(float(_fraction(axis, at)), text) for at, text in axis.ticks()][:_MAX_TICKS] for axis in data.axes]
+        ticks = [
+            [(float(_fraction(axis, position)), text) for position, text in axis.ticks()][:_MAX_TICKS]
+            for axis in data.axes
+        ]
         for x, axis_ticks in enumerate([*ticks, goal_ticks]):
             self.line(("axis", x), np.array([x, x]), np.array([0, 1]), colors.muted)
             for height, text in axis_ticks:
@@ -286,7 +289,9 @@ def _fit_axis(plot: ThemedPlot, side: str, axis: Axis) -> None:
     if axis.choices:
         ticks = axis.ticks()
     elif axis.log:  # the labels of pyqtgraph's logarithmic axes overlap
-        ticks = [(at, significant(10**at, 2)) for at in log_ticks(axis.low, axis.high, _MAX_LOG_TICKS)]
+        ticks = [
+            (position, significant(10**position, 2)) for position in log_ticks(axis.low, axis.high, _MAX_LOG_TICKS)
+        ]
     else:
         ticks = None
     axis_item.setTicks(None if ticks is None else [ticks])

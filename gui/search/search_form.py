@@ -366,7 +366,7 @@ class SearchForm(QWidget):
             self.start_requested.emit(self.search)
 
     def open_file(self, path: str) -> None:
-        """Read a SPACE.toml, show its search, and emit its job."""
+        """Read a SPACE.toml, show its search, and emit `job_opened` with its job."""
         in_background(lambda: read_space(Path(path)), self, lambda read: self._on_opened(*read), reraise)
 
     def _on_opened(self, values: dict[str, Any], job: Job | None, problems: list[Problem]) -> None:

@@ -43,7 +43,7 @@ def closing(within_s: float = CLOSE_S) -> Iterator[None]:
 
 def patience_s(limit_s: float) -> float:
     """Return the seconds for which something may be awaited: at most `limit_s`, and less while the window closes."""
-    return min([limit_s, *(max(0.0, at - time.monotonic()) for at in _closes_at)])
+    return min([limit_s, *(max(0.0, deadline - time.monotonic()) for deadline in _closes_at)])
 
 
 def await_exit(process: QProcess, limit_s: float) -> None:
@@ -117,7 +117,7 @@ class Background(QObject):
     def finish(self, within_s: float = CLOSE_S) -> None:
         """Wait up to `within_s` for the function and deliver its result.
 
-        The event loop delivers a later result.
+        If the function takes longer, the event loop delivers the result later.
         """
         self._thread.join(patience_s(within_s))
         if not self.running:

@@ -61,9 +61,9 @@ class Column:
             self._renew(max(needed, 2 * len(self._data)), self._length)
 
     def _renew(self, reserve: int, length: int) -> None:
-        fresh = np.empty(reserve)
-        fresh[:length] = self._data[:length]
-        self._data, self._length = fresh, length
+        data = np.empty(reserve)
+        data[:length] = self._data[:length]
+        self._data, self._length = data, length
 
 
 def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[Floats, Floats]:

@@ -240,10 +240,10 @@ def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Number
     true, predicted, confidence = samples.true_class, samples.predicted_class, samples.confidence
     if true is None or predicted is None or confidence is None:
         return None
-    taken = np.where((confidence < threshold) | (predicted == NO_CLASS), classes, predicted)
-    known = (true >= 0) & (true < classes) & (taken <= classes)
+    thresholded = np.where((confidence < threshold) | (predicted == NO_CLASS), classes, predicted)
+    known = (true >= 0) & (true < classes) & (thresholded <= classes)
     row_length = classes + 1
-    counts = np.bincount(true[known] * row_length + taken[known], minlength=row_length * row_length)
+    counts = np.bincount(true[known] * row_length + thresholded[known], minlength=row_length * row_length)
     return counts.reshape(row_length, row_length).astype(np.int64)
 
 

@@ -99,8 +99,8 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
 def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool) -> Prefill:
     """Return a prefill of the form with `changes` to the job.
 
-    If `further` is True, it continues the run. Otherwise, it starts a new run with the recipe that matches the changed
-    job.
+    If `further` is True, the prefill continues the run. Otherwise, it starts a new run with the recipe that matches the
+    changed job.
 
     Raises:
         CannotPrefill: The job of the run can't be read, or the run can't be trained further.

@@ -161,36 +161,36 @@ class RunData:
 
     def apply_all(self, events: Sequence[AnyEvent]) -> None:
         """Apply several events. Numbers are added in batches, which makes reading a long log four times as fast."""
-        fresh: list[StepMetrics] = []
+        steps: list[StepMetrics] = []
         sampled: dict[str, list[tuple[float, float, DeviceSample]]] = {}
         for event in events:
             if event.n <= self.last_n:
                 continue
             if self._halted or type(event) is RunStarted:
-                self._add(fresh, sampled)
+                self._add(steps, sampled)
                 self._leave_out_until(event)
             self.last_n = event.n
             if type(event) is StepMetrics:
-                fresh.append(event)
+                steps.append(event)
                 self.epoch, self.step = event.epoch, event.step
             elif type(event) is DevicesSampled:
                 for sample in event.samples:
                     sampled.setdefault(sample.device, []).append((self.seconds(event), self.step, sample))
             else:
                 if type(event) is Planned:
-                    self._add(fresh, sampled)
+                    self._add(steps, sampled)
                 self._apply_other(event)
             self.last_time = event.time
-        self._add(fresh, sampled)
+        self._add(steps, sampled)
 
-    def _add(self, fresh: list[StepMetrics], sampled: dict[str, list[tuple[float, float, DeviceSample]]]) -> None:
+    def _add(self, steps: list[StepMetrics], sampled: dict[str, list[tuple[float, float, DeviceSample]]]) -> None:
         """Append the collected numbers to the columns, and clear the collections.
 
-        `fresh` contains steps, and `sampled` samples by device, each with its time and step.
+        `sampled` contains samples by device, each with its time and step.
         """
-        if fresh:
-            self.steps.extend(fresh, self._origin)
-            fresh.clear()
+        if steps:
+            self.steps.extend(steps, self._origin)
+            steps.clear()
         for device, samples in sampled.items():
             self.devices.setdefault(device, DeviceColumns()).extend(samples)
         sampled.clear()

@@ -158,13 +158,13 @@ class RunTabs(QTabBar):
     def _show(self, number: int) -> None:
         """Update the title, the tool tip and the close button of the tab of the run at this index."""
         tab, index = self.runs[number], number + 1
-        share = f"{100 * tab.fraction:.0f}%" if tab.fraction is not None else ""
+        progress = f"{100 * tab.fraction:.0f}%" if tab.fraction is not None else ""
         title = self.fontMetrics().elidedText(tab.title, Qt.TextElideMode.ElideMiddle, _TITLE_WIDTH)
-        named = " · ".join(filter(None, (share, title)))
+        named = " · ".join(filter(None, (progress, title)))
         text = f"{STATE_MARKS.get(tab.state, '')} {named}".strip().replace("&", "&&")
         if text != self.tabText(index):
             self.setTabText(index, text)
-            self.setAccessibleTabName(index, ", ".join(filter(None, (tab.title, tab.state, share))))
+            self.setAccessibleTabName(index, ", ".join(filter(None, (tab.title, tab.state, progress))))
             self.setTabToolTip(index, f"{tab.title}: {tab.state}")
         button = self.tabButton(index, _RIGHT)
         if tab.is_closable and button is None:

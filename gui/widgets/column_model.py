@@ -167,8 +167,8 @@ class Bars(QStyledItemDelegate):
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         super().paint(painter, option, index)
-        share = index.data(BAR)
-        if share is None or math.isnan(share):
+        fraction = index.data(BAR)
+        if fraction is None or math.isnan(fraction):
             return
         scheme = theme.colors()
         rect: QRect = option.rect
@@ -176,7 +176,7 @@ class Bars(QStyledItemDelegate):
         chosen = bool(state & QStyle.StateFlag.State_Selected)
         bar = QRect(rect.left() + PAD, rect.bottom() - _THICKNESS - 1, rect.width() - 2 * PAD, _THICKNESS)
         painter.fillRect(bar, fills.blend(scheme.accent, scheme.panel, 0.75) if chosen else QColor(scheme.grid))
-        length = round(bar.width() * min(1.0, max(0.0, share)))
+        length = round(bar.width() * min(1.0, max(0.0, fraction)))
         color = QColor(scheme.accent_text if chosen else index.data(BAR_COLOR) or scheme.accent)
         painter.fillRect(QRect(bar.left(), bar.top(), length, bar.height()), color)
         interval = index.data(INTERVAL)

@@ -163,15 +163,17 @@ class PathLine(QLineEdit):
     def paintEvent(self, event: QPaintEvent) -> None:
         option = QStyleOptionFrame()
         self.initStyleOption(option)
-        room = self.style().subElementRect(QStyle.SubElement.SE_LineEditContents, option, self).adjusted(2, 0, -2, 0)
-        if self.hasFocus() or self.fontMetrics().horizontalAdvance(self.text()) <= room.width():
+        contents = (
+            self.style().subElementRect(QStyle.SubElement.SE_LineEditContents, option, self).adjusted(2, 0, -2, 0)
+        )
+        if self.hasFocus() or self.fontMetrics().horizontalAdvance(self.text()) <= contents.width():
             super().paintEvent(event)
             return
         painter = QPainter(self)
         self.style().drawPrimitive(QStyle.PrimitiveElement.PE_PanelLineEdit, option, painter, self)
-        text = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideMiddle, room.width())
+        text = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideMiddle, contents.width())
         painter.setPen(self.palette().color(QPalette.ColorRole.Text))
-        painter.drawText(room, Qt.AlignmentFlag.AlignVCenter, text)
+        painter.drawText(contents, Qt.AlignmentFlag.AlignVCenter, text)
 
 
 class TextEditor(Editor):

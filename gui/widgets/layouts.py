@@ -281,7 +281,7 @@ def scroll_panel(inside: QWidget, *, min_content_width: int = 0) -> QScrollArea:
 
 
 def scroll_column(inside: QWidget, *, centered: bool = True) -> QScrollArea:
-    """Create a vertical scroll area with `inside` in the middle, or at the left unless `centered`."""
+    """Create a vertical scroll area with `inside` in the middle if `centered`, otherwise at the left."""
     holder = QWidget()
     holder.setLayout(hbox(*([1] if centered else []), (inside, 100), 1))
     return scroll_panel(holder)
@@ -312,12 +312,12 @@ class PageScroll(QScrollArea):
     def _fit(self) -> None:
         page = self._pages.currentWidget()
         minimum = page.minimumSizeHint() if page is not None else QSize()
-        room = self.maximumViewportSize()
-        if minimum.width() > room.width():
-            room.setHeight(room.height() - self.horizontalScrollBar().sizeHint().height())
-        if minimum.height() > room.height():
-            room.setWidth(room.width() - self.verticalScrollBar().sizeHint().width())
-        self._pages.resize(room.expandedTo(minimum))
+        viewport = self.maximumViewportSize()
+        if minimum.width() > viewport.width():
+            viewport.setHeight(viewport.height() - self.horizontalScrollBar().sizeHint().height())
+        if minimum.height() > viewport.height():
+            viewport.setWidth(viewport.width() - self.verticalScrollBar().sizeHint().width())
+        self._pages.resize(viewport.expandedTo(minimum))
 
 
 class FrontStack(QStackedWidget):

@@ -109,12 +109,12 @@ class Legend(QWidget):
         widths = [SWATCH + _GAP + advance(self._entries[index].name) for index in indices]
         return [*widths, advance(_more(more))] if more else widths
 
-    def _wrap(self, widths: Sequence[int], room: int) -> tuple[list[QPoint], int]:
-        """Arrange items of these widths in rows of `room` pixels. Return their corners and the number of rows."""
+    def _wrap(self, widths: Sequence[int], max_width: int) -> tuple[list[QPoint], int]:
+        """Arrange items of these widths in rows of up to `max_width` pixels. Return their corners and the number of rows."""
         corners: list[QPoint] = []
         x = y = 0
         for width in widths:
-            if x and x + width > room:
+            if x and x + width > max_width:
                 x, y = 0, y + self._line()
             corners.append(QPoint(x, y))
             x += width + _APART

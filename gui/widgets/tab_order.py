@@ -60,7 +60,7 @@ def _next_in(area: QWidget, chain: Iterable[QWidget]) -> QWidget | None:
 
 
 def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) -> Iterator[QWidget]:
-    """Yield the widgets that Tab reaches from `after`, in its direction or, unless `forward`, in that of Shift+Tab.
+    """Yield the widgets that Tab reaches after the widget `after`, or that Shift+Tab does if `forward` is False.
 
     If `after` is None, all widgets of the window are yielded. Hidden widgets are included.
     """

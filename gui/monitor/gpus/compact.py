@@ -66,8 +66,8 @@ def _use(gpu: Gpu) -> str:
 
 
 def _used_share(gpu: Gpu) -> float | None:
-    share = _share("utilization_percent")(gpu)
-    return _share("sm_active_percent")(gpu) if share is None else share
+    fraction = _share("utilization_percent")(gpu)
+    return _share("sm_active_percent")(gpu) if fraction is None else fraction
 
 
 def _memory(gpu: Gpu) -> str:

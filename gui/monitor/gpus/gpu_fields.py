@@ -62,8 +62,8 @@ def _color_of(key: str, quantity: str) -> Callable[[], str]:
 def line_color(key: str, quantity: str) -> str:
     """Return the color of a quantity in a GPU's graph: the device's color for its load, fixed colors for others."""
     scheme = theme.colors()
-    others = {"memory_used_bytes": scheme.text, "power_w": scheme.muted, "temperature_c": scheme.error}
-    return others.get(quantity) or theme.device_color(key)
+    fixed_colors = {"memory_used_bytes": scheme.text, "power_w": scheme.muted, "temperature_c": scheme.error}
+    return fixed_colors.get(quantity) or theme.device_color(key)
 
 
 def line_scale(gpu: Gpu, quantity: str) -> float | None:

@@ -21,7 +21,10 @@ _MARK = 10
 
 @dataclass(frozen=True)
 class LabelledValue:
-    """Formatted number with a label. `meaning` is its tool tip. `color` returns the color of its line in a graph."""
+    """Formatted number with a label. `meaning` is its tool tip.
+
+    `color` returns the color of the value's line in a graph, or is None if there is no such line.
+    """
 
     id: str
     label: str
@@ -64,9 +67,9 @@ class ValueGrid(QWidget):
         now = tuple(figures)
         if now == self.figures and faded == self._faded:
             return
-        others = [figure.id for figure in now] != [figure.id for figure in self.figures]
+        has_other_values = [figure.id for figure in now] != [figure.id for figure in self.figures]
         self.figures, self._faded = now, faded
-        if self._widen() or others:
+        if self._widen() or has_other_values:
             self._arrange()
         self.update()
 

@@ -98,7 +98,7 @@ class GpusView(QStackedWidget):
                 self.tiles.tiles[was].setFocus()
 
     def reset_energy(self, key: str = "") -> None:
-        """Reset the energy counter of a GPU, or of all GPUs."""
+        """Reset the energy counter of the GPU with this key, or of all GPUs if `key` is ""."""
         self.energy.reset(key or None)
         self._show()
 

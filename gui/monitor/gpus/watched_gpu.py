@@ -183,7 +183,7 @@ class EnergyCounters:
         return Used(counter - joules, since)
 
     def reset(self, key: str | None = None) -> None:
-        """Restart counting at the next reading, for one GPU, or for all without a key."""
+        """Restart counting at the next reading, for the GPU with this key, or for all GPUs if `key` is None."""
         if key is None:
             self._starts.clear()
         else:

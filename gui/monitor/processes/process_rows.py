@@ -82,13 +82,13 @@ def process_rows(
 
 def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
     """Return a sentence for each run whose GPUs other users also use, or "" if there is none."""
-    others = _other_users(lines)
+    users_by_device = _other_users(lines)
     titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}
     sentences = []
     for run in runs:
-        shared = [device for device in run.devices if device in others] if run.is_active else []
+        shared = [device for device in run.devices if device in users_by_device] if run.is_active else []
         if shared:
-            users = dict.fromkeys(user for device in shared for user in others[device])
+            users = dict.fromkeys(user for device in shared for user in users_by_device[device])
             gpus = gpu_names([titles[device] for device in shared])
             is_used = "is" if len(shared) == 1 else "are"
             sentences.append(
@@ -248,13 +248,13 @@ def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None
 
 def _with_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> list[ProcessRow]:
     """Return the rows with notes about GPUs that a run shares with other users."""
-    others = _other_users(lines)
+    users_by_device = _other_users(lines)
     runs_by_device = {device: run for run in runs for device in run.devices}
     noted = []
     for line in lines:
         note = ""
         if line.run is not None:
-            users = dict.fromkeys(user for device in line.devices for user in others.get(device, ()))
+            users = dict.fromkeys(user for device in line.devices for user in users_by_device.get(device, ()))
             note = f"also used by {listed(users)}" if users else ""
         elif _is_other_user(line):
             shared = [title for device, title in zip(line.devices, line.gpus, strict=True) if device in runs_by_device]
@@ -265,7 +265,7 @@ def _with_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> lis
 
 
 def _other_users(lines: Iterable[ProcessRow]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the other users that compute on each device, by its key."""
+    """Return the names of the other users that compute on each device, by device key."""
     found: dict[str, dict[str, None]] = {}
     for line in lines:
         if line.user is not None and _is_other_user(line):

@@ -234,9 +234,9 @@ def _peer_access(site: Site) -> str:
 
 
 def islands(site: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
-    """Group the GPUs so that each group contains all GPUs that pairs connect, directly or through other GPUs.
+    """Group the GPUs so that GPUs that are connected, directly or through other GPUs, are in the same group.
 
-    Only pairs for which `joined` is True count as a connection.
+    Two GPUs are directly connected if `joined` is True for their pair.
     """
     groups: list[list[Gpu]] = []
     for gpu in site.gpus:

@@ -238,25 +238,25 @@ class _Table(QTableView):
             header.setMinimumSectionSize(1)
         self.verticalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
 
-    def fit(self, room: int) -> None:
-        """Use wide cells if they fit into `room` pixels, and resize the table to its cells."""
+    def fit(self, max_width: int) -> None:
+        """Use wide cells if they fit into `max_width` pixels, and resize the table to its cells."""
         count, columns = self._matrix.rowCount(), self._matrix.columnCount()
         if not count:
             return
         for column in range(count, columns):
             self.resizeColumnToContents(column)
-        rest = sum(self.columnWidth(column) for column in range(count, columns))
-        rest += self.verticalHeader().sizeHint().width() + 2 * self.frameWidth()
-        self._matrix.set_roomy(room - rest >= count * theme.scaled(_ROOMY))
-        width = max(theme.scaled(_TIGHT), min((room - rest) // count, theme.scaled(_ROOMY + 20)))
+        other_widths = sum(self.columnWidth(column) for column in range(count, columns))
+        other_widths += self.verticalHeader().sizeHint().width() + 2 * self.frameWidth()
+        self._matrix.set_roomy(max_width - other_widths >= count * theme.scaled(_ROOMY))
+        width = max(theme.scaled(_TIGHT), min((max_width - other_widths) // count, theme.scaled(_ROOMY + 20)))
         line = self.fontMetrics().height()
         for affinity in range(count):
             self.setColumnWidth(affinity, width)
             self.setRowHeight(affinity, (2 if self._matrix.roomy else 1) * line + 14)
-        content_width = count * width + rest
+        content_width = count * width + other_widths
         high = self.horizontalHeader().sizeHint().height() + self.verticalHeader().length() + 2 * self.frameWidth()
-        scrolling = self.horizontalScrollBar().sizeHint().height() if content_width > room else 0
-        self.setFixedSize(min(content_width, room), high + scrolling)
+        scrolling = self.horizontalScrollBar().sizeHint().height() if content_width > max_width else 0
+        self.setFixedSize(min(content_width, max_width), high + scrolling)
 
 
 class Legend(QWidget):

@@ -124,7 +124,7 @@ class ConfusionMatrix(QWidget):
         )
 
     def most_confused(self) -> tuple[int, int] | None:
-        """Return the incorrect cell with the largest fraction, or None if there are no mistakes."""
+        """Return row and column of the incorrect cell with the largest fraction, or None if there are no mistakes."""
         wrong = self._shares.copy()
         np.fill_diagonal(wrong, 0.0)
         if not wrong.size or wrong.max() == 0:
@@ -316,6 +316,6 @@ class ConfusionMatrix(QWidget):
         self.setAccessibleDescription(text or tr("Every class was predicted correctly."))
 
 
-def _format_percent(share: float) -> str:
-    percent = round(100 * share)
+def _format_percent(fraction: float) -> str:
+    percent = round(100 * fraction)
     return "<1" if percent == 0 else str(percent)

@@ -108,7 +108,9 @@ class PlotRows(QWidget):
     def _arrange(self) -> None:
         visible = [name for name in self.order if name in self.chosen and name not in self._empty]
         step = 3 if self.width() >= theme.scaled(_WIDE) else 2
-        rows = [visible[:1], *(visible[at : at + step] for at in range(1, len(visible), step))] if visible else []
+        rows = (
+            [visible[:1], *(visible[start : start + step] for start in range(1, len(visible), step))] if visible else []
+        )
         if rows == self._rows:
             return
         self._rows = rows
@@ -132,7 +134,7 @@ class PlotRows(QWidget):
         return holder
 
     def _set_heights(self) -> None:
-        """Set the height of the first plot to its fraction of the window."""
+        """Set the height of the first plot to `FIRST_FRACTION` of the window's height."""
         for number, names in enumerate(self._rows):
             for name in names:
                 self.plots[name].setMinimumHeight(

@@ -139,7 +139,7 @@ SWATCH, PAD = 13, 12
 
 
 class _Entry(NamedTuple):
-    """Entry of the legend. The last one has no part and represents the full step."""
+    """Entry of the legend. The last entry has no part and represents the full step."""
 
     part: Part | None
     rect: QRectF

@@ -77,7 +77,8 @@ class EvaluationBar(QWidget):
     def show_list(self, evaluations: Sequence[KeptEvaluation], chosen: str = "") -> None:
         """List `evaluations` and select the one in the folder `chosen`.
 
-        If it isn't listed, the selection doesn't change. If there is no selection, the first evaluation is selected.
+        If that evaluation isn't listed, the selection doesn't change. Without a selection, the first evaluation is
+        selected.
         """
         self._saved = {saved.folder.name: saved for saved in evaluations}
         self.list.reset_choices(
@@ -87,7 +88,7 @@ class EvaluationBar(QWidget):
         self._on_chosen()
 
     def show_opened(self, opened: OpenedEvaluation | None) -> None:
-        """Set the visible evaluation, which the menu saves."""
+        """Set the visible evaluation, which the commands in the menu save, or None if there is none."""
         self._opened = opened
         self.save.setEnabled(opened is not None)
         if opened is not None:
@@ -112,7 +113,7 @@ class EvaluationBar(QWidget):
     # Saving
 
     def save_csv(self, kind: Callable[[OpenedEvaluation], Table], path: Path) -> None:
-        """Write a table of the visible evaluation to a CSV file."""
+        """Write the table that `kind` creates from the visible evaluation to a CSV file."""
         if self._opened is not None:
             self._write(partial(write_csv, path, kind(self._opened)))
 

@@ -121,19 +121,19 @@ class CurvesPage(QWidget):
             self.counts.show_rows([])
             self.scores.setText("")
             return
-        at = outcomes.at(self.threshold.value())
-        self.precision.mark(at.recall, at.precision)
-        self.roc.mark(at.false_positive_rate, at.recall)
+        counts = outcomes.at(self.threshold.value())
+        self.precision.mark(counts.recall, counts.precision)
+        self.roc.mark(counts.false_positive_rate, counts.recall)
         name = self.classes.titles.get(self.classes.value(), "")
-        wrong = NOT_KNOWN if at.false_positives is None else f"{localised(at.false_positives)} wrong"
-        negatives = NOT_KNOWN if at.true_negatives is None else f"{localised(at.true_negatives)} right"
+        wrong = NOT_KNOWN if counts.false_positives is None else f"{localised(counts.false_positives)} wrong"
+        negatives = NOT_KNOWN if counts.true_negatives is None else f"{localised(counts.true_negatives)} right"
         self.counts.show_rows(
             [
-                (name, f"{localised(at.true_positives)} right", f"{localised(at.false_negatives)} missed"),
+                (name, f"{localised(counts.true_positives)} right", f"{localised(counts.false_negatives)} missed"),
                 (f"not {name}", wrong, negatives),
             ]
         )
-        parts = ((tr("Precision"), at.precision), ("recall", at.recall), ("F1", at.f1))
+        parts = ((tr("Precision"), counts.precision), ("recall", counts.recall), ("F1", counts.f1))
         self.scores.setText(" · ".join(f"{title} {format_value(value)}" for title, value in parts))
 
     def _draw_precision(self) -> None:

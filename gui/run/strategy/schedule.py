@@ -118,7 +118,7 @@ class ScheduleDiagram(QWidget):
         return None
 
     def block_of(self, rank: int, action: Action) -> QRectF:
-        """Return the rectangle of an action."""
+        """Return the rectangle of an action's block."""
         plot = self._plot()
         per_second = plot.width() / self._trace.span_s if self._trace is not None and self._trace.span_s else 0.0
         left = plot.left() + action.begin_s * per_second

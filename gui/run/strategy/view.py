@@ -130,11 +130,11 @@ def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
         return tr("The ranks are balanced")
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
-    shares = [times.waiting_s / total for times in others if (total := _total(times)) > 0]
-    share = sum(shares) / len(shares) if shares else 0.0
+    fractions = [times.waiting_s / total for times in others if (total := _total(times)) > 0]
+    mean_fraction = sum(fractions) / len(fractions) if fractions else 0.0
     device = f" ({titles[timed.straggler]})" if timed.straggler < len(titles) else ""
     waiting = "the other waits" if len(others) == 1 else "the others wait"
-    return f"Rank {timed.straggler}{device} is the slowest: {waiting} {100 * share:.0f}% of each step for it"
+    return f"Rank {timed.straggler}{device} is the slowest: {waiting} {100 * mean_fraction:.0f}% of each step for it"
 
 
 def describe(timed: RanksTimed, titles: Sequence[str]) -> str:

@@ -46,10 +46,10 @@ def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str
     if not processes:
         return ""
     nameless = [process for process in processes if not (process.user or process.name)]
-    others = f"{len(nameless)} processes" if len(nameless) > 1 else ""
+    nameless_text = f"{len(nameless)} processes" if len(nameless) > 1 else ""
     memory: dict[str, int | None] = {}
     for process in processes:
-        user = process.user or process.name or others or f"process {process.pid}"
+        user = process.user or process.name or nameless_text or f"process {process.pid}"
         before = memory.get(user, 0)
         memory[user] = (
             None if before is None or process.memory_used_bytes is None else before + process.memory_used_bytes

@@ -89,12 +89,12 @@ class DeviceHistory:
         first = float(self._timelines[""].x[0])
         rows = [row for row in rows if first - self._retention_s < row[0] < first]
         columns: dict[Hashable, Values] = {}
-        for at, (_time, devices) in enumerate(rows):
+        for index, (_time, devices) in enumerate(rows):
             for device, values in devices.items():
                 if device in self._titles[""]:
                     for quantity, value in values.items():
                         column = columns.setdefault((device, quantity), np.full(len(rows), np.nan, np.float32))
-                        column[at] = value
+                        column[index] = value
         self._timelines[""].prepend(np.array([row[0] for row in rows]), columns, _GAP_STEPS * SPACING_S)
         self.additions += 1
         self._distribute_budget()

@@ -95,9 +95,9 @@ class SamplerProcess(QObject):
 
     def set_interval(self, interval_s: float) -> None:
         """Set the sampling interval for this machine and restart its sampler."""
-        at = self._arguments.index("--interval") + 1
-        if self._arguments[at] != f"{interval_s:g}":
-            self._arguments[at] = f"{interval_s:g}"
+        index = self._arguments.index("--interval") + 1
+        if self._arguments[index] != f"{interval_s:g}":
+            self._arguments[index] = f"{interval_s:g}"
             self._set_timeout(interval_s)
             if self._process is not None:
                 self.stop(wait=False)

@@ -140,11 +140,11 @@ class Timeline:
 
     def _add(self, x: float, values: Mapping[Hashable, float | None]) -> None:
         self._ensure_room()
-        at = self._end
-        self._x[at] = x
+        row = self._end
+        self._x[row] = x
         for key, column in self._columns.items():
             value = values.get(key)
-            column[at] = np.nan if value is None else value
+            column[row] = np.nan if value is None else value
         self._end += 1
         oldest = x - self.retention_s
         while self._x[self._start] < oldest:
@@ -175,19 +175,19 @@ class Timeline:
         self._x = _moved(self._x[old], room, times, _first, _last)
 
 
-def _moved(rows: Floats, room: int, times: int, one: _Pick, other: _Pick) -> Floats:
+def _moved(rows: Floats, room: int, times: int, first_of_four: _Pick, second_of_four: _Pick) -> Floats:
     """Copy `rows` to the start of a new array with `room` rows, after thinning their older half `times` times.
 
-    Each thinning replaces four rows by two, which `one` and `other` select or compute from them.
+    Each thinning replaces four rows by two, which `first_of_four` and `second_of_four` compute.
     """
     for _ in range(times):
         fours = rows[: _older(len(rows))].reshape(-1, 4)
         thin = np.empty((len(fours), 2), rows.dtype)
-        thin[:, 0], thin[:, 1] = one(fours), other(fours)
+        thin[:, 0], thin[:, 1] = first_of_four(fours), second_of_four(fours)
         rows = np.concatenate((thin.ravel(), rows[fours.size :]))
-    fresh = np.empty(room, rows.dtype)
-    fresh[: len(rows)] = rows
-    return fresh
+    target = np.empty(room, rows.dtype)
+    target[: len(rows)] = rows
+    return target
 
 
 def _older(rows: int) -> int:

@@ -27,7 +27,7 @@ from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox, vbox
 
 _DELAY_MS = 350
-"""Delay before heat maps are computed, because the user may be browsing the samples."""
+"""Milliseconds before heat maps are computed, because the user may be browsing the samples."""
 PREDICTED, NONE = "", "-"
 
 Maps = list[tuple[str, QImage | str]]
@@ -156,7 +156,7 @@ class HeatMaps(QWidget):
 
 
 def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
-    """Return the maps of the image with remarks on them, or the reason why they can't be read."""
+    """Return the heat maps in the result file `path` and remarks on them, or the reason why they can't be read."""
     try:
         explanation = decode_explanation(read_file(path, MAX_RESULT_BYTES))
     except (OSError, *NOT_DECODED) as error:
