@@ -36,7 +36,7 @@ from gui.widgets.labels import ElidedLabel, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 SIDE_BY_SIDE = 980
-"""Minimum width for placing the rules next to the alerts, in pixels at a text size of 100 %."""
+"""Minimum width for placing the rules next to the alerts, in pixels at a text size of 100%."""
 
 
 class AlertsView(QWidget):
