@@ -52,7 +52,7 @@ from engine.tasks.base import Task
 from engine.tasks.registry import TASKS
 
 DESCRIBED_CLASSES = 10
-"""Number of classes with which a model from a library or plug-in is described in the catalogue.
+"""Number of classes for describing a model from a library or plug-in in the catalogue.
 
 It is used if the model's task doesn't set a number.
 """

@@ -39,7 +39,7 @@ _RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
-    """Return the dict in which `module` stores its own buffers. It may be modified."""
+    """Return the dict of `module` with its own buffers, not including those of submodules. It may be modified."""
     return module._buffers
 
 

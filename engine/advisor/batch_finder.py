@@ -37,7 +37,7 @@ OnProgress = Callable[[Progress], object]
 
 
 class _Timing:
-    """Durations of the trials until now, from which the duration of the next trial is predicted."""
+    """Durations of the trials until now, for predicting the duration of the next trial."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -24,7 +24,7 @@ ROOM = 0.98
 It leaves some memory free, because the memory that a run uses varies a little. If trials are left, the result is tried.
 """
 NEAR = 0.97
-"""Ratio of the largest size that fits to the smallest one that does not fit, above which the search ends.
+"""Minimum ratio of the largest size that fits to the smallest size that does not fit. At this ratio, the search ends.
 
 Together with `ROOM`, the result may be up to 5% below the smallest size that does not fit (0.97 * 0.98 = 0.95).
 """

@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from engine.processes.orders import OrderError, serve_order
 
 _NICENESS = 10
-"""Niceness of the process, with which the estimate does not slow down a training run."""
+"""Niceness of the process. It keeps the estimate from slowing down a training run."""
 
 
 def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstimate:

@@ -47,7 +47,7 @@ VALLEY_SKIPS = 5
 """Number of steps at the end that fastai excludes from the valley, since the loss may rise steeply there."""
 
 CURVE_FILE = "curve.msgpack"
-"""Name of the file in the run folder in which rank 0 saves the `Curve`."""
+"""Name of the file with rank 0's `Curve` in the run folder."""
 
 
 class Curve(msgspec.Struct, frozen=True):

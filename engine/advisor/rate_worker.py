@@ -26,7 +26,7 @@ ENOUGH_S = 150.0
 MIN_STEPS = 40
 """Minimum number of steps for a useful curve, even if they take longer than `ENOUGH_S`."""
 WARM_UP, TIMED = 1, 2
-"""Number of untimed steps, and of timed steps from which the duration of the curve is predicted.
+"""Number of untimed steps, and of timed steps for predicting the duration of the curve.
 
 They have the lowest rate, which changes almost nothing.
 """

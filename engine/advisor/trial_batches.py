@@ -1,4 +1,4 @@
-"""Batches for a trial, in which a few samples of the job are repeated up to the batch size."""
+"""Batches for a trial. They repeat a few samples of the job up to the batch size."""
 
 from __future__ import annotations
 

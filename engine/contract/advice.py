@@ -36,7 +36,7 @@ class AdviceOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         seconds: Time for all trials together.
         remeasure: Measure even if a cached answer exists.
         machines: Number of machines like this one. If it is above 1, the answer also predicts their speed.
-        network: Network that connects these machines.
+        network: Network that connects these machines, or None for a typical network.
     """
 
     job: Job
@@ -62,7 +62,7 @@ class JobTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Predicted duration of the complete job: ``start_s + epochs * (steps * step_s + validation_s)``.
 
     Attributes:
-        start_s: Additional time of the first epoch, in which images are decoded.
+        start_s: Time until the training begins, plus the additional time of the first epoch for decoding images.
         steps: Steps per epoch.
         validation_s: Time for validation and saving a checkpoint after each epoch.
         measured: Terms that were measured: "start", "step", "data", "validation".
@@ -80,7 +80,7 @@ class JobTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings with which the job could be trained, and their measurements. Unknown measurements are None.
+    """Settings that the job could be trained with, and their measurements. Unknown measurements are None.
 
     Attributes:
         name: Name for users: "DDP, 2 devices, accumulation 2".

@@ -88,7 +88,10 @@ class Transform:
 
 
 def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Problem:
-    """Parse a transform. Returns a problem if it is invalid for targets of `kind`."""
+    """Parse a transform.
+
+    Return a problem if it is invalid. If `kind` is given, the transform must support targets of this kind.
+    """
     name, *given = text.strip().split(":")
     spec = TRANSFORMS.get(name)
     if spec is None:
@@ -166,7 +169,7 @@ def _example(name: str, spec: _Spec) -> str:
 
 
 def _value(word: str, number: _Number) -> float | None:
-    """Parse a number, or return None if it is invalid or out of range."""
+    """Parse a number of a transform. Return None if it is invalid or outside the range that `number` declares."""
     try:
         value = float(word)
     except ValueError:

@@ -69,7 +69,7 @@ class DefaultModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """Model that a new job may start with.
 
     Attributes:
-        encoder: Encoder, for a model that needs one.
+        encoder: Encoder that the model is built on, or "" if it needs none.
         gpu: True to offer the model only for GPUs, because it is too slow on a CPU.
     """
 
@@ -270,8 +270,8 @@ class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Attributes:
         formats: Ids of dataset formats.
-        annotations: Kinds of annotations for tasks, by task id.
-        metrics: Metrics for tasks, by task id.
+        annotations: Kinds of annotations that tasks can also learn from, by task id.
+        metrics: Additional validation metrics of tasks, by task id.
         problems: Warnings about plug-ins that are left out.
     """
 
@@ -423,7 +423,7 @@ def load_supplement() -> Supplement | None:
 
 
 def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
-    """Return the known pretrained weights for a job's model or for its encoder."""
+    """Return the source of the pretrained weights for a job's model or its encoder, or None if none are known."""
     if job.model_is_file:
         return None
     if job.model.name.startswith(TIMM):
@@ -437,7 +437,10 @@ def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
 
 
 def timm_weights(name: str, catalogue: Catalogue) -> Weights | None:
-    """Return the weights for a timm model: the default ones for "resnet50", tagged ones for "resnet50.a2_in1k"."""
+    """Return the source of the weights for a timm model, or None if none are known.
+
+    A name such as "resnet50" means the default weights, and "resnet50.a2_in1k" those with this tag.
+    """
     tags = catalogue.timm_tags.get(name)
     return catalogue.timm_weights.get(f"{name}.{tags[0]}" if tags else name)
 

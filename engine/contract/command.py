@@ -19,7 +19,7 @@ from engine.contract.recipes import load_recipes
 
 
 def command_arguments(job: Job) -> list[str]:
-    """Return the arguments with which `footplate` creates this job on any machine and in any current folder.
+    """Return arguments that make `footplate` create this job on any machine and in any current folder.
 
     Fields with default values are omitted, unless `footplate train` would choose another value for them. These are the
     model, the devices, and the fields that the job's recipe may set.

@@ -80,10 +80,10 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MaskValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Value that occurs in the masks, as text, with its class, or None if its pixels have no class.
+    """Value that occurs in the inspected masks.
 
-    `share` is the fraction of inspected pixels with this value, and `masks` the number of inspected masks that contain
-    it.
+    `value` is given as text. `class_name` is None if pixels with this value have no class. `share` is the fraction of
+    inspected pixels with this value, and `masks` the number of inspected masks that contain it.
     """
 
     value: str
@@ -203,7 +203,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class InspectionProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Progress of the inspection. `total` is 0 while files are being listed."""
+    """Progress of inspecting a dataset. `total` is 0 while files are being listed."""
 
     done: int
     total: int

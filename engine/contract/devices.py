@@ -33,10 +33,10 @@ Throttle = Literal[
 ]  # fmt: skip
 """Reason for reduced clock frequencies: `NVML_CLOCKS_EVENT_REASON_*` in nvml.h."""
 PciPath = Literal["BOARD", "PIX", "PXB", "PHB", "NODE", "SYS"]
-"""PCIe path between two GPUs (`nvidia-smi topo -m`; `nvmlGpuTopologyLevel_t`).
+"""PCIe path between two GPUs, as in `nvidia-smi topo -m` and `nvmlGpuTopologyLevel_t`.
 
-In this order: on one board, through one PCIe switch, through several switches, through a host bridge, within a NUMA
-node, or between NUMA nodes.
+"BOARD" is a path on one board, "PIX" through one PCIe switch, "PXB" through several switches, "PHB" through a host
+bridge, "NODE" within a NUMA node, and "SYS" between NUMA nodes.
 """
 
 

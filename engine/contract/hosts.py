@@ -62,7 +62,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def reached_by(self) -> str:
-        """Argument with which ssh connects to the machine."""
+        """Argument of ssh that names the machine: its destination or, if that is empty, its name."""
         return self.destination or self.name
 
     @property
@@ -128,7 +128,10 @@ def save_hosts(found: tuple[Host, ...]) -> None:
 
 
 def host(name: str) -> Host | None:
-    """Return the machine with this name. The name "" means this machine, which needs no entry."""
+    """Return the machine with this name, or None if there is none.
+
+    The name "" means this machine, which needs no entry.
+    """
     found = next((one for one in hosts() if one.name == name), None)
     return found or (Host(name="") if not name else None)
 

@@ -330,7 +330,10 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def describe(name: str, info: msgspec.structs.FieldInfo, about: About, group: Group) -> Field:
-    """Describe the field `name` with the type, limits and default of `info`. Raises ValueError for other types."""
+    """Describe the field `name` by the type, limits and default in `info`.
+
+    Raises ValueError for a type that fields can't have.
+    """
     annotated = info.type
     optional = type(None) in get_args(annotated)
     if optional:

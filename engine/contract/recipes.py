@@ -306,7 +306,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class InvalidRecipe(msgspec.Struct, frozen=True):
-    """Recipe file of the user that is invalid."""
+    """Invalid recipe file of the user."""
 
     id: str
     path: str

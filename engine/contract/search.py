@@ -301,12 +301,15 @@ class SearchState(_Struct, frozen=True, kw_only=True):
 
     @property
     def originals_total(self) -> int | None:
-        """Expected number of trials without repeats, if known."""
+        """Expected number of trials without repeats, or None if it is unknown."""
         return self.total - self.repeats if self.total is not None else None
 
     @property
     def reached(self) -> float | None:
-        """Result of the best trial for the first goal: the mean of its repeats or, without repeats, its own value."""
+        """Result of the best trial for the first goal, or None if no trial is the best yet.
+
+        It is the mean of the trial's repeats or, without repeats, its own value.
+        """
         best = self.row(self.best)
         if best is None:
             return None

@@ -128,10 +128,13 @@ class WeightsDisk(Protocol):
     """
 
     def weights(self, weights: Weights) -> OnDisk | None:
-        """Return the file with `weights` on this machine. Its path is "" if it is missing."""
+        """Return the file with `weights` on this machine, or None if it is unknown.
+
+        The path is "" if the file is missing.
+        """
 
     def reaches(self, host: str) -> bool | None:
-        """Return True if a server answers, or False if it can't be reached.
+        """Return True if a server answers, False if it can't be reached, or None if this is unknown.
 
         `host` is its URL, such as "https://huggingface.co".
         """

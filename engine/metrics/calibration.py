@@ -14,7 +14,7 @@ BINS = 15
 MIN_FITTED = 20
 """Minimum number of samples for fitting a temperature. The value is not from the paper."""
 _LOG_RANGE = (-3.0, 3.0)
-"""Range in which the logarithm of the temperature is searched."""
+"""Search range for the logarithm of the temperature."""
 _TINY = 1e-12
 
 
@@ -59,7 +59,7 @@ def expected_error(found: Bins) -> float:
 
 
 def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> Fitted | None:
-    """Fit the temperature by which the logits of a classifier are divided. Return None if there are too few samples.
+    """Fit the temperature that divides the logits of a classifier. Return None if there are too few samples.
 
     It minimizes the negative log-likelihood on every second sample (section 4.2).
 

@@ -90,7 +90,7 @@ def class_scores(right: Tensor, true: Tensor, found: Tensor) -> dict[str, Shares
 
 
 def balanced_weights(counts: Sequence[float]) -> Tensor:
-    """Return loss weights with which all classes have the same total weight, float32 [C].
+    """Return loss weights that give all classes the same total weight, float32 [C].
 
     They are inversely proportional to the frequencies `counts`, with a mean of 1 over the samples (King and Zeng 2001;
     scikit-learn's "balanced"). A class that does not occur has the weight 1.
@@ -103,7 +103,7 @@ def balanced_weights(counts: Sequence[float]) -> Tensor:
 
 
 def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
-    """Return weights of positive targets with which the presence and absence of each label count equally, float32 [C].
+    """Return weights of positive targets that balance the presence and absence of each label, float32 [C].
 
     The weight is the number of samples without the label divided by the number of samples with it (`pos_weight` in
     torch's BCEWithLogitsLoss). It is 1 for a label that all samples or no samples have.

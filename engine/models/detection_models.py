@@ -21,7 +21,7 @@ from engine.models.tensor_detector import LoadableDetector, load_and_mark_heads
 from engine.models.torchvision_detectors import use_tensors
 
 CLASSES = 90
-"""Number of classes with which torchvision's models are described in the catalogue.
+"""Number of classes for describing torchvision's models in the catalogue.
 
 It is that of the published COCO models, without the background.
 """

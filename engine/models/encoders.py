@@ -1,4 +1,4 @@
-"""Encoders from segmentation_models_pytorch and timm, on which decoders and detectors are built."""
+"""Encoders from segmentation_models_pytorch and timm, for decoders and detectors."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _TRIES = 8
 
 
 class _NoMemory(TorchFunctionMode):
-    """Mode in which `torch.empty`, `torch.zeros` and `torch.ones` create tensors on the meta device.
+    """Context manager that makes `torch.empty`, `torch.zeros` and `torch.ones` create tensors on the meta device.
 
     These functions create all parameters and the statistics of BatchNorm. They can't be moved after construction, since
     SSDlite runs an image through its layers while it is built. `torch.device("meta")` would move too much, since RegNet

@@ -35,7 +35,7 @@ HALF_OCTAVE = (1.0, 2**0.5)
 MIN_ANCHOR_SIZE = 2.0
 """Minimum square root of an anchor's area in pixels.
 
-torchvision rounds half of each side, which must not become 0.
+torchvision rounds half the length of each side, and the result must not be 0.
 """
 
 

@@ -13,9 +13,9 @@ from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.models.tensor_detector import LoadableDetector, load_and_mark_heads
 
 CLASSES = 21
-"""Number of classes with which torchvision's models are described in the catalogue.
+"""Number of classes for describing torchvision's models in the catalogue.
 
-It is that of PASCAL VOC, for which they were published.
+It is that of PASCAL VOC, the dataset of their published weights.
 """
 IMAGE_SIZE = 512
 """Default image size in pixels.

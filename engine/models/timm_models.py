@@ -126,7 +126,7 @@ def min_image_size(model: str) -> int:
 
 
 def statistics(model: str) -> Statistics | None:
-    """Return the mean and standard deviation of the colors with which the model's weights were trained."""
+    """Return the mean and standard deviation of the colors that the model was trained with, or None if unknown."""
     config = _config(model)
     return (tuple(config["mean"]), tuple(config["std"])) if config else None
 
@@ -212,10 +212,7 @@ def _quietly() -> Iterator[None]:
 
 
 def sized(model: str, size: int) -> dict[str, Any]:
-    """Return the arguments with which timm builds a model for images of `size` px.
-
-    They are {} for a model that accepts any size.
-    """
+    """Return timm's arguments for a model for images of `size` px, or {} if the model accepts any size."""
     return {"img_size": size} if has_one_size(model) else {}
 
 

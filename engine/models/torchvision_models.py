@@ -88,10 +88,7 @@ def weights(name: str) -> tuple[WeightsEnum, ...]:
 
 
 def image_size(name: str) -> int:
-    """Return the image size with which the model's default weights were evaluated.
-
-    It is 224 for a model without weights.
-    """
+    """Return the image size in the evaluation of the model's default weights. It is 224 for a model without weights."""
     known = weights(name)
     return int(known[0].transforms.keywords["crop_size"]) if known else 224
 
@@ -111,7 +108,7 @@ def min_image_size(name: str) -> int:
 
 
 def statistics(name: str) -> Statistics | None:
-    """Return the mean and standard deviation of the colors with which the default weights were trained.
+    """Return the mean and standard deviation of the colors that the default weights were trained with.
 
     Returns None if there are no weights.
     """
@@ -127,7 +124,7 @@ def statistics(name: str) -> Statistics | None:
 
 
 def arguments(name: str, classes: int, size: int) -> dict[str, Any]:
-    """Return the arguments with which torchvision builds a model for these `classes` and images of `size` px."""
+    """Return the arguments of torchvision's builder for a model with these `classes` and images of `size` px."""
     given: dict[str, Any] = {"num_classes": classes}
     if name in INCEPTION_FAMILY:
         given["aux_logits"] = False

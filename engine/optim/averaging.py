@@ -40,7 +40,7 @@ class Averages:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Context manager that swaps the weights and their averages.
+        """Context manager that swaps the weights and their averages, and swaps them back at its end.
 
         They are swapped one tensor at a time to save memory.
         """

@@ -152,7 +152,10 @@ def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> En
 
 
 def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
-    """Return the result of `_minimize_worst` among the divisions in which each stage costs at most `bound`."""
+    """Run `_minimize_worst` only on divisions whose stages cost at most `bound` each.
+
+    Returns None if there is none.
+    """
     firsts = [segments]  # earliest start of each stage with which the later stages can hold the remaining segments
     for stage in range(stages - 1, 0, -1):
         end = firsts[0]

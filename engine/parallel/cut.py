@@ -193,7 +193,7 @@ def automatic(cut: Cut) -> Cut:
 
 
 def moved(cut: Cut, number: int, split_point: str) -> Cut:
-    """Return a copy of `cut` in which the cut `number` (from 0) is at `split_point`, not marked as `chosen`.
+    """Return a copy of `cut` with the cut `number` (from 0) moved to `split_point`, not marked as `chosen`.
 
     Raises ValueError if the split point is not `reachable`.
     """
@@ -204,9 +204,9 @@ def moved(cut: Cut, number: int, split_point: str) -> Cut:
 
 
 def reachable(cut: Cut, number: int) -> tuple[str, ...]:
-    """Return all split points to which cut `number` (from 0) can be moved, in order.
+    """Return all split points between the neighbors of cut `number` (from 0), in order.
 
-    They are those between its neighbors.
+    The cut can be moved to each of them.
     """
     fences = (0, *_ends(cut), len(cut.segments))
     return tuple(segment.split_point for segment in cut.segments[fences[number] : fences[number + 2] - 1])

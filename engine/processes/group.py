@@ -181,7 +181,7 @@ class Group:
         self.extend()
 
     def extend(self) -> None:
-        """Extend the time in which workers must stop, unless `escalate` was called."""
+        """Give stopping workers more time, unless `escalate` was called."""
         if self._shutdown is not None:
             self._shutdown.extend(STOP_S)
 

@@ -14,7 +14,7 @@ GAP_S = 2.0
 It then does not count the time as silence of the ranks.
 """
 STEADY_S = 3.0
-"""Maximum number of seconds between two messages of a rank with which it counts as responsive."""
+"""Maximum time between two messages of a responsive rank, in seconds."""
 PATIENCE = 10.0
 """Factor on the time limits for ranks that read images, prepare or save, since a slow disk is not a failure.
 
@@ -165,7 +165,10 @@ class HangWatch:
         return None
 
     def _check_stopped(self, rank: int, pid: int, now: float) -> Failed | Warned | None:
-        """Check a rank that is suspended by a signal. Return a warning at first, and a failure after the time limit."""
+        """Check a rank that is suspended by a signal.
+
+        Return a warning at first, None after that, and a failure after the time limit.
+        """
         state = self._ranks[rank]
         if state.stopped_at is None:
             state.stopped_at = now
@@ -209,9 +212,9 @@ class HangWatch:
         return f"When last heard from, {' and '.join(texts)}."
 
     def _check_progress(self, now: float) -> Failed | Warned | None:
-        """Check whether the ranks send messages but make no progress.
+        """Check whether the ranks send messages but make no progress. Return None if they make progress.
 
-        The cause is then a rank that does not wait for other ranks.
+        The cause is a rank that does not wait for other ranks.
         """
         heartbeats = [
             state.heartbeat

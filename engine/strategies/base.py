@@ -48,7 +48,7 @@ class StrategyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedJob:
-    """Job in which every automatic setting except `compile` has its final value, and the facts that go with it.
+    """Job with final values for all automatic settings except `compile`, and facts about its training.
 
     Attributes:
         job: Job with the final values.
@@ -104,7 +104,7 @@ class Strategy(ABC):
     shares: tuple[float, ...] = ()
     """Fraction of every batch for each data rank, set by `wrap`. It is empty if all ranks get the same."""
     accumulation: int
-    """Number of microbatches into which a worker divides its batch. A single worker raises it if memory runs out."""
+    """Number of parts that a worker divides its batch into. A single worker raises it if memory runs out."""
     evaluation_parts: int
     """Number of parts of a batch in an evaluation with a single worker. Several workers use `accumulation`."""
     profiles: ClassVar[type[StepProfiler]] = StepProfiler
@@ -126,7 +126,7 @@ class Strategy(ABC):
         self.counts = self.coordinate.tensor == 0
         """True if this rank's results count in sums over ranks. False if another rank computes the same results."""
         self.profiler = self.profiles(self.device)
-        """Profiler with which `step` marks the end of each section of a step."""
+        """Profiler that `step` notifies at the end of each part of a step."""
         self.remarks: list[Warned | LogLine] = []
         """Messages to the user about the model's placement, which `wrap` adds on rank 0."""
 
@@ -159,7 +159,7 @@ class Strategy(ABC):
             os.sched_setaffinity(0, cpus)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Return a context manager in which backward passes don't reduce gradients. Available after `wrap`."""
+        """Return a context manager that turns off the reduction of gradients. Available after `wrap`."""
         return nullcontext()
 
     @property
@@ -249,7 +249,7 @@ class Strategy(ABC):
         return value
 
     def loss_divisor(self, batch: Batch) -> Tensor | int:
-        """Return the divisors that turn sums of losses over the global batch into means; at least 1.
+        """Return the divisor that turns sums of losses over the global batch into means. It is at least 1.
 
         There is one for all losses, or one for each loss [p]. The ranks call it together, even if their part of the
         batch is empty.
@@ -258,7 +258,7 @@ class Strategy(ABC):
         return batch.global_size if units is None else self.sum_over_batch(units).clamp(min=1)
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Return the autocast context for forward passes with the job's precision."""
+        """Return the context manager for autocast with the job's precision in forward passes."""
         return autocast(self.device, forward_precision(self.job, self.entry))
 
     def teardown(self) -> None:  # noqa: B027 - most have no connection
@@ -348,7 +348,7 @@ def use_deterministic_kernels() -> None:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
-    """Return the autocast context for `precision`, the name of a job's precision."""
+    """Return the context manager for autocast with `precision`, a value of the job field of that name."""
     return torch.autocast(device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST)
 
 

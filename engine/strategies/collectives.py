@@ -116,7 +116,7 @@ class GroupCollectives(Collectives):
 
 
 def _with_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Return a copy of the nested dicts `state` in which each tensor is replaced by the result of `change`."""
+    """Apply `change` to each tensor in the nested dicts `state`, and return the result as new dicts."""
     if isinstance(state, dict):
         return {name: _with_tensors(value, change) for name, value in state.items()}
     return change(state) if isinstance(state, Tensor) else state

@@ -222,9 +222,9 @@ class FullySharded(Distributed, SingleDevice):
                 group.reshard()
 
     def _computed_by_all(self, batches: Iterable[Batch | None]) -> Iterator[Batch | None]:
-        """Yield `batches`, and after each empty batch run a forward pass on a blank image.
+        """Yield `batches`. After each empty batch, run a forward pass on a blank image.
 
-        The other ranks wait for that pass, because they fetch parameters from this rank.
+        The other ranks wait for this pass, because they also gather parameters from this rank.
         """
         for batch in batches:
             yield batch

@@ -20,7 +20,7 @@ TIMEOUT_S = 5.0
 """Timeout for one exchange between two GPUs."""
 EXCHANGED_BYTES = 1 << 20
 MIN_SHARED_MEMORY_BYTES = 128 << 20
-"""Minimum size of /dev/shm for messages between several GPUs; Docker's default is half of it."""
+"""Minimum size of /dev/shm for communication between several GPUs. Docker's default is half of it."""
 _SHARED_MEMORY = Path("/dev/shm")
 
 

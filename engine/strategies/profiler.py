@@ -29,7 +29,7 @@ class StepProfiler:
 
     records: ClassVar[bool] = False
     reducing_parts: ClassVar[tuple[Part, ...]] = ("backward",)
-    """Parts of a step in which a rank may wait for other ranks, because they communicate in it."""
+    """Parts of a step that include communication, so that a rank may wait for other ranks in them."""
 
     def __init__(self, device: torch.device) -> None:
         self.watch = stopwatch(device)

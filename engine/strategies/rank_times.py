@@ -63,7 +63,7 @@ def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
 
 
 def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]) -> tuple[float, ...]:
-    """Return, for each collective in order of starts, the seconds in which the rank computed nothing.
+    """Return, for each collective in order of starts, the seconds without computation on this rank.
 
     If collectives overlap, their common time counts only for the first one.
     """

@@ -136,7 +136,10 @@ class SingleDevice(Strategy):
 
 
 def parts_of(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | None]:
-    """Divide each batch into `count` parts and yield them. The last parts of a batch may be empty."""
+    """Divide each batch into `count` parts and yield these.
+
+    The last parts may be empty. A None is yielded unchanged.
+    """
     for batch in batches:
         yield from [None] if batch is None else microbatches(batch, count)
 

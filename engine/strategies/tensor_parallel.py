@@ -1,4 +1,4 @@
-"""Strategies with tensor parallelism, in which several devices compute slices of each layer together."""
+"""Strategies with tensor parallelism: several devices compute slices of each layer together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _UnrecordedProfiler(ShardProfiler):
 
 
 class TensorParallel(FullySharded):
-    """Strategy with groups of ranks, in which each rank computes a slice of every layer in `layer_pairs`.
+    """Strategy with groups of ranks. Each rank of a group computes a slice of every layer in `layer_pairs`.
 
     All ranks of a group get the same images. They compute all other layers identically, with the same random numbers.
     GPU kernels may add up numbers in random order, so the gradients of these layers are taken from the first rank of

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ShardedOptimizer(DataParallelProcesses):
-    """Strategy like DDP in which each parameter is updated by a single rank, which then broadcasts it.
+    """Strategy like DDP, except that a single rank updates each parameter and then broadcasts it.
 
     Only that rank stores the parameter's optimizer state and moving average, so that these need less memory than under
     DDP (Rajbhandari et al. 2020, ZeRO). Parameters are not divided. Optimizers that need complete parameters, such as

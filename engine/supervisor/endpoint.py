@@ -58,7 +58,7 @@ class Endpoint:
 
 
 def open_endpoint(run_folder: Path, *, tcp: bool = False) -> Endpoint:
-    """Open a socket on which clients of the run can connect.
+    """Open a socket for the clients of the run.
 
     If `tcp` is True, use loopback TCP even if Unix sockets are available.
     """

@@ -59,6 +59,6 @@ HAS_WORKERS = frozenset((_S.TRAINING, _S.RESTARTING, _S.FAILING, _S.ENDING))
 In `FAILING` and `ENDING`, there may be no workers to wait for.
 """
 BEFORE_END = frozenset((_S.IDENTIFYING, _S.QUEUED, *HAS_WORKERS))
-"""States in which a stop or pause command ends the run."""
+"""States that a stop or pause command ends."""
 USES_GATE = frozenset((_S.IDENTIFYING, _S.QUEUED, _S.TRAINING, _S.RESTARTING, _S.FAILING))
-"""States in which the start gate is polled, to get or to renew the queue slot."""
+"""States that poll the start gate to get or to renew the queue slot."""

@@ -15,7 +15,10 @@ INTERVAL_S = 1.0
 RESTART_S = 10.0
 """Seconds until a sampler that has exited is restarted."""
 FREED_SLACK_BYTES = 64 << 20
-"""Maximum increase of a GPU's used memory since before the run with which the GPU counts as free, in bytes."""
+"""Maximum increase of a free GPU's used memory since before the run, in bytes.
+
+A larger increase means that the GPU's memory has not been released.
+"""
 
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
@@ -40,7 +43,7 @@ class Sampler:
         self._memory_before: dict[str, int] = {}
         self._worker_pids: set[int] = set()
         self._pids_seen_on: set[str] = set()
-        """UUIDs of the GPUs on which NVML has listed a worker of this run."""
+        """UUIDs of the GPUs whose NVML process list has contained a worker of this run."""
         self.latest: Snapshot | None = None
         self.latest_at = 0.0
 

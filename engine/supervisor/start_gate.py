@@ -33,7 +33,7 @@ GPU_CHECK_S = 3.0
 NVML must wake them, and it still lists exited processes for a while.
 """
 CPU_SAMPLER_DELAY_S = 2.0
-"""Seconds by which the sampler is started later in runs on the CPU, because its start would slow their first steps."""
+"""Delay of the sampler's start in runs on the CPU, in seconds. Its start would slow their first steps."""
 
 
 class StartGate:

@@ -176,7 +176,7 @@ class Supervisor:
         self._state_since = time.monotonic()
 
     def _announce(self) -> None:
-        """Write `supervisor.json`, from which clients learn where to connect."""
+        """Write `supervisor.json`, which tells clients where to connect."""
         linux.name_process("footplate-run")
         content = SupervisorFile(
             pid=os.getpid(),
@@ -316,7 +316,7 @@ class Supervisor:
     # Events and commands
 
     def _record(self, event: AnyEvent) -> None:
-        """Add an event to the log, from which clients read it, and update everything that depends on the event."""
+        """Add an event to the log, which clients read, and update everything that depends on the event."""
         self._history.add(event)
         self._log.append(event)
         self._notices.on_event(event)

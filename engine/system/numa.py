@@ -11,7 +11,7 @@ from pathlib import Path
 
 SYSFS = Path("/sys")
 ENOUGH = 0.9
-"""Minimum number of CPUs with which a rank is bound, as a fraction of an equal share of all CPUs."""
+"""Minimum number of CPUs for binding a rank, as a fraction of an equal share of all CPUs."""
 
 
 def near_cpus(bus_id: str, sysfs: Path = SYSFS) -> frozenset[int]:

@@ -58,7 +58,7 @@ def shortened(text: str, at_most: int = MAX_SHOWN_CHARS) -> str:
 
 
 def shorten_texts(message: Any) -> Any:
-    """Return a copy of a message in which `shortened` is applied to all texts, including those in nested objects."""
+    """Return a copy of a message with `shortened` applied to all its texts, including those in nested objects."""
     match message:
         case str():
             return shortened(message)

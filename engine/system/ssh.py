@@ -14,7 +14,7 @@ SSH = (
     "-o", "ServerAliveInterval=5",
     "-o", "ServerAliveCountMax=2",
 )  # fmt: skip
-"""Options for ssh with which it never asks for a password, and gives up after ten seconds without a response."""
+"""Options that keep ssh from asking for a password, and make it give up after ten seconds without a response."""
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _LONGEST_NAME = 253
@@ -46,7 +46,7 @@ Each pair has a part of ssh's output, and the end of a sentence that starts with
 
 
 def english_environment() -> dict[str, str]:
-    """Return an environment with which ssh prints English messages. `ssh_exit_reason` expects these."""
+    """Return an environment that makes ssh print English messages. `ssh_exit_reason` expects these."""
     return {**os.environ, "LC_ALL": "C"}
 
 

@@ -59,7 +59,7 @@ class ResilientStep:
         self._skipped = 0
 
     def refresh_buffers(self) -> None:
-        """Choose again which buffers are saved before each step.
+        """Select the buffers to save before each step again.
 
         This is necessary after modules have changed between training and evaluation mode.
         """

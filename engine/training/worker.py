@@ -342,7 +342,7 @@ def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
 
 
 def _start_position(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:
-    """Return the position from which the run starts or resumes, with `steps` steps per epoch."""
+    """Return the position at which the run starts or resumes, with `steps` steps per epoch."""
     return checkpoint.progress(steps) if checkpoint is not None else TrainProgress(epoch=1, done=0, steps=steps, step=0)
 
 

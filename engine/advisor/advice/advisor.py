@@ -25,7 +25,7 @@ from engine.contract.problems import Problem
 from engine.processes.orders import OrderError
 
 MIN_STEPS, MIN_SECONDS = 5, 0.4
-"""Number of steps and duration in seconds of the trials in the first round. Each further round doubles both."""
+"""Number of steps and duration in seconds of the trials in the first round. Each later round doubles both."""
 MAX_ROUNDS = 5
 REHEARSAL_SHARE = 0.2
 """Fraction of the time that is reserved for the rehearsal of the fastest setup."""

@@ -91,7 +91,7 @@ def _bytes(tensors: object) -> int:
 
 
 def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activations | None:
-    """Return the size of the activations in a forward pass.
+    """Return the size of the activations in a forward pass with samples of `shape`.
 
     Returns None if the model can't run with fake tensors, for example because it branches on values.
     """

@@ -30,7 +30,7 @@ MAX_ACCUMULATION = 64
 
 @dataclass(frozen=True)
 class Setup:
-    """Settings with which the job could be trained."""
+    """Setting of the job for a trial: strategy, devices, and options for speed and memory."""
 
     job: Job
     name: str

@@ -74,7 +74,7 @@ class AdviceState:
 
     @property
     def alone(self) -> Contender | None:
-        """Fastest contender measured on one device."""
+        """Fastest contender measured on one device, or None if none was."""
         return next(
             (each for each in rank(self.tried) if each.steps and len(each.setup.job.parallel.devices) == 1), None
         )
@@ -96,7 +96,7 @@ class AdviceState:
 
     @property
     def machine_step(self) -> Step | None:
-        """Step of the fastest contender, on which predictions for several machines are based. None if there is none."""
+        """Step of the fastest contender, for predictions about several machines. None if no step was measured."""
         best = next((each for each in rank(self.tried) if each.steps), None)
         if best is None or self.footprint is None:
             return None
@@ -128,8 +128,9 @@ class AdviceState:
     def job_time(self, contender: Contender) -> JobTime | None:
         """Predict the time that the complete job takes with the settings of a contender.
 
-        The durations in the rehearsal are scaled by the ratio of step times. Without a rehearsal, the validation of a
-        batch is assumed to take a third of a training step, the time of its forward pass.
+        Return None if it wasn't measured. The durations in the rehearsal are scaled by the ratio of step times. Without
+        a rehearsal, the validation of a batch is assumed to take a third of a training step, the time of its forward
+        pass.
         """
         footprint, rehearsal, rehearsed = self.footprint, self.rehearsal, self.rehearsed
         if footprint is None or contender.measured is None:

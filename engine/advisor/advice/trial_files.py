@@ -40,9 +40,9 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """Durations, in seconds, of training and validation as in a run."""
 
     cold_step_s: float
-    """Duration of a step in the first epoch, in which images are decoded."""
+    """Duration of a step in the first epoch, including the decoding of its images."""
     warm_step_s: float
-    """Duration of a step in any later epoch."""
+    """Duration of a step in any later epoch, with images that are already decoded."""
     start_s: float
     """Additional duration of the first step in an epoch."""
     validation_s: float

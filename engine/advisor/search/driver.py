@@ -76,7 +76,7 @@ class Driver:
         self._end_requests = 0
         self._exhausted = False
         self._end_cause = ""
-        """Reason why the search ends early, or "". If it is set, no further settings are tried."""
+        """Reason why the search ends early, or "". If it is set, no more settings are tried."""
         # Continuing a search also resumes its paused and interrupted trials.
         self._to_resume = {
             number for number, handle in self._handles.items() if handle.row.state in ("paused", "interrupted")
@@ -427,7 +427,7 @@ class Driver:
 
 
 def _slots(search: Search) -> list[tuple[str, ...]]:
-    """Divide the search's devices into groups, each of which runs one trial at a time."""
+    """Divide the search's devices into groups. Each group runs one trial at a time."""
     size = search.devices_per_trial
     return [search.devices[at : at + size] for at in range(0, len(search.devices), size)]
 

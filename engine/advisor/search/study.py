@@ -127,9 +127,9 @@ class Study:
         sampler: optuna.samplers.BaseSampler | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
     ) -> optuna.Study:
-        """Build an Optuna study in which each known trial has its number.
+        """Build an Optuna study from the `known` trials.
 
-        Trials missing between them count as failed.
+        Each trial keeps its number. Trials that are missing before the last one are added as failed.
         """
         study = optuna.create_study(
             study_name=self._search.name,

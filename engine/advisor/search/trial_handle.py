@@ -37,9 +37,9 @@ _OUTCOMES: dict[str, TrialState] = {"completed": "completed", "paused": "paused"
 
 
 class TrialLog:
-    """Log of a trial's run, from which the values of the search's `goals` are taken.
+    """Log of a trial's run, with the values of the search's `goals`.
 
-    `epochs` is the number of epochs in its job.
+    `epochs` is the number of epochs in the run's job.
     """
 
     def __init__(self, run: RunFolder, goals: tuple[Goal, ...], epochs: int) -> None:
@@ -150,7 +150,7 @@ class TrialHandle:
         self.run = run
         self.trial = trial
         self.devices = job.parallel.devices if job is not None else None
-        """Devices in the job of the run. None if the job can't be read, in which case the trial fails."""
+        """Devices in the job of the run. If the job can't be read, they are None and the trial fails."""
         self.restarts_left = job.faults.restarts if job is not None else 0
         self.pruning_epoch = 0
         """Last epoch after which it was decided whether to stop the trial early."""

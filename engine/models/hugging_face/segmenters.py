@@ -20,10 +20,10 @@ MIN_SCORE = 1e-6
 
 
 class HubSegmenter(HubModel):
-    """Mixin for models in which each query predicts a class and a mask.
+    """Mixin for models whose queries each predict a class and a mask.
 
-    The loss for masks is a mean over all masks in the batch. The loss for classes is a weighted mean over all queries,
-    in which queries without an object have a small weight.
+    The loss for masks is a mean over all masks in the batch. The loss for classes is a weighted mean over all queries.
+    Queries without an object have a small weight in it.
     """
 
     _layers: list[dict[str, Tensor]]
@@ -33,7 +33,7 @@ class HubSegmenter(HubModel):
     def attn_mask_probs(self) -> Any:
         """EoMT's probabilities that a query attends only to its mask, one per layer.
 
-        The result is a tensor, or Python numbers while the model is exported.
+        They are a tensor or, while the model is exported, Python numbers.
         """
         return self._probabilities if torch.compiler.is_exporting() else self._buffers["attn_mask_probs"]
 
@@ -111,7 +111,7 @@ def save_probabilities(model: Any, _: object = None) -> None:
 
 
 class InstanceSegmenter(HubSegmenter):
-    """Mixin for instance segmentation, in which each query is one object."""
+    """Mixin for instance segmentation. Each query of the model is one object."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         return [(each["labels"] - 1, each["masks"].float()) for each in instance_targets(targets)]
@@ -165,7 +165,7 @@ class InstanceSegmenter(HubSegmenter):
 
 
 class PixelSegmenter(HubSegmenter):
-    """Mixin for semantic segmentation, in which each class in an image has one mask."""
+    """Mixin for semantic segmentation. Each class in an image is one mask."""
 
     def classes_and_masks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         return [

@@ -122,7 +122,7 @@ def _graph(model: nn.Module) -> fx.Graph:
 
 @dataclass(frozen=True)
 class _Found:
-    """Split points found in one graph, and the order in which its parameters and buffers are used."""
+    """Split points found in one graph, and the first use of each of its parameters and buffers."""
 
     points: dict[CutPoint, tuple[int, int]]
     """Position of each split point's node in the graph, and the number of parameters and buffers used up to there."""

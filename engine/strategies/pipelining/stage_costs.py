@@ -54,7 +54,7 @@ STATE_BYTES = {"sgd": 12, "adam": 16, "adamw": 16}
 AVERAGE_BYTES = 4
 """Bytes per parameter for the moving average of weights."""
 UPDATED = 1 << 22
-"""Number of parameters with which the optimizer is timed.
+"""Number of parameters in the timed optimizer step.
 
 They are too many for the CPU's caches, as in a real model.
 """

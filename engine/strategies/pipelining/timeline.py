@@ -22,7 +22,7 @@ A backward pass (B) consists of two equal halves, for inputs (I) and for weights
 
 
 class Pass(NamedTuple):
-    """Pass of a microbatch through a stage; see `Action` for the kinds."""
+    """Pass of a microbatch through a stage. See `Action` for the kinds of passes."""
 
     kind: Kind
     stage: int

@@ -90,7 +90,7 @@ class Notices:
         self._is_over = False
         self._reported_problems: set[str] = set()
         self.senders: list[subprocess.Popen[bytes]] = []
-        """Running processes, each of which sends a notification."""
+        """Running processes that each send one notification."""
 
     def on_event(self, event: AnyEvent) -> None:
         """Record the progress, and send a notification if the event is a reason for one."""
@@ -206,7 +206,7 @@ class Notices:
         )
 
     def _name(self) -> str:
-        """Return the name by which the run list shows this run."""
+        """Return the name of the run as shown in the run list."""
         given = read_notes(self._run.path).name
         name = self._job.name if given is None else given
         return name or f"{Path(self._job.data.dataset).name} · {self._run.run_id[-4:]}"
@@ -236,10 +236,7 @@ class Notices:
             self._report_problem(f"A notification could not be sent: {error}.")
 
     def _collect_results(self) -> None:
-        """Report the notifications that could not be sent.
-
-        The processes that sent them have exited with this result.
-        """
+        """Report problems of the notifications whose sending processes have exited."""
         for process in [process for process in self.senders if process.poll() is not None]:
             self.senders.remove(process)
             assert process.stdout is not None

@@ -19,7 +19,7 @@ from engine.training.split_loader import SplitLoader
 EMIT_S = 1.0
 """Minimum seconds between two reports."""
 NEWEST = 0.5
-"""Weight of the newest measurement in the moving averages, on which advice is based to keep it stable."""
+"""Weight of the newest measurement in the moving averages. Advice is based on the averages to keep it stable."""
 
 
 class StepProfile(Callback):

@@ -112,7 +112,10 @@ class Checkpointer:
 
     @property
     def has_checkpoint(self) -> bool:
-        """True if the run has a checkpoint from which it can resume."""
+        """True if the run folder contains a last.pt, so that the run can resume.
+
+        This waits for the pending snapshot.
+        """
         self.wait()
         return self.path("last").exists()
 
@@ -298,7 +301,7 @@ class Checkpointer:
 
 
 def _resolved_job(strategy: Strategy) -> Job:
-    """Return the job in which accumulation, compilation and cuts have the values that the run uses."""
+    """Return the job with the values of accumulation, compilation and cuts that the run uses."""
     return strategy.job.with_fields(
         accumulation=strategy.accumulation,
         compile="on" if is_compiled(strategy.model) else "off",

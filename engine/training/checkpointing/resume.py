@@ -71,7 +71,7 @@ class Checkpoint:
         return fields
 
     def progress(self, steps: int) -> TrainProgress:
-        """Return the position in the run from which the job continues, with `steps` steps per epoch.
+        """Return the position at which the job continues the run, with `steps` steps per epoch.
 
         The seed determines the order of samples in each epoch. An interrupted epoch starts over if the order of samples
         differs from that in the resumed run.
