@@ -1,6 +1,6 @@
 """ADE20K scene parsing benchmark (SceneParse150). The full ADE20K is recognized but not supported. Torch-free.
 
-Source: README of CSAILVision/sceneparsing. Class values are 1 to 150, and 0 marks all other pixels.
+Source: README of CSAILVision/sceneparsing. Mask values 1 to 150 are the classes, and 0 marks all other pixels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COUNT = 150
 _NAMES = "objectInfo150.txt"
 _SPLITS = {"training": "train", "validation": "val"}
 _FULL = "_seg.png"
-"""Suffix of mask names in the full ADE20K. Red and green encode the class, blue encodes the object."""
+"""Suffix of mask names in the full ADE20K. Red and green encode the class of a pixel, and blue its object."""
 _REMEDY = "Convert it to the scene parsing benchmark with 150 classes, or download ADEChallengeData2016."
 
 
@@ -63,7 +63,7 @@ def _full(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images and their masks. The value 0 means no class."""
+    """Return the images with their masks. The value 0 in masks means no class."""
     base, pairs = detection.source
     problems = Pairs.joined(pairs.values()).problems("a mask", "masks")
     names = _names(tree, base)
@@ -75,7 +75,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _names(tree: Tree, base: str) -> Mapping[int, str]:
-    """Return the first name for each value: "building" for the line "2  0.1072  6046  612  building, edifice"."""
+    """Return the first of the names for each class value, from objectInfo150.txt in the folder `base`.
+
+    The line "2  0.1072  6046  612  building, edifice" gives the name "building" to the value 2.
+    """
     try:
         lines = read_text(tree.path(base, _NAMES)).splitlines()
     except OSError:

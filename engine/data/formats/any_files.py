@@ -20,7 +20,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return all visible files below a folder. Links to folders are not followed."""
+    """Return all files in the dataset folder, except hidden ones. Links to folders are not followed."""
     return Content((), {"": AnySplit(list(_files(tree.root)))})
 
 

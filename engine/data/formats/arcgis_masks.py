@@ -1,4 +1,4 @@
-"""RCNN masks from ArcGIS: images, and for each class a folder with masks that number the objects. Torch-free."""
+"""RCNN masks from ArcGIS: images, and a folder for each class with masks that number its objects. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYOUT = "Choose a folder that ArcGIS exported as RCNN masks, with images, label
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect images with a folder of masks for each class."""
+    """Detect a folder of images next to folders of masks, one for each class."""
     if not ({"images", "labels"} <= set(tree.folders())):
         return []
     images, by_class = _stems(tree, "images"), _by_class(tree)
@@ -47,7 +47,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _by_class(tree: Tree) -> dict[str, dict[str, str]]:
-    """Return the mask paths of each class, by file name without the extension."""
+    """Return the paths of the masks of each class, keyed by file names without extensions."""
     found = {name: _stems(tree, os.path.join("labels", name)) for name in tree.folders("labels")}
     return {name: masks for name, masks in found.items() if masks}
 

@@ -20,7 +20,7 @@ from engine.system.regular_files import UnusableFile, open_regular, read_regular
 HEAD_BYTES = 1 << 16
 MAX_BYTES = 2 << 30
 MAX_FILES = 20
-"""Number of JSON files per folder whose first bytes are read."""
+"""Maximum number of JSON files per folder whose beginning is read."""
 _KEYS = (b'"name"', b'"labels"', b'"category"', b'"box2d"')
 
 
@@ -68,7 +68,7 @@ def _is_list(path: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes from all files. Lanes and areas are left out, since they have no boxes."""
+    """Return the images with their boxes from all files. Lanes and areas are left out, since they have no boxes."""
     problems: list[Problem] = []
     lookup = ImageLookup(tree)
     splits: dict[str, list[ShapedImage]] = {}
@@ -79,7 +79,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: list[Problem]) -> Iterator[ShapedImage]:
-    """Yield the images from a file and append faults to `problems`."""
+    """Yield the images in the JSON file `path` with their boxes, and append faults to `problems`."""
     full = tree.path(path)
     try:
         with refuse_unusable(full):

@@ -1,4 +1,4 @@
-"""Pairs of images before and after a change, as in LEVIR-CD. Recognized but not supported. Torch-free."""
+"""Pairs of images before and after a change, as in LEVIR-CD, which are recognized but not supported. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDINGS = (".png", ".tif", ".tiff", ".jpg", ".bmp")
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect pairs of images of the same place on two dates that share a mask."""
+    """Detect folders of images from two dates, and a folder with a mask for each pair of images."""
     for base in tree.walk(depth=2):
         for times in _TIMES:
             folders = tree.named(times, base)

@@ -25,9 +25,9 @@ CLASSES = {
     "traffic sign": 20, "vegetation": 21, "terrain": 22, "sky": 23, "person": 24, "rider": 25, "car": 26, "truck": 27,
     "bus": 28, "train": 31, "motorcycle": 32, "bicycle": 33,
 }  # fmt: skip
-"""Label ids that the benchmark evaluates, in the order of their train ids."""
+"""Id of each label that the benchmark evaluates, in the order of their train ids."""
 THINGS = ("person", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle")
-"""Classes whose objects are annotated individually."""
+"""Classes whose objects are annotated one by one."""
 LAST_LABEL = 33
 _IGNORED_LABELS = tuple(sorted({*range(LAST_LABEL + 1), 255} - set(CLASSES.values())))
 BY_LABEL = MaskCode(tuple(CLASSES.values()), ignored=_IGNORED_LABELS)
@@ -38,7 +38,11 @@ _IMAGES = "leftImg8bit"
 
 @dataclass(frozen=True)
 class _Files:
-    """Pairs of images and masks, and the meaning of the mask values."""
+    """Images and masks of one detection.
+
+    `masks` pairs images with masks of classes, whose values `code` describes. `instances` pairs images with masks of
+    objects, whose values `numbering` describes. Both are grouped by split.
+    """
 
     masks: dict[str, Pairs]
     code: MaskCode
@@ -65,7 +69,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
-    """Return a detection, or none if no image has a mask or no mask is readable."""
+    """Return a list with one detection, or [] if no image has a mask or no mask is readable."""
     mask_pairs, instance_pairs = (Pairs.joined(each.values()).both for each in (files.masks, files.instances))
     sample = sample_masks(mask_pairs or instance_pairs)
     if not (mask_pairs or instance_pairs) or not sample.readable:
@@ -80,7 +84,7 @@ def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with masks of the evaluated labels, or with individually annotated objects."""
+    """Return the images with masks of the evaluated labels, or with the objects that are annotated one by one."""
     files: _Files = detection.source
     if kind == "instances":
         classes = {CLASSES[name]: number for number, name in enumerate(THINGS)}
@@ -94,7 +98,7 @@ def _problems(splits: Mapping[str, Pairs]) -> list[Problem]:
 
 
 def _cityscapes(tree: Tree, base: str, name: str) -> _Files:
-    """Return the images in leftImg8bit with their masks in gtFine or gtCoarse."""
+    """Return the images in leftImg8bit with their masks in the folder `name`, which is gtFine or gtCoarse."""
     found = {kind: _by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")}
     count = {kind: sum(len(each.both) for each in splits.values()) for kind, splits in found.items()}
     by_train_id = count["labelTrainIds"] and count["labelTrainIds"] >= count["labelIds"]
@@ -118,7 +122,10 @@ def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
 
 
 def _is_empty(pairs: Pairs, kind: str) -> bool:
-    """Return True for the masks of test images in Cityscapes, which mark only the hood of the car and the borders."""
+    """Return True if masks contain no classes.
+
+    This is the case for the test images of Cityscapes, whose masks mark only the hood of the car and the borders.
+    """
     sample = sample_masks(pairs.both)
     factor = 1000 if kind == "instanceIds" else 1
     values = {value // factor if value >= factor else value for each in sample.numbers for value in each}
@@ -128,7 +135,7 @@ def _is_empty(pairs: Pairs, kind: str) -> bool:
 
 
 def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
-    """Return the images and masks from the folders of KITTI, by split."""
+    """Return the images and masks in KITTI's folders. `splits` maps splits to folders."""
     masks, instances = (
         {
             split: _paired(tree, os.path.join(folder, "image_2"), os.path.join(folder, name), ".png")
@@ -141,7 +148,10 @@ def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
 
 
 def _paired(tree: Tree, images: str, masks: str, end: str) -> Pairs:
-    """Pair the images in a folder with masks whose names differ only in the suffix."""
+    """Pair the images in the folder `images` with the masks in the folder `masks`.
+
+    `end` is the suffix of the masks' names. Otherwise, they have the same names as the images.
+    """
     names = set(tree.files(masks)) if tree.exists(masks) else set()
     pairs = Pairs()
     for image in filter(is_image, tree.files(images)):

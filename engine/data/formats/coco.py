@@ -117,9 +117,9 @@ _RING = msgspec.json.Decoder(list[float])
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect JSON files whose annotations have image and category ids.
+    """Detect JSON files whose annotations have image ids and category ids.
 
-    Only the beginning of each file is read if possible.
+    Usually, only the beginning of each file is read.
     """
     files: list[str] = []
     entries: list[tuple[str, Any]] = []
@@ -142,9 +142,9 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _sample(path: str) -> list[Any] | None:
-    """Return the first annotations in a file, or None if it doesn't have this format.
+    """Return the first annotations in a JSON file, or None if the file doesn't have this format.
 
-    If an annotation has no end, as in a damaged file, only the beginning of its text is returned.
+    If the end of an annotation is missing, as in a damaged file, the beginning of its text is returned instead.
     """
     found = sample_lists(path, _LISTS, until="annotations")
     entries = found.get("annotations")
@@ -162,7 +162,7 @@ def _is_annotation(entry: Any) -> bool:
 
 
 def _has_place(entry: Any) -> bool:
-    """Return True if an annotation has a box or outline, or False if it describes the entire image."""
+    """Return True if an annotation has a box, an outline or keypoints, or False if it describes the entire image."""
     return isinstance(entry, str) or any(key in entry for key in ("bbox", "segmentation", "keypoints"))
 
 
@@ -206,8 +206,8 @@ class _Reader:
 
     Attributes:
         images: Annotated images that exist.
-        categories: All categories that have a name in the file, in the order of their ids.
-        used: Names of categories that have annotations.
+        categories: All categories in the file, in the order of their ids.
+        used: Names of the categories that have annotations.
     """
 
     name: str
@@ -250,7 +250,7 @@ class _Reader:
             yield dataset_warning(message, "Objects of other classes are learned as background.")
 
     def _read_images(self, entries: list[msgspec.Raw]) -> dict[Key, ShapedImage | None]:
-        """Return the images by their ids, with None for images that are left out."""
+        """Return the images, keyed by their ids, with None for images that are left out."""
         by_id: dict[Key, ShapedImage | None] = {}
         by_path: dict[str, ShapedImage] = {}
         listed: dict[Key, tuple[str, str]] = {}
@@ -281,7 +281,10 @@ class _Reader:
         return with_spellings(by_id)
 
     def _shape(self, place: str, each: _Annotation, name: str, image: ShapedImage) -> Shape | None:
-        """Convert an annotation to a shape, or count it as a fault and return None if it can't be used."""
+        """Convert an annotation to a shape, or record a fault and return None if it can't be used.
+
+        `place` is the path of the annotation in the file, and `name` the name of its category.
+        """
         ignored = each.iscrowd not in (None, False, 0, "0", "", "false")
         is_outlined = self.kind == "instances"
         box, is_rotated = _read_box(each.bbox, each.attributes)
@@ -305,10 +308,10 @@ class _Reader:
 
 
 def _read_box(content: msgspec.Raw, attributes: Any) -> tuple[Edges | None, bool]:
-    """Return the edges of a box, or None if it is unusable, and True if the box is rotated.
+    """Parse a box. Returns its edges, or None if it is unusable, and True if it is rotated.
 
-    Detectron2 writes five numbers: center, width, height and angle. CVAT writes the box before the rotation, and the
-    angle as an attribute.
+    For a rotated box, the edges of the upright box around it are returned. Detectron2 writes rotated boxes as five
+    numbers: center, width, height and angle. CVAT writes the box before the rotation, and the angle as an attribute.
     """
     try:
         numbers = _NUMBERS.decode(content)
@@ -326,7 +329,10 @@ def _read_box(content: msgspec.Raw, attributes: Any) -> tuple[Edges | None, bool
 
 
 def _upright(x: float, y: float, width: float, height: float, angle: float) -> Edges:
-    """Return the edges of the upright box that encloses a rotated box."""
+    """Return the edges of the upright box that encloses a rotated box.
+
+    (x, y) is the center of the box, and `angle` its rotation in degrees.
+    """
     sine, cosine = abs(math.sin(math.radians(angle))), abs(math.cos(math.radians(angle)))
     half_width, down = (width * cosine + height * sine) / 2, (width * sine + height * cosine) / 2
     return x - half_width, y - down, x + half_width, y + down
@@ -335,9 +341,10 @@ def _upright(x: float, y: float, width: float, height: float, angle: float) -> E
 def _read_outline(
     content: msgspec.Raw, size: tuple[int, int] | None
 ) -> tuple[msgspec.Raw, Edges | None] | Fault | None:
-    """Return an outline with its edges. The edges of run lengths are None.
+    """Check an outline and return it with its edges. The edges are None for run lengths.
 
-    Returns a fault if the outline can't be used, and None if it is empty.
+    `size` is the height and width of the image, or None if unknown. Returns a fault if the outline can't be used, and
+    None if it is empty.
     """
     try:
         if bytes(memoryview(content)[:1]) == b"{":

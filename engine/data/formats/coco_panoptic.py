@@ -26,7 +26,10 @@ REMEDY = "Export the file again in COCO's panoptic format."
 
 
 class _Pair(NamedTuple):
-    """Image and PNG of its segments, with the id, class and crowd flag of each segment that is a thing."""
+    """Image and the PNG with its segments.
+
+    `segments` holds the id, the class and the crowd flag of each segment that is a thing.
+    """
 
     path: str
     mask: str
@@ -79,7 +82,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the segments of things as instances."""
+    """Return the images with the segments of things as objects."""
     files = AnnotationFiles.of(detection.source)
     problems = files.problems()
     named = NamedImages(tree)
@@ -116,7 +119,7 @@ def _with_numbers(pairs: Sequence[_Pair], numbers: Mapping[str, int]) -> Instanc
 
 @dataclass
 class _Reader:
-    """Reader for one panoptic file.
+    """Reader for one panoptic JSON file.
 
     Attributes:
         images: Images, each with the PNG of its segments.
@@ -171,7 +174,7 @@ class _Reader:
         return found
 
     def _mask_folders(self) -> list[str]:
-        """Return the folders that may contain the PNGs, most likely first."""
+        """Return the folders that may contain the PNGs of segments, most likely first."""
         near, base = os.path.split(self.name)
         stem = os.path.splitext(base)[0]
         parents = dict.fromkeys((near, os.path.dirname(near), ""))

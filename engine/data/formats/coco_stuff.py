@@ -27,7 +27,7 @@ _THINGS = (
     "tv", "laptop", "mouse", "remote", "keyboard", "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator", "",
     "book", "clock", "vase", "scissors", "teddy bear", "hair drier", "toothbrush", "",
 )  # fmt: skip
-"""Names of classes 1 to 91. Classes with an empty name are not annotated."""
+"""Names of classes 1 to 91 (things). The name "" marks numbers that are not used."""
 _STUFF = (
     "banner", "blanket", "branch", "bridge", "building-other", "bush", "cabinet", "cage", "cardboard", "carpet",
     "ceiling-other", "ceiling-tile", "cloth", "clothes", "clouds", "counter", "cupboard", "curtain", "desk-stuff", "dirt",
@@ -40,9 +40,9 @@ _STUFF = (
     "wall-panel", "wall-stone", "wall-tile", "wall-wood", "water-other", "waterdrops", "window-blind", "window-other",
     "wood",
 )  # fmt: skip
-"""Names of classes 92 to 182."""
+"""Names of classes 92 to 182 (stuff)."""
 _OTHER = 183
-"""Class number for all things in stuff_*_pixelmaps."""
+"""Class number of all things together in stuff_*_pixelmaps."""
 _UNLABELED = 255
 _LINE = re.compile(r"\s*(\d+)\s*[:\t ]\s*(\S.*?)\s*$")
 
@@ -51,11 +51,11 @@ class _Layout(NamedTuple):
     folders: tuple[str, ...]
     """Folders with masks, relative to the dataset folder."""
     offset: int
-    """Number that is subtracted from a class number to get its value in masks."""
+    """Class number minus the value of the class in masks."""
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect PNGs in folders that have the names used by COCO-Stuff."""
+    """Detect PNGs in folders with one of the names in COCO-Stuff."""
     maps: list[str] = []
     pixels: list[str] = []
     for folder in tree.walk(depth=3):
@@ -79,7 +79,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images and masks. The class names come from labels.txt, or else from COCO-Stuff."""
+    """Return the images with their masks.
+
+    The class names come from labels.txt, or else from COCO-Stuff.
+    """
     layout: _Layout = detection.source
     lookup = ImageLookup(tree)
     splits: dict[str, MaskSplit] = {}
@@ -107,7 +110,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
-    """Return the class names by number."""
+    """Return the class names, keyed by class number and sorted by it."""
     for folder in dict.fromkeys(above for each in layout.folders for above in _and_above(each)):
         if "labels.txt" in tree.files(folder, ".txt"):
             found = dict(_lines(read_text(tree.path(folder, "labels.txt"))))

@@ -106,7 +106,7 @@ def _shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shape]:
 
 
 def _first(entry: dict[str, Any], keys: tuple[str, ...]) -> Any:
-    """Return the value of the first of `keys` that exists in the entry."""
+    """Return the value of the first of `keys` that exists in the entry, or None if none exists."""
     return next((entry[key] for key in keys if key in entry), None)
 
 

@@ -60,16 +60,17 @@ _MEASURED = 50
 
 @dataclass(frozen=True)
 class Columns:
-    """Meaning of the columns in a table of boxes.
+    """Meaning of the columns in a table of boxes. Columns are given by their indices.
 
     Attributes:
         file: Column with the images.
         box: Columns with the four numbers of a box, or a single column with all four.
-        form: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "centers" (center, width, height).
-        classes: Columns that may contain the class, or an empty sequence if the table has no classes.
-        size: Columns with the width and height of the image.
-        ignored: Column that marks crowds and difficult objects.
-        split: Column with the splits.
+        form: Order of the numbers: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "centers"
+            (center, width, height). It is "list" if all numbers are in one column, so that the order is unknown.
+        classes: Columns that may contain the class, or () if the table has no classes.
+        size: Columns with the width and height of the image, or None if there are none.
+        ignored: Column that marks crowds and difficult objects, or None if there is none.
+        split: Column with the splits, or None if there is none.
     """
 
     file: int
@@ -99,7 +100,7 @@ class _Source:
 
 
 def _detect(tree: Tree) -> list[Detection]:
-    """Detect tables of boxes, with one detection for each possible meaning of their numbers."""
+    """Detect tables of boxes. Returns one detection for each possible order of the four numbers."""
     found: list[tuple[_File, Table, Columns]] = []
     lookup = ImageLookup(tree)
     best = 0.0
@@ -177,9 +178,9 @@ def _column(names: Sequence[str], candidates: Sequence[str], taken: Sequence[int
 
 
 def _without_head(table: Table) -> Columns | None:
-    """Return the columns of a table without a header, or None if it doesn't have the layout of RetinaNet.
+    """Return the meaning of the columns in a table without a header, or None if it isn't in RetinaNet's format.
 
-    In this layout, a row has the path, four coordinates and the class.
+    In this format, a row has the path of the image, left, top, right and bottom, and the class.
     """
     rows = table.sample()
     fitting = (
@@ -193,7 +194,10 @@ def _without_head(table: Table) -> Columns | None:
 
 
 def _forms(used: Sequence[tuple[_File, Table, Columns]], lookup: ImageLookup) -> list[str]:
-    """Return the interpretations of four numbers in one cell that fit the first rows and the sizes of their images."""
+    """Return the possible orders of the four numbers in boxes (see `Columns.form`).
+
+    If the columns don't determine the order, it must fit the boxes in the first rows and the sizes of their images.
+    """
     columns = used[0][2]
     if columns.form != "list":
         return [columns.form]
@@ -211,9 +215,10 @@ def _forms(used: Sequence[tuple[_File, Table, Columns]], lookup: ImageLookup) ->
 
 
 def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]]) -> list[str]:
-    """Return the interpretations of four numbers, "xywh" or "xyxy", that fit the given boxes and image sizes.
+    """Return the possible orders of the four numbers in boxes, "xywh" and "xyxy".
 
-    An interpretation fits if all boxes have a positive size and are inside their images.
+    With such an order, all boxes have a positive size and are inside their images. `boxes` holds the numbers of each
+    box, and the height and width of its image, or None if unknown. If neither order fits, both are returned.
     """
     corners = sizes = True
     for (one, two, three, four), size in boxes:
@@ -229,7 +234,7 @@ def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]
 
 
 def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[float, ...]] | None:
-    """Return the four numbers of each box in a row, or [] for an image without objects.
+    """Return the four numbers of each box in a row, in the order of the table. An image without objects has no boxes.
 
     Returns None if a number can't be read.
     """
@@ -251,7 +256,7 @@ def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[fl
 
 
 def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
-    """Return the height and width of the image according to a row, or None if the row does not contain them."""
+    """Return the height and width of the image that a row states, or None if it doesn't."""
     if columns.size is None:
         return None
     width, height = (finite(row[column]) or 0 for column in columns.size)
@@ -260,7 +265,18 @@ def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
 
 @dataclass
 class _Reading:
-    """Boxes by split and image path, the number of each class by name, and faults."""
+    """Result of reading tables of boxes.
+
+    Attributes:
+        lookup: Search for images.
+        images: Images with boxes by split and path.
+        names: Number of each class, keyed by its name.
+        missing: Names of images that were not found.
+        paths: Paths of the images, keyed by their names in the tables.
+        faults: Rows that can't be read.
+        largest: Largest coordinate of all boxes.
+        is_fractional: True if any coordinate is not an integer.
+    """
 
     lookup: ImageLookup
     images: dict[str, dict[str, BoxedImage]] = field(default_factory=dict)
@@ -273,7 +289,10 @@ class _Reading:
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes from all tables. Unreadable tables and the last image of a truncated table are left out."""
+    """Return the images with their boxes from all tables.
+
+    Unreadable tables are left out, and so is the last image of a truncated table.
+    """
     source: _Source = detection.source
     reading = _Reading(ImageLookup(tree))
     problems: list[Problem] = []
@@ -305,7 +324,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_table(table: Table, columns: Columns, form: str, file: _File, reading: _Reading) -> None:
-    """Read the boxes from a table into `reading`."""
+    """Add the boxes in a table to `reading`. `form` is the order of the numbers if the table does not determine it."""
     form = form if columns.form == "list" else columns.form
     of_class = _class_column(table, columns)
     split_name = "" if columns.split is None else table.plain[columns.split]
@@ -336,7 +355,7 @@ def _read_table(table: Table, columns: Columns, form: str, file: _File, reading:
 
 
 def _leave_out_last(table: Table, columns: Columns, reading: _Reading) -> None:
-    """Remove the last image of a truncated table, since some of its boxes may be missing."""
+    """Remove the last image of a truncated table from `reading`, since some of its boxes may be missing."""
     name = ""
     for row in table.rows():
         name = row[columns.file]
@@ -346,7 +365,7 @@ def _leave_out_last(table: Table, columns: Columns, reading: _Reading) -> None:
 
 
 def edges_of(box: Sequence[float], form: str) -> tuple[float, float, float, float]:
-    """Convert a box in the given form to left, top, right and bottom."""
+    """Convert four numbers in the order `form` (see `Columns`) to left, top, right and bottom."""
     one, two, three, four = box
     if form == "xywh":
         return one, two, one + three, two + four
@@ -356,14 +375,20 @@ def edges_of(box: Sequence[float], form: str) -> tuple[float, float, float, floa
 
 
 def _class_column(table: Table, columns: Columns) -> int | None:
-    """Return the column with the classes. A column with names is preferred to a column with numbers."""
+    """Return the index of the class column, or None if there is none.
+
+    A column of names is preferred to a column of numbers.
+    """
     rows = table.sample()
     worded = [c for c in columns.classes if not all(re.fullmatch(r"-?[\d.]*", row[c]) for row in rows)]
     return next(iter([*worded, *columns.classes]), None)
 
 
 def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequence[BoxedImage]) -> tuple[str, ...]:
-    """Renumber the classes of all boxes in their final order and return the class names in that order."""
+    """Renumber the classes of all boxes in their final order, and return the class names in this order.
+
+    `names` are the classes in the tables. If a table in `folders` lists names or numbers for them, these are used.
+    """
     titles = {name: name for name in names}
     if names and all(name.isascii() and name.isdigit() for name in names):
         order = sorted(names, key=int)
@@ -383,10 +408,10 @@ def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequ
 
 
 def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
-    """Return the content of a table with two columns that lists all `names` in its first column.
+    """Return the content of a table with two columns that lists all of `names` in its first column.
 
-    Maps the first column to the second: Open Images maps names to titles, and RetinaNet maps names to numbers. Returns
-    {} if there is no such table.
+    It is keyed by the first column. Open Images has such a table with the titles of classes, and RetinaNet with their
+    numbers. Returns {} if there is no such table.
     """
     for folder in folders:
         for file in tree.files(folder, ".csv"):

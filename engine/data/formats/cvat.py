@@ -39,13 +39,17 @@ _WITHOUT_AREA = frozenset({"polyline", "points", "cuboid", "skeleton"})
 
 @dataclass
 class _Meta:
-    """Labels that a file declares, and the subset of each task by task id."""
+    """Declarations in XML files.
+
+    `labels` are the labels of all files, in order. `subsets` holds the subset, such as "Train", of each task in the
+    current file, keyed by task id.
+    """
 
     labels: dict[str, None] = field(default_factory=dict)
     subsets: dict[str, str] = field(default_factory=dict)
 
     def subset(self, image: ElementTree.Element) -> str:
-        """Return the subset of an image, or "" if it is unknown."""
+        """Return the subset that an image belongs to, or "" if it is unknown."""
         if found := image.get("subset"):
             return found
         if (task := image.get("task_id")) is not None:
@@ -78,7 +82,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _max_tags(tree: Tree, path: str) -> int:
-    """Return the largest number of tags among the first images in a file."""
+    """Return the largest number of tags on any of the first images in a file."""
     images = _images(tree.path(path), _Meta(), path, ShapeCollection(tree))
     try:
         return max((len(image.findall("tag")) for image in islice(images, _IMAGES_SAMPLED)), default=0)
@@ -111,7 +115,10 @@ FORMAT = Format(
 
 
 def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
-    """Return the XML files that CVAT has written. Files with its default name come first."""
+    """Return the XML files that CVAT has written. Files with its default name come first.
+
+    If `sample_others` is True, only a sample of the files with other names is examined.
+    """
     paths = files_ending(tree, ".xml")
     named = [path for path in paths if os.path.basename(path).lower().startswith("annotations")]
     others = [path for path in paths if not os.path.basename(path).lower().startswith("annotations")]
@@ -135,9 +142,9 @@ def _is_cvat(path: str) -> bool:
 
 
 def _images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterator[ElementTree.Element]:
-    """Yield the image elements in a file, after storing its labels and subsets in `meta`.
+    """Yield the image elements in the file `path`, and add its labels and subsets to `meta`.
 
-    Raises UnusableFile, OSError or Unfit.
+    `name` is the name of the file in messages. Raises UnusableFile, OSError or Unfit.
     """
     with open_regular(path) as stream, refuse_unusable(path):
         length = os.fstat(stream.fileno()).st_size
@@ -168,7 +175,7 @@ def _note_meta(element: ElementTree.Element, meta: _Meta) -> None:
 
 
 def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, meta: _Meta, kind: str) -> None:
-    """Add an image with its shapes and tags to `found`, and report unusable ones."""
+    """Add an image with its shapes and tags to `found`. Unusable shapes are reported instead."""
     name, near = element.get("name") or "", os.path.dirname(path)
     subset = meta.subset(element)
     split = split_named(subset) or split_of_path(path, by_name=True) or split_of_path(name)

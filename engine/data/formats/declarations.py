@@ -1,4 +1,4 @@
-"""Task declarations, found by scanning the folders in `engine.tasks`. Torch-free.
+"""Declarations of the tasks in the folder `engine.tasks`. Torch-free.
 
 Each task is a folder. Its module `entry` declares the task in a constant `TASK`. Nothing outside the folder names the
 task, so deleting the folder removes it.
@@ -20,7 +20,7 @@ TASKS_PACKAGE = "engine.tasks"
 
 @dataclass(frozen=True)
 class TaskDeclaration:
-    """Task, with the dataset formats that only this task can read.
+    """Declaration of a task, with the dataset formats that only this task can read.
 
     Attributes:
         entry: Catalogue entry for the task.

@@ -22,7 +22,7 @@ _CALIBRATION = ("calib", "calibration", "obj_map", "flow_occ")
 _ENDINGS = (".png", ".tif", ".tiff", ".npy", ".pfm", ".exr", ".jpg")
 _ARRAYS = (".npy", ".pfm", ".exr")
 _SAMPLE = 8
-"""Number of depth files that are opened."""
+"""Maximum number of depth files that are opened."""
 _SUFFIXES = ("", "_depth", "_disp", "_10")
 
 
@@ -49,13 +49,16 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _common(tree: Tree, images: str, others: str) -> list[tuple[str, str]]:
-    """Pair images with files of the same name in another folder. Returns [] if most of those files have no image."""
+    """Pair the images in a folder with files of the same name in the folder `others`.
+
+    Returns [] if most of these files have no image.
+    """
     pairs = pair_folders(tree, [images], others, _ENDINGS, _SUFFIXES)
     return pairs.both if 2 * len(pairs.both) >= pairs.file_count else []
 
 
 def _are_gray(paths: list[str]) -> bool:
-    """Return True if most sampled files are arrays or images with one channel, like depth maps."""
+    """Return True if most files in a sample are arrays, or images with one channel, like depth maps."""
     sample = [paths[index] for index in spread_evenly(len(paths), _SAMPLE)]
     return 2 * sum(map(_is_gray, sample)) > len(sample)
 

@@ -22,12 +22,12 @@ from engine.data.formats.shared.text_files import (
 from engine.data.formats.tree import Tree
 
 HEADERS = ("imagesource", "gsd", "acquisition dates")
-"""Words before the colon in lines that describe the image."""
+"""Words at the beginning of lines that describe the image instead of an object."""
 NOT_ANNOTATIONS = frozenset({"classes.txt", "readme.txt", "train.txt", "val.txt", "test.txt", "trainval.txt"})
 
 
 class Row(NamedTuple):
-    """Object with its class, its corners as x and y in pixels, and True if it is difficult."""
+    """Line in a text file: the class of an object, its four corners (x, y) in pixels, and True if it is difficult."""
 
     name: str
     corners: tuple[tuple[float, float], ...]
@@ -40,7 +40,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the areas between the corners as instances, or the upright boxes that enclose them."""
+    """Return the quadrilaterals between the corners as outlined objects, or the upright boxes around them."""
     splits = pairs_by_folder(tree, TextFiles(tree))
     problems = check_pairs(tree, splits)
     used = {pair.text for pairs in splits.values() for pair in pairs}
@@ -59,7 +59,7 @@ def _shape(row: Row) -> Shape | None:
 
 
 def parse(path: str) -> Parsed[Row]:
-    """Return the objects in a file. Raises UnusableFile or OSError."""
+    """Parse a text file and return its objects. Raises UnusableFile or OSError."""
     return parse_lines(path, _parse_line)
 
 

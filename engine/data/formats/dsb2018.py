@@ -13,7 +13,7 @@ from engine.data.splits import spread_evenly, warn_about
 
 LAYOUT = "Choose a folder with one folder per image, with the image in images and a mask for each object in masks."
 _SAMPLE = 20
-"""Number of image folders that are listed to recognize the layout."""
+"""Maximum number of image folders that are listed to recognize the layout."""
 _MIN_IMAGES = 2
 
 
@@ -33,7 +33,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _parents(tree: Tree) -> list[str]:
-    """Return the folders that contain the image folders: the dataset folder, or its folders for stages and splits."""
+    """Return the folders that contain the folders of images.
+
+    These are the dataset folder, or the folders for stages and splits inside it.
+    """
     inner = tree.folders()
     return [folder for folder in ("", *inner[:_SAMPLE]) if _holds_images(tree, folder)]
 

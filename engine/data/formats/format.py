@@ -30,13 +30,13 @@ class Confidence(IntEnum):
 
 
 def certain_unless(against: Sequence[str]) -> Confidence:
-    """Return CERTAIN, or WEAK if there is evidence `against` the format. For layouts that only one format has."""
+    """Return CERTAIN for a layout that only one format has, or WEAK if there is evidence `against` the format."""
     return Confidence.WEAK if against else Confidence.CERTAIN
 
 
 @dataclass(frozen=True)
 class Detection:
-    """One interpretation of a folder, with the evidence for it.
+    """Interpretation of a folder as a certain format, with the evidence for it.
 
     Attributes:
         kinds: Kinds of annotations that can be read (see `registry.KINDS`), the most detailed first. Empty if Footplate
@@ -45,7 +45,7 @@ class Detection:
         evidence: Evidence for this interpretation, as short noun phrases: "annotations.json with 6 images and 12
             boxes".
         against: Evidence against this interpretation, in the same form.
-        variant: Name that distinguishes several detections by one format, such as a folder of masks.
+        variant: Name that distinguishes several detections of one format, such as the name of a folder of masks.
         remedy: Advice for an unsupported format, or for a folder with evidence against the format.
         obvious: True if users need not check samples before training although the confidence is not CERTAIN.
         source: Data that `Format.detect` passes on to `Format.read`.
@@ -96,12 +96,13 @@ class Format:
         title: Name in messages: "COCO JSON".
         kinds: All kinds of annotations that this format supports.
         layout: Sentence that describes the folder layout to users.
-        detect: Function that returns the possible interpretations of a folder, best first. It returns nothing if the
-            folder has another format. It examines names and a sample of small files, and never opens every file.
+        detect: Function that returns the possible interpretations of a folder, best first, or none if the folder has
+            another format. It examines names and a sample of small files, and never opens every file.
         read: Function that returns the annotations of one kind. It reports faults in single annotations as problems,
             and raises OSError or UnusableFile only if nothing can be read. Formats without `kinds` don't need it.
-        tasks: Ids of the tasks that accept the format of a plug-in with its own kind of annotations.
-        open: Function that opens splits for training if their type exists only in this format (see
+        tasks: Ids of the tasks that accept the format, if it comes from a plug-in and has a kind of annotations of its
+            own.
+        open: Function that opens the splits for training if their type exists only in this format (see
             `open_splits.OPENERS`). This function and the next two may be given as a path "module:name". They are then
             imported on first use.
         inspect: Function that inspects such splits (see `inspector.INSPECTORS`).
@@ -124,5 +125,8 @@ class Format:
 
 
 def resolve(function: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
-    """Return a function of a format. If it is given as a path, it is imported."""
+    """Return a function that a format declares, or None if it declares none.
+
+    If the function is given as a path "module:name", it is imported.
+    """
     return pkgutil.resolve_name(function) if isinstance(function, str) else function

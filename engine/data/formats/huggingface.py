@@ -45,7 +45,11 @@ _INDEX = "index.json"
 
 @dataclass(frozen=True)
 class _Shards:
-    """Parquet files with images, and the column that contains the labels."""
+    """Parquet files with images.
+
+    `image` is the column with the images, and `label` the column with the labels or objects. `form` is the order of the
+    numbers in boxes (see `csv_boxes.Columns`), or "" if there are no boxes.
+    """
 
     files: tuple[str, ...]
     image: str
@@ -55,7 +59,11 @@ class _Shards:
 
 @dataclass(frozen=True)
 class _Metadata:
-    """Metadata files with boxes, each given by its folder, relative to the dataset folder, and its name."""
+    """Metadata files with boxes.
+
+    `files` holds the folder, relative to the dataset folder, and the name of each file. `column` is the column with the
+    objects, and `form` the order of the numbers in boxes (see `csv_boxes.Columns`).
+    """
 
     files: tuple[tuple[str, str], ...]
     column: str
@@ -83,7 +91,10 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the metadata files, and the paths of all other Parquet files relative to the dataset folder."""
+    """Return the metadata files, each given by folder and name, and all other Parquet files.
+
+    All paths are relative to the dataset folder.
+    """
     metadata: list[tuple[str, str]] = []
     shards: list[str] = []
     for folder in tree.walk(depth=2):
@@ -100,7 +111,7 @@ def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Detection]:
-    """Detect images in Parquet files, with a column of boxes or of labels."""
+    """Detect images in the Parquet files `shards`, with a column of boxes or a column of labels."""
     paths = tuple(map(tree.path, shards))
     try:
         types, noted = parquet.features(paths[0])
@@ -134,7 +145,8 @@ def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Dete
 def _label_columns(types: Mapping[str, str], noted: Mapping[str, Any], readme: Mapping[str, Any]) -> list[str]:
     """Return the columns that may contain classes.
 
-    These are the columns of type ClassLabel, or else the most likely one by its name.
+    These are the columns of type ClassLabel, according to the file (`noted`) or the README, or else the column with the
+    most likely name.
     """
     named_in_file = [name for name, feature in noted.items() if _class_names(feature) is not None]
     simple = {name for name, kind in types.items() if not kind.startswith("struct") and "struct" not in kind}
@@ -146,7 +158,7 @@ def _label_columns(types: Mapping[str, str], noted: Mapping[str, Any], readme: M
 
 
 def _class_names(feature: Any) -> list[str] | None:
-    """Return the class names that a feature declares, or None if it doesn't contain classes."""
+    """Return the class names that the description of a column declares, or None if it isn't a column of classes."""
     if isinstance(feature, list) and len(feature) == 1:
         return _class_names(feature[0])
     if not isinstance(feature, dict):
@@ -158,7 +170,7 @@ def _class_names(feature: Any) -> list[str] | None:
 
 
 def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
-    """Return the annotations from Parquet files, after unpacking their images."""
+    """Unpack the images in Parquet files, and return them with their annotations."""
     folder = unpacked(source.files, lambda target: _unpack(source, target))
     images = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[str]])
     names = _names(tree, source)
@@ -188,9 +200,9 @@ def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem
 
 
 def _unpack(source: _Shards, folder: Path) -> None:
-    """Write the images from Parquet files to `folder`, with an index of their names.
+    """Write the images in Parquet files to `folder`, with an index of their names.
 
-    Rows without an image have the name "".
+    Rows without an image have the name "" in the index.
     """
     index: list[list[str]] = []
     for number, path in enumerate(source.files):
@@ -210,7 +222,7 @@ def _unpack(source: _Shards, folder: Path) -> None:
 
 
 def _names(tree: Tree, source: _Shards) -> list[str]:
-    """Return the class names in numeric order, from the Parquet file or else from dataset_info in the README."""
+    """Return the class names, ordered by number, from the Parquet file or else from dataset_info in the README."""
     _, noted = parquet.features(source.files[0])
     feature = noted.get(source.label)
     found = _class_names(feature)
@@ -221,7 +233,7 @@ def _names(tree: Tree, source: _Shards) -> list[str]:
 
 
 def _readme_classes(tree: Tree) -> dict[str, list[str]]:
-    """Return the class names for each column from dataset_info in the header of the README."""
+    """Return the class names for each column that dataset_info in the header of the README declares."""
     import yaml  # few folders need it
 
     name = next((name for name in tree.files("", ".md") if name.lower() == "readme.md"), None)
@@ -244,7 +256,7 @@ def _readme_classes(tree: Tree) -> dict[str, list[str]]:
 
 
 def _find_names(feature: Any) -> list[str]:
-    """Return the class names that are nested anywhere inside a feature from the README."""
+    """Return the class names that are nested anywhere in the description of a column in the README, or []."""
     if isinstance(feature, dict):
         names = feature.get("names")
         if isinstance(names, dict):
@@ -258,13 +270,13 @@ def _find_names(feature: Any) -> list[str]:
 
 
 def _tags(value: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the classes in a cell. The values -1 and null mean no class."""
+    """Return the names of the classes in a cell, given the names of all classes. -1 and null mean no class."""
     values = value if isinstance(value, list) else [value]
     return tuple(dict.fromkeys(tag for each in values if (tag := _name(each, names))))
 
 
 def _name(value: Any, names: Sequence[str]) -> str:
-    """Return the name of a class given by its number or name, or "" if there is no such class."""
+    """Return the name of a class that is given by its number or name, or "" for -1 and null."""
     if value is None or value == -1:
         return ""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
@@ -273,7 +285,7 @@ def _name(value: Any, names: Sequence[str]) -> str:
 
 
 def _numbers(splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
-    """Return the classes sorted by value if all of them are numbers, else None."""
+    """Return the names of all classes, sorted by value, if all of them are numbers, otherwise None."""
     found = {tag for images in splits.values() for image in images for tag in image.tags}
     found |= {shape.name for images in splits.values() for image in images for shape in image.shapes}
     return sorted(found, key=int) if found and all(each.isascii() and each.isdigit() for each in found) else None
@@ -283,7 +295,7 @@ def _numbers(splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
 
 
 def _boxes_of_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Iterator[Detection]:
-    """Detect metadata files that have a column of objects."""
+    """Detect metadata files with a column of objects that have boxes."""
     fitting = [(folder, name) for folder, name in metadata if not name.endswith(".csv")]
     some = [row for folder, name in fitting for row in _first_rows(_records(tree.path(folder, name)))]
     column = next((key for row in some for key in _OBJECTS if _pairs(row.get(key)) is not None), None)
@@ -306,7 +318,7 @@ def _forms(cells: Iterator[Any]) -> list[str]:
 
 
 def _pairs(objects: Any) -> list[tuple[Any, Any]] | None:
-    """Return the boxes in a cell, each with its class, or None if the cell has no boxes."""
+    """Return each box in a cell with its class, or None if the cell contains no boxes."""
     if isinstance(objects, list):
         found = [_pairs({key: [value] for key, value in each.items()}) for each in objects if isinstance(each, dict)]
         return (
@@ -330,7 +342,7 @@ def _is_box(box: Any) -> bool:
 
 
 def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: list[str]) -> list[Shape]:
-    """Return the boxes in a cell and append unusable ones to `faults`."""
+    """Convert the boxes in a cell to shapes. For each unusable box, `where` is appended to `faults`."""
     found = []
     for box, label in _pairs(objects) or ():
         name = _name(label, names)
@@ -342,7 +354,7 @@ def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: l
 
 
 def _read_metadata(tree: Tree, source: _Metadata) -> Content:
-    """Return the boxes from metadata files."""
+    """Return the images with their boxes from metadata files."""
     lookup = ImageLookup(tree)
     names = _readme_classes(tree).get(source.column, [])
     splits: dict[str, list[ShapedImage]] = {}
@@ -364,7 +376,7 @@ def _read_metadata(tree: Tree, source: _Metadata) -> Content:
 
 
 def _records(path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a JSON Lines or Parquet file. Invalid lines are skipped."""
+    """Yield the rows of a JSON Lines or Parquet file as mappings. Invalid lines are skipped."""
     if suffix(path) == ".parquet":
         yield from parquet.rows(path)
         return
@@ -379,7 +391,7 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _first_rows(rows: Iterator[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the first rows of a file, or [] if it can't be read."""
+    """Return the first of the rows of a file, or [] if the file can't be read."""
     try:
         return list(islice(rows, _SAMPLED))
     except (OSError, UnusableFile):

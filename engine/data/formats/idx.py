@@ -1,4 +1,4 @@
-"""Images in the idx files of MNIST. Validation images are optional. Torch-free."""
+"""Images and classes in the idx files of MNIST. Validation files are optional. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from engine.system.format import listed
 from engine.system.regular_files import UnusableFile, open_regular
 
 MAX_LABELS = 20_000_000
-"""Largest number of labels in a file. Infinite MNIST, the largest dataset in this format, has eight million."""
+"""Maximum number of labels in a file. Infinite MNIST, the largest dataset in this format, has eight million."""
 OF_LABEL_BYTES = 128
-"""Memory in bytes per label that dividing a dataset into splits needs."""
+"""Memory in bytes per label that is needed to divide a dataset into splits."""
 LAYOUT = (
     "Choose a folder with MNIST's idx files: train-images-idx3-ubyte and train-labels-idx1-ubyte, and those of t10k for "
     "validation, unpacked or as .gz."
@@ -62,7 +62,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _missing(files: IdxFiles) -> list[Problem]:
-    """Return a problem for each idx file of images without a file of labels, and vice versa."""
+    """Return an error for each missing file: labels without images, images without labels, or no training files."""
     problems = []
     for split, prefix, images, labels in (
         ("training", "train", files.train_images, files.train_labels),
@@ -78,7 +78,7 @@ def _missing(files: IdxFiles) -> list[Problem]:
 
 
 def _is_idx(path: str) -> bool:
-    """Return True if a file begins like an idx file of bytes, gzipped or not."""
+    """Return True if a file, gzipped or not, begins like an idx file of bytes."""
     try:
         with open_regular(path) as file, gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file as stream:
             return stream.read(3) == b"\0\0\x08"
@@ -104,7 +104,10 @@ def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
 
 
 def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Bytes | None:
-    """Return the array in an idx file, or append the reason to `problems` and return None."""
+    """Return the array in an idx file, which must have `dimensions` dimensions.
+
+    If that fails, append the reason to `problems` and return None.
+    """
     name = printable(os.path.basename(path))
     try:
         array = read_idx(path)
@@ -129,7 +132,7 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
 
 
 def open_idx_images(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
-    """Return the images in an idx file, uint8 [N, rows, columns].
+    """Return the images in the idx file of a split, uint8 [N, rows, columns].
 
     If that fails, append the reason to `problems` and return None.
     """

@@ -1,4 +1,4 @@
-"""Images in one folder per class, optionally below folders for splits, like torchvision's ImageFolder. Torch-free.
+"""Images in one folder per class, like torchvision's ImageFolder, possibly inside folders for splits. Torch-free.
 
 Nearly every dataset is a tree of images. A tree is only interpreted as classes if there is no evidence against it. Such
 evidence is names of roles or splits in place of classes, annotations next to the images, one image per folder, or masks
@@ -33,11 +33,14 @@ LAYOUT = "Choose a folder with one folder of images per class, or with train and
 
 
 _NESTED = 6
-"""Largest number of nested folders that are searched to give advice. Each of them contains only one folder."""
+"""Maximum depth of nested folders, each with only one folder in it, that are searched to give advice."""
 
 
 class _Class(NamedTuple):
-    """Files in the folder of a class, by subfolder: images, and files without an image extension."""
+    """Files in the folder of a class.
+
+    For each folder inside it, `images` lists the images, and `strays` the files without an image extension.
+    """
 
     images: list[Listing]
     strays: list[Listing]
@@ -71,7 +74,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images of all splits, with their folders as classes."""
+    """Return the images of all splits. The names of their folders are the classes."""
     problems: list[Problem] = []
     roots = _class_splits(tree, problems)
     if not roots:
@@ -107,7 +110,7 @@ def _without_splits(tree: Tree, problems: list[Problem]) -> Content:
 
 
 def _inner_with_classes(tree: Tree, folder: str) -> str:
-    """Return the first folder below `folder` that contains folders of classes or splits, to name it in advice.
+    """Return a description, for advice, of the first folder below `folder` that contains folders of classes or splits.
 
     Returns "" if there is none.
     """
@@ -123,7 +126,7 @@ def _inner_with_classes(tree: Tree, folder: str) -> str:
 
 
 def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
-    """Return warnings about images outside all class folders."""
+    """Return warnings about images outside the class folders. `roots` are the folders that contain class folders."""
     problems = []
     for root in roots:
         alone = [name for name in tree.files(root) if is_image(name)]
@@ -145,9 +148,10 @@ def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
 
 
 def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str, str]:
-    """Return the folders for splits.
+    """Return the folders of splits, keyed by split.
 
-    A folder without subfolders is left out, since it may be a class named like a split.
+    A folder without subfolders is left out, since it may be a class named like a split. Warnings about superfluous
+    folders are appended to `problems`.
     """
     found: dict[str, str] = {}
     for name in tree.folders():
@@ -166,7 +170,7 @@ def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str
 
 
 def _within_itself(tree: Tree, folder: str) -> str:
-    """Return the innermost folder if folders for a split are nested, such as train/train from an archive."""
+    """Return the innermost folder if the folder of a split is nested in itself, such as train/train in an archive."""
     inner = tree.folders(folder)
     while len(inner) == 1 and split_named(inner[0]) == split_named(os.path.basename(folder)):
         if not tree.folders(os.path.join(folder, inner[0])):

@@ -35,16 +35,16 @@ from engine.data.formats.tree import Tree
 from engine.data.splits import warn_about
 
 FIELDS = (15, 16)
-"""Number of words that a line may have. With 16 words, the last one is the confidence of a detector."""
+"""Possible numbers of words in a line. With 16 words, the last one is the confidence of a detector."""
 DO_NOT_CARE = "DontCare"
-"""Class name for regions without annotations."""
+"""Class name that marks regions without annotations."""
 NOT_ANNOTATIONS = frozenset(
     {"classes.txt", "readme.txt", "train.txt", "val.txt", "test.txt", "trainval.txt", "map.txt"}
 )
 
 
 class Row(NamedTuple):
-    """Class of an object, and the edges of its box in pixels."""
+    """Line in a text file: the class of an object and the edges of its box in pixels."""
 
     name: str
     edges: tuple[float, float, float, float]
@@ -56,9 +56,9 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _parse_pixels(path: str) -> Parsed[Row]:
-    """Return the boxes in a file that are given in pixels.
+    """Parse a text file and return the boxes that are given in pixels.
 
-    Boxes in fractions are left out, since lines with YOLO outlines may have the same number of values.
+    Boxes in fractions become faults, since lines with YOLO outlines may have the same number of values.
     """
     parsed = parse(path)
     in_pixels = [row for row in parsed.rows if max(row.edges) > 1]
@@ -89,7 +89,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:
-    """Divide the training images by lists of names, as many users do, and append faults in the lists to `problems`."""
+    """Divide the training images into splits by lists of names, which many users add to the dataset.
+
+    Without such lists, `splits` is returned. Problems with the lists are appended to `problems`.
+    """
     lists: dict[str, frozenset[str]] = {}
     for folder in ("", *tree.named(("training",))):
         for name in tree.named(("imagesets",), folder):
@@ -108,7 +111,7 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
 
 
 def parse(path: str) -> Parsed[Row]:
-    """Return the boxes in a file. Raises UnusableFile or OSError."""
+    """Parse a text file and return its boxes. Raises UnusableFile or OSError."""
     return parse_lines(path, _parse_line)
 
 
@@ -133,9 +136,9 @@ FORMAT = Format(
 
 
 def _read_names(path: str) -> frozenset[str] | None:
-    """Return the first word in each line of a list, without folders and image extensions.
+    """Return the names in a list of images, without folders and extensions.
 
-    Returns None if the file is missing.
+    A name is the first word in a line. Returns None if the list is missing.
     """
     try:
         text = read_text(path, MAX_TABLE_BYTES)

@@ -1,4 +1,4 @@
-"""Regions and choices in JSON and JSON-MIN exports from Label Studio. Torch-free.
+"""Regions and choices in Label Studio's JSON and JSON-MIN exports. Torch-free.
 
 Source: documentation of Label Studio, "Label Studio JSON format of annotated tasks". Coordinates are percentages of the
 image size.
@@ -42,24 +42,24 @@ _OTHERS = ("keypointlabels", "vectorlabels", "videorectangle", "paragraphlabels"
 _TASK_KEYS = ("annotations", "completions")
 _MIN_KEYS = frozenset({"annotation_id", "annotator", "lead_time", "created_at", "updated_at"})
 _CHOICE_KEYS = ("choice", "choices", "class", "category", "label")
-"""Names of controls whose text in JSON-MIN is a choice. The text of other controls is input data of the task."""
+"""Names of controls whose texts in JSON-MIN are choices. The texts of other controls are input data of the task."""
 _IMAGE_KEYS = ("image", "img", "image_url", "url")
 _TASKS_SAMPLED = 1000
-"""Number of tasks in an export that are read to detect the kinds of annotations."""
+"""Maximum number of tasks in an export that are read to detect the kinds of annotations."""
 _DECIMALS = 6
-"""Number of decimals in pixel coordinates. Rounding restores whole pixels that were exported as percentages."""
+"""Number of decimals to which pixel coordinates are rounded, to restore integers that were exported as percentages."""
 _UPLOADED = re.compile(r"[0-9a-f]{8}-")
 """Pattern for the prefix that Label Studio adds to the names of uploaded files."""
 
 
 @dataclass
 class _Task:
-    """Image in an export.
+    """Task in an export: an image with its annotations.
 
     Attributes:
         image: Path or URL of the image.
         name: Name of the uploaded file, or "" if the image was not uploaded.
-        results: Regions and choices in its first annotation, or None if it has no annotation.
+        results: Regions and choices in the first annotation, or None if the image is not annotated.
         further: Number of other annotations, which are not used.
     """
 
@@ -71,7 +71,7 @@ class _Task:
 
 @dataclass
 class _Read:
-    """Shapes and choices that were read from a task."""
+    """Content of a task: the size of its image, its shapes, and its choices (`tags`)."""
 
     size: tuple[int, int] | None = None
     shapes: list[Shape] = field(default_factory=list)
@@ -121,13 +121,16 @@ FORMAT = Format(
 
 
 def _files(tree: Tree, *, files_sampled: bool = False) -> list[str]:
-    """Return the files whose first entries are tasks in an export."""
+    """Return the JSON files whose first entries are tasks in an export.
+
+    If `files_sampled` is True, only a sample of the JSON files is examined.
+    """
     paths = files_ending(tree, ".json")
     return [path for path in (likely_first(paths) if files_sampled else paths) if _is_export(tree.path(path))]
 
 
 def _kinds(items: list[Any]) -> list[str]:
-    """Return the kinds of annotations in some tasks."""
+    """Return the kinds of annotations in the tasks of an export, the most detailed first."""
     words: set[str] = set()
     max_tags = 0
     for task in _tasks(items):
@@ -140,7 +143,7 @@ def _kinds(items: list[Any]) -> list[str]:
 
 
 def _is_of_choices(value: dict[str, Any]) -> bool:
-    """Return True for choices about the image rather than a region."""
+    """Return True if the value of a result holds choices about the entire image, not about a region."""
     return isinstance(value.get("choices"), list) and not _has_geometry(value)
 
 
@@ -168,9 +171,9 @@ def _is_small_task(item: Any) -> bool:
 
 
 def _tasks(items: list[Any]) -> Iterator[_Task]:
-    """Yield the images in an export.
+    """Yield the tasks in an export, given its entries.
 
-    JSON-MIN has a separate item for each annotation of an image. Only the first annotation is used.
+    JSON-MIN has a separate entry for each annotation of an image. Only the first annotation is used.
     """
     minimal: dict[str, _Task] = {}
     for item in items:
@@ -200,7 +203,7 @@ def _task(item: dict[str, Any]) -> _Task:
 
 
 def _image_of(data: dict[str, Any]) -> str:
-    """Return the path or URL of the image from the data of a task, or "" if there is none."""
+    """Return the path or URL of the image in the data of a task, or "" if there is none."""
     paths = {key: value for key, value in data.items() if isinstance(value, str)}
     for key in _IMAGE_KEYS:
         if paths.get(key):
@@ -216,7 +219,7 @@ def _is_of_image(value: str) -> bool:
 
 
 def _small_results(item: dict[str, Any]) -> Iterator[Any]:
-    """Yield the regions and choices in a JSON-MIN item, converted to the form of the JSON export."""
+    """Yield the regions and choices in a JSON-MIN entry, converted to the form in JSON exports."""
     for key, value in item.items():
         if isinstance(value, list):
             yield from ({"value": each, **each} for each in value if isinstance(each, dict))
@@ -242,7 +245,10 @@ def _add(found: ShapeCollection, path: str, task: _Task, kind: str) -> None:
 
 
 def _find(task: _Task, near: str, split: str, found: ShapeCollection) -> str | None:
-    """Find the image of a task. Uploaded images may have their original names."""
+    """Return the full path of a task's image, or None if it is not in the dataset.
+
+    An uploaded image may also have its original name. `near` is the folder of the export.
+    """
     if task.image.startswith("data:"):
         return None
     names = [name for name in (task.image, unquote(task.image), task.name) if name]
@@ -255,7 +261,11 @@ def _find(task: _Task, near: str, split: str, found: ShapeCollection) -> str | N
 
 
 def _read_results(results: list[Any], image: str, kind: str, found: ShapeCollection) -> _Read:
-    """Convert the results of an annotation to shapes and choices, and report unusable ones."""
+    """Convert the results of an annotation to shapes and choices.
+
+    `image` is the path of the image. Unusable results are recorded in `found`. Shapes are only read if `kind` is about
+    objects.
+    """
     content = _Read()
     labeled = {str(each.get("id")) for each in results if isinstance(each, dict) and _labels(each)}
     for each in results:
@@ -308,7 +318,7 @@ def _has_geometry(value: dict[str, Any]) -> bool:
 
 
 def _shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
-    """Return the shape of a region. Raises Unfit."""
+    """Convert a region to a shape, given its label and the height and width of the image. Raises Unfit."""
     height, width = size
     if value.get("format") == "rle" or "rle" in value:
         return patch_shape(label, from_brush(value.get("rle"), height, width), 0, 0, size)

@@ -33,7 +33,7 @@ _SHAPES = _OUTLINES | {"rectangle"}
 _WITHOUT_AREA = frozenset({"point", "points", "line", "linestrip", "cuboid"})
 Point = tuple[float, float]
 _IGNORE = "__ignore__"
-"""Label for areas without a class in the examples of labelme."""
+"""Label that marks areas without a class in the examples of labelme."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ FORMAT = Format(
 def _without_images(message: str, found: ShapeCollection) -> Problem:
     """Return a problem about images that exist only inside JSON files.
 
-    It is an error if the dataset has no other images.
+    It is an error if no other image in the dataset is annotated, otherwise a warning.
     """
     remedy = "Save the images as files next to the JSON files (labelme_export_json)."
     return (
@@ -124,12 +124,12 @@ def _is_labelme(content: Any) -> bool:
 
 
 def _where(path: str) -> tuple[str, str]:
-    """Return the folder where the search for the image of a JSON file starts, and the split of the file."""
+    """Return the folder in which the search for a JSON file's image starts, and the split of the file."""
     return os.path.dirname(path), split_of_path(path)
 
 
 def _image_of_name(path: str, found: ShapeCollection) -> str | None:
-    """Return the image with the same name as a JSON file."""
+    """Return the full path of the image with the same name as a JSON file, or None if there is none."""
     near, split = _where(path)
     return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
 
@@ -140,23 +140,27 @@ def _flags(content: dict[str, Any]) -> list[str]:
 
 
 def _tags(content: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names of the image flags that are set."""
+    """Return the names of the image's flags that are set. They are its classes."""
     return tuple(name for name in _flags(content) if content["flags"][name] is True)
 
 
 def _type(shape: dict[str, Any]) -> str:
-    """Return the type of a shape. Old files contain only polygons and don't state the type."""
+    """Return the type of a shape, such as "rectangle". Old files don't state the type and contain only polygons."""
     return str(shape.get("shape_type") or "polygon")
 
 
 def _types(content: dict[str, Any]) -> list[str]:
-    """Return the types of the shapes that are used as annotations."""
+    """Return the types of the shapes in a file that can be used as annotations."""
     types = [_type(shape) for shape in content["shapes"] if isinstance(shape, dict)]
     return [each for each in types if each in _SHAPES]
 
 
 def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:
-    """Return the boxes and outlines in a file. Polygons with the same label and group become one object."""
+    """Convert the shapes in the file `path` to boxes and outlines. Unusable shapes are recorded in `found`.
+
+    Polygons with the same label and group become one object. `size` is the height and width of the image, or None if
+    unknown.
+    """
     shapes: list[Shape | None] = []
     groups: dict[tuple[str, str], _Group] = {}
     for shape in content["shapes"]:
@@ -188,12 +192,15 @@ def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, fo
 
 
 def _is_difficult(shape: dict[str, Any]) -> bool:
-    """Return True if the flag for difficult objects is set, which X-AnyLabeling writes."""
+    """Return True if a shape has the flag for difficult objects, which X-AnyLabeling writes."""
     return shape.get("difficult") is True
 
 
 def _drawn(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] | None) -> Shape | list[Point]:
-    """Convert a shape of the given type. A polygon is returned as a list of points. Raises Unfit if it is invalid."""
+    """Convert a shape with the type `kind` and the label `name`. A polygon is returned as a list of points.
+
+    Raises Unfit if the shape is invalid.
+    """
     points = as_points(shape.get("points"))
     if len(points) < (3 if kind in _POLYGONS else 2):
         raise Unfit(f"its {kind} has {len(points)} points")
@@ -212,7 +219,7 @@ def _drawn(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] | 
 
 
 def _mask(name: str, shape: dict[str, Any], corner: Point, size: tuple[int, int] | None) -> Shape:
-    """Convert a mask that is embedded as an image. Raises Unfit if it is invalid."""
+    """Convert a mask that is embedded as an image and placed with its upper left corner at `corner`. Raises Unfit."""
     if size is None:
         raise Unfit("the size of its image is unknown")
     inside = decode_png(shape.get("mask"), size)

@@ -44,7 +44,7 @@ LAYOUT = (
     "one column that lists labels) or a labels.json ({file: [labels]}), or with one such table each for train and val."
 )
 MAX_CELLS = 1 << 29
-"""Limit for the number of images times the number of labels. Training needs 4 bytes for each in every worker."""
+"""Maximum number of images times the number of labels. Training takes 4 bytes for each in every worker."""
 
 
 def _detect(tree: Tree) -> list[Detection]:
@@ -54,17 +54,17 @@ def _detect(tree: Tree) -> list[Detection]:
 
 @dataclass
 class Reading:
-    """Labels of images, and faults in the tables.
+    """Labels that were read from tables, and faults in these tables.
 
     Attributes:
         lookup: Search for images.
         labelled: Labels by split and image path.
-        names: Labels that are column names, in the order of the columns.
+        names: Labels that are names of columns, in the order of the columns.
         missing: Names of images that were not found.
         differing: Paths of images whose rows have different labels.
-        unlabelled: Names of images without a label.
+        unlabelled: Names, in the tables, of images without a label.
         skipped: Paths of images without a label.
-        contested: Paths of images that match two names with different folders.
+        contested: Paths of images to which two names with different folders lead.
         problems: Other faults.
     """
 
@@ -79,15 +79,15 @@ class Reading:
     problems: list[Problem] = field(default_factory=list)
 
     def skip(self, file: TableFile, name: str) -> None:
-        """Leave out the image of a row without a label."""
+        """Record the image of a row without a label. It is left out."""
         self.unlabelled.append(name)
         if path := self.lookup.find(name, file.folder, split=file.split, ending=is_image(name)):
             self.skipped.add(path)
 
     def add(self, file: TableFile, name: str, split: str, labels: tuple[str, ...], *, repeated: bool) -> None:
-        """Add the labels from a row of a table to its image. An image may have several rows.
+        """Add the labels in a row of a table to the image called `name`. An image may have several rows.
 
-        `repeated` is True if other rows have the same image name.
+        `repeated` is True if other rows of the table have the same image name.
         """
         path = self.lookup.find(name, file.folder, split=split, ending=is_image(name))
         if path is None and split != file.split:  # the images of all splits may be in a folder called train
@@ -107,7 +107,7 @@ class Reading:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the classes or labels from the tables that `detect_in` found."""
+    """Return the images with their classes or labels from the tables that `detect_in` has found."""
     chosen: Chosen = detection.source
     reading = Reading(ImageLookup(tree))
     if chosen.unused:
@@ -127,7 +127,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_flags(group: Group, labelling: Labelling, reading: Reading) -> None:
-    """Read a table that has a yes/no column for each label."""
+    """Read tables that have a yes/no column for each label into `reading`."""
     yes = cells_meaning(group, labelling.flags, YES)
     counts = group.profiles[labelling.file].cells
     for file in group.files:
@@ -144,7 +144,7 @@ def _read_flags(group: Group, labelling: Labelling, reading: Reading) -> None:
 
 
 def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> None:
-    """Report cells that are -1, and cells that are blank although the column also contains words for "no"."""
+    """Report flags that are -1 (uncertain), or blank although other cells contain words for "no"."""
     head = group.files[0].table.head
     uncertain = Counter(
         {
@@ -166,7 +166,7 @@ def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> Non
 
 
 def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str) -> None:
-    """Read a table that has one column with the label, or a list of labels, for each image."""
+    """Read tables that have one column with the label, or a list of labels, of each image into `reading`."""
     assert labelling.listed is not None
     cells = group.profiles[labelling.listed]
     column = group.files[0].table.head[labelling.listed]
@@ -201,7 +201,7 @@ def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str
 
 
 def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str], *, is_long: bool = False) -> Content:
-    """Convert labels to annotations of the given kind, with problems about names and images.
+    """Convert the labels in `reading` to annotations of the given kind, with problems about names and images.
 
     Args:
         tree: Listing of the dataset.
@@ -237,13 +237,16 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
-    """Sort names alphabetically, or by value if they are numbers."""
+    """Return names sorted alphabetically, or by value if all of them are integers."""
     names = list(names)
     return sorted(names, key=int) if all(re.fullmatch(r"[+-]?\d+", name) for name in names) else sorted(names)
 
 
 def _named(order: Sequence[str], tree: Tree, folders: Sequence[str]) -> Sequence[str]:
-    """Replace class numbers with names if a file lists names for all of them."""
+    """Return the names of the classes `order`, if these are numbers and a file in `folders` names all of them.
+
+    Otherwise, `order` is returned.
+    """
     if not all(name.isascii() and name.isdigit() for name in order):
         return order
     names = find_names(tree, folders, [int(name) for name in order])
@@ -267,7 +270,7 @@ def _label_split(images: Mapping[str, tuple[str, ...]], rows: Mapping[str, int])
 
 
 def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Problem]:
-    """Report images without a label, and images whose rows have different labels."""
+    """Yield problems with images that have no label, or different labels in several rows."""
     if kind == "classes":
         several = [path for images in reading.labelled.values() for path, has in images.items() if len(has) > 1]
         none = [path for images in reading.labelled.values() for path, has in images.items() if not has]
@@ -285,7 +288,10 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
 
 
 def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
-    """Report labels that differ only in case, whitespace, dashes and underscores, each with an example image."""
+    """Yield warnings about labels that differ only in case, whitespace, dashes or underscores.
+
+    Each spelling is reported with an example image.
+    """
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(re.sub(r"[\s_-]+", " ", name).strip().casefold(), []).append(name)
@@ -304,7 +310,7 @@ def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
 
 
 def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
-    """Report images that are listed in a table but missing, and images that are not listed in any table."""
+    """Yield problems with images that a table names but the folder lacks, and with images that no table names."""
     unclear = set(reading.lookup.ambiguous)
     missing = [name for name in reading.missing if name not in unclear]
     unclear |= {os.path.basename(path) for path in reading.contested}

@@ -1,7 +1,7 @@
 """Mapillary Vistas 1.1, 1.2 and 2.0. Torch-free.
 
-Sources: README and demo.py in the dataset. Values in label masks are positions in the label list of config.json. Values
-in instance masks are 256 times the label plus the number of the object.
+Sources: README and demo.py in the dataset. Values in masks of classes are positions in the list of labels in
+config.json. Values in masks of objects are 256 times the label plus the number of the object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ class _Label:
 
 @dataclass(frozen=True)
 class _Version:
-    """Version of the dataset: its labels, its folder `base`, and the name of the mask folder in each split."""
+    """Version of the annotations.
+
+    `base` is the folder with its configuration file `config`, and `folder` the folder of masks inside the folder of
+    each split, or "" if the masks are directly in it.
+    """
 
     base: str
     config: str
@@ -42,7 +46,7 @@ class _Version:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect the versions of the annotations as separate detections."""
+    """Detect Mapillary Vistas. Each version of the annotations is a separate detection."""
     bases = [base for base in tree.walk(depth=1) if "training" in tree.folders(base)]
     versions = [
         version for base in bases for name in tree.files(base, ".json") for version in _versions(tree, base, name)
@@ -74,7 +78,7 @@ def _read_labels(path: str) -> tuple[_Label, ...] | None:
 
 
 def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detection]:
-    """Return a detection for one version, or [] if it has no pairs.
+    """Return a list with one detection for a version, or [] if no image has a mask.
 
     `several` is True if the folder contains several versions.
     """
@@ -109,7 +113,7 @@ def _pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with masks of the evaluated labels, or with objects of the labels that have instances."""
+    """Return the images with masks of the evaluated labels, or with the objects of labels that have objects."""
     version, pairs = detection.source
     labels: tuple[_Label, ...] = version.labels
     of_kind = pairs["labels" if kind == "masks" else "instances"]

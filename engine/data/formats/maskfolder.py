@@ -69,9 +69,9 @@ LAYOUT = (
     "Choose a folder with images and masks, each optionally divided into train and val folders, with the masks as PNG."
 )
 _PREFERRED = re.compile(r"^(1st_?manuals?|manual1|_1stho|_manual1)$", re.IGNORECASE)
-"""Names for masks from the first annotator in DRIVE, STARE, HRF and CHASE_DB1."""
+"""Names of masks by the first annotator in DRIVE, STARE, HRF and CHASE_DB1."""
 _SECOND = re.compile(r"^(2nd_?manuals?|manual2|_2ndho|_manual2|masks?)$", re.IGNORECASE)
-"""Names for masks from the second annotator and for masks of the camera's field of view in the same datasets."""
+"""Names of masks by the second annotator, and of masks of the camera's field of view, in the same datasets."""
 _COLORED = re.compile(r"colou?r|rgb|overlay|visual|preview", re.IGNORECASE)
 """Words in the names of folders that contain colored copies of masks for viewing."""
 _NUMBERED = {"PedMasks": "pedestrian"}
@@ -81,11 +81,14 @@ _OTHERS = (
     *(ade20k.FORMAT, arcgis_masks.FORMAT, change_detection.FORMAT, cityscapes.FORMAT, dsb2018.FORMAT, loveda.FORMAT),
     *(mapillary.FORMAT, mvtec.FORMAT, pets.FORMAT, voc_masks.FORMAT),
 )
-"""More specific formats, which take precedence if one of them is certain."""
+"""More specific formats. If one of them is certain, the folder is not detected here."""
 
 
 class _Source(NamedTuple):
-    """Candidate with a sample of its masks. If the masks number objects, it includes the class of the objects."""
+    """Data of a detection.
+
+    `class_name` is the class of the objects if the masks number objects.
+    """
 
     candidate: Candidate
     sample: MaskSample
@@ -93,7 +96,7 @@ class _Source(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect folders of masks as separate detections, most likely first."""
+    """Detect folders of masks. Each folder is a separate detection, and the most likely one comes first."""
     if any(each.confidence is Confidence.CERTAIN for format in _OTHERS for each in format.detect(tree)):
         return []
     if any(True for _ in detect_videos(tree)):  # their values number the objects of each video
@@ -151,12 +154,15 @@ def _detections(
 
 
 def _below(confidence: Confidence) -> Confidence:
-    """Return a lower confidence, for the less likely interpretation of the same masks."""
+    """Return the next lower confidence, for the less likely interpretation of the same masks."""
     return Confidence.LIKELY if confidence is Confidence.CERTAIN else Confidence.WEAK
 
 
 def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -> tuple[str, ...]:
-    """Return the evidence that the files of a candidate are not the masks, given the variants of all candidates."""
+    """Return the evidence that the files of a candidate are not the masks of the images.
+
+    `variants` are the names of all candidates.
+    """
     preferred = [each for each in variants if _PREFERRED.match(each)]
     plain = [each for each in variants if not _COLORED.search(each)]
     against = []
@@ -196,13 +202,16 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def table_folders(tree: Tree, folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the full paths of folders and their parents, each parent before its folders."""
+    """Return the full paths of folders and of their parents, the parents first."""
     folders = list(folders)
     return tuple(map(tree.path, dict.fromkeys([*map(os.path.dirname, folders), *folders])))
 
 
 def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[str, Pairs]:
-    """Return the pairs by split. Pairs without a split are dropped if there is a training split."""
+    """Return the splits to use. Pairs without a split are left out if there is a training split.
+
+    In that case, a warning is appended to `problems`.
+    """
     if "train" not in splits or "" not in splits:
         return dict(splits)
     number = len(splits[""].both)
@@ -213,7 +222,7 @@ def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[st
 
 
 def doubts_of_numbers(sample: MaskSample) -> list[Problem]:
-    """Return a warning if the mask values may be classes rather than object numbers."""
+    """Return a warning if the values of masks that number objects may be classes instead."""
     remedy = "If they mark regions rather than single objects, choose the task Semantic segmentation."
     if sample.max_numbers < 2:
         return [dataset_warning("The masks have at most one value besides 0, so each marks a single object.", remedy)]

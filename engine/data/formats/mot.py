@@ -33,11 +33,14 @@ CLASSES = (
     "reflection",
     "crowd",
 )
-"""Class names, numbered from 1."""
+"""Names of the challenge's classes, numbered from 1."""
 
 
 class Row(NamedTuple):
-    """Box in a frame. Classes are numbered from 1, or 0 if there are none. `counts` is False for an ignored region."""
+    """Line in gt.txt: a box in a frame of the video.
+
+    `label` is the class, counted from 1, or 0 if the file has no classes. `counts` is False for a region to ignore.
+    """
 
     frame: int
     edges: tuple[float, float, float, float]
@@ -91,7 +94,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _frames(
     tree: Tree, video: str, rows: dict[int, list[Row]], labels: dict[int, int], problems: list[Problem]
 ) -> list[BoxedImage]:
-    """Return the frames of a video and append faults to `problems`."""
+    """Return the frames of a video with their boxes, and append problems with missing frames to `problems`.
+
+    `rows` are the boxes of each frame, and `labels` maps the classes in the file to class numbers.
+    """
     folder = os.path.join(video, "img1")
     marked: list[BoxedImage] = []
     numbers: set[int] = set()
@@ -111,9 +117,10 @@ def _frames(
 
 
 def _names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, str]:
-    """Return the class names that CVAT writes next to the boxes, or else those of the challenge.
+    """Return the class names, keyed by the class numbers in the files.
 
-    Videos from the challenge contain a file seqinfo.ini. Faults are appended to `problems`.
+    They come from the files that CVAT writes next to the boxes, or else from the challenge, whose videos contain a file
+    seqinfo.ini. Otherwise, there is only one class. Faults are appended to `problems`.
     """
     lists: dict[str, list[str]] = {}
     for video in videos:
@@ -131,7 +138,7 @@ def _names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, 
 
 
 def _read(path: str) -> tuple[list[Row], list[str]]:
-    """Return the boxes in a file, and the faults in its lines."""
+    """Return the boxes in a gt.txt file, and descriptions of the faults in its lines."""
     rows: list[Row] = []
     faults: list[str] = []
     text = read_text(path, MAX_TABLE_BYTES)

@@ -18,7 +18,7 @@ _NORMAL = ("good", "normal", "ok")
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect training images without defects next to test images with masks."""
+    """Detect training images without defects, together with test images of defects and their masks."""
     for base in tree.walk(depth=1):
         train, test = (os.path.join(base, name) for name in ("train", "test"))
         normal = set(tree.folders(train)) if tree.exists(train) and tree.exists(test) else set()

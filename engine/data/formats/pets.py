@@ -1,6 +1,6 @@
 """Oxford-IIIT Pet: images with trimaps. Torch-free.
 
-Source: README of the dataset. Value 1 is the pet, 2 the background, and 3 unclassified.
+Source: README of the dataset. In trimaps, 1 is the pet, 2 the background, and 3 marks unclassified pixels.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _listed(tree: Tree, base: str, name: str) -> set[str]:
-    """Return the image names from a list with lines such as "Abyssinian_100 1 1 1"."""
+    """Return the names of images in a list with lines such as "Abyssinian_100 1 1 1".
+
+    Returns an empty set if the list is missing.
+    """
     try:
         lines = read_text(tree.path(base, "annotations", name), MAX_TABLE_BYTES).splitlines()
     except OSError:

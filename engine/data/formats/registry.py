@@ -84,7 +84,7 @@ KINDS = {
     "classes": AnnotationKind("images by class", imagefolder.LAYOUT),
     "files": AnnotationKind("files for a custom task", "Choose the folder that your program reads.", "file"),
 }
-"""Kinds of annotations by id. If a folder has several kinds, the first one is preferred."""
+"""Kinds of annotations by id. If a folder has several kinds, the first one here is preferred."""
 
 
 def _accept(name: str, loaded: object) -> Format:
@@ -105,7 +105,7 @@ _BUILT_IN: tuple[Format, ...] = (
     *(module.FORMAT for module in _OTHER_FORMATS),
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _accept)
-"""Formats by id. If several have equal evidence, the first one is preferred."""
+"""Formats by id. If several have equal evidence, the first one here is preferred."""
 
 
 _ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
@@ -113,16 +113,16 @@ _ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
 
 @dataclass(frozen=True)
 class Reading:
-    """Interpretation of a folder: a format and one of its detections."""
+    """Interpretation of a folder: a format together with one of its detections."""
 
     format: Format
     detection: Detection
     tree: Tree
-    """Listing of the folder, which is reused when the folder is read."""
+    """Listing of the folder, to be used again for reading the dataset."""
 
     @property
     def name(self) -> str:
-        """Value of the job's `format` that selects this interpretation."""
+        """Value of the job's `format` that selects this interpretation, such as "coco" or "masks:labels"."""
         return f"{self.format.id}:{self.detection.variant}" if self.detection.variant else self.format.id
 
     @property
@@ -132,12 +132,12 @@ class Reading:
 
     @property
     def kind(self) -> str:
-        """Most detailed kind of annotations, or "" if Footplate does not support the format."""
+        """Most detailed kind of annotations that can be read, or "" if Footplate does not support the format."""
         return self.detection.kinds[0] if self.detection.kinds else ""
 
 
 def kinds_for(task: str, task_kinds: Sequence[str]) -> tuple[str, ...]:
-    """Return the kinds of annotations that a task accepts.
+    """Return the kinds of annotations that the task with the id `task` accepts.
 
     These are `task_kinds`, and the kinds of plug-in formats for the task.
     """
@@ -150,7 +150,8 @@ def recognize(
 ) -> RecognizedDataset:
     """Recognize the dataset in `folder` and read it as one of `kinds`. At most a few images are opened.
 
-    The result's problems contain all errors, and a question if the evidence conflicts.
+    The problems in the result contain all errors and warnings. If the evidence conflicts, one of them is a question to
+    the user, with choices.
 
     Args:
         folder: Folder of the dataset.
@@ -172,7 +173,7 @@ def recognize(
 
 
 def read_as(reading: Reading, kinds: Sequence[str], *, val_fraction: float, seed: int) -> RecognizedDataset:
-    """Read the dataset with the given interpretation, as the first of `kinds` that it supports.
+    """Read a dataset with the given interpretation, as the first of `kinds` that the interpretation supports.
 
     See `recognize` for the arguments.
     """
@@ -194,7 +195,10 @@ def read_as(reading: Reading, kinds: Sequence[str], *, val_fraction: float, seed
 
 
 def find_readings(folder: str, format: str = "") -> list[Reading]:
-    """Return the interpretations of a folder that have evidence, strongest first, or [] if the folder can't be read."""
+    """Return the possible interpretations of a folder, the one with the strongest evidence first.
+
+    `format` is the name of a format or interpretation, or "" for all of them. Returns [] if the folder can't be read.
+    """
     try:
         return _named(_readings(Tree(folder)), format)
     except (OSError, UnusableFile, MemoryError):
@@ -202,7 +206,11 @@ def find_readings(folder: str, format: str = "") -> list[Reading]:
 
 
 def detect_kind(folder: str, format: str = "") -> str | None:
-    """Return the most likely kind of annotations in a folder, or None if the evidence is weak or conflicts."""
+    """Return the most likely kind of annotations in a folder, or None if no evidence is strong enough.
+
+    With `format`, only the interpretations of this name are considered, even with weak evidence. If several kinds have
+    equal evidence, the first one in `KINDS` is returned.
+    """
     found = [each for each in find_readings(folder, format) if each.kind and (format or each.detection.confidence > 1)]
     best = [each for each in found if each.detection.confidence == found[0].detection.confidence]
     order = [*KINDS, *(kind for each in best for kind in each.detection.kinds if kind not in KINDS)]
@@ -240,7 +248,7 @@ def _readings(tree: Tree) -> list[Reading]:
 
 
 def _detect(name: str, tree: Tree) -> Sequence[Detection]:
-    """Return the detections of a format, or nothing if a format from a plug-in fails."""
+    """Return the detections of the format called `name`, or () if it comes from a plug-in and fails."""
     try:
         return FORMATS[name].detect(tree)
     except Exception as error:
@@ -255,7 +263,10 @@ def _named(found: list[Reading], format: str) -> list[Reading]:
 
 
 def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the interpretation to use, with warnings, or a dataset that contains a problem or question."""
+    """Return the interpretation to use and warnings.
+
+    If there is none, or the user has to decide, returns a dataset that contains only an error or a question.
+    """
     everything = _readings(tree)
     named = _named(everything, format)
     if not named and format:
@@ -275,7 +286,7 @@ def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, lis
 def _check_leader(
     tree: Tree, named: Sequence[Reading], fitting: Sequence[Reading], leaders: Sequence[Reading], kinds: Sequence[str]
 ) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the first of the `leaders` with warnings, or a dataset that asks the user about it.
+    """Return the first of the `leaders` and warnings, or a dataset that contains only an error or a question about it.
 
     Args:
         tree: Listing of the dataset.
@@ -303,7 +314,10 @@ def _check_leader(
 
 
 def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: Sequence[str]) -> Problem:
-    """Return a problem saying that the folder does not have the format that the user chose."""
+    """Return a problem because the folder does not have the format that the user chose.
+
+    `found` are the other interpretations of the folder.
+    """
     id = format.partition(":")[0]
     if id not in FORMATS:
         return Problem("format", f"There is no format “{format}”.", f"Choose one of {', '.join(FORMATS)}.")
@@ -313,7 +327,10 @@ def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: 
 
 
 def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
-    """Return a dataset with a problem saying that the folder has no readable annotations of the accepted kinds."""
+    """Return a dataset with an error because the folder has no readable annotations of the accepted `kinds`.
+
+    `found` are all interpretations of the folder.
+    """
     requested = KINDS.get(kinds[0], AnnotationKind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
     supported = [each for each in found if each.kind != "files" and not each.detection.against]
     doubtful = [each for each in found if each.detection.against]
@@ -336,7 +353,10 @@ def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]
 def _ask_about_doubt(
     tree: Tree, reading: Reading, fitting: Sequence[Reading], kinds: Sequence[str]
 ) -> RecognizedDataset:
-    """Return a dataset that asks the user about evidence against the best of the `fitting` interpretations."""
+    """Return a dataset that asks the user about the evidence against `reading`.
+
+    `reading` is the best of the `fitting` interpretations, which become choices.
+    """
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"
     message = f"{printable(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
@@ -345,7 +365,7 @@ def _ask_about_doubt(
 
 
 def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
-    """Return a dataset that asks the user to choose between interpretations with equal evidence."""
+    """Return a dataset that asks the user to choose between the interpretations `found`, which have equal evidence."""
     message = f"{printable(tree.root)} can be read in several ways: {_list(each.title for each in found)}."
     return unrecognized(_with_choices(dataset_error(message, "Choose one of them."), _choices(found, kinds)))
 
@@ -353,7 +373,7 @@ def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> Re
 def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ...]:
     """Convert interpretations to choices for the user.
 
-    A choice sets the format and, for other kinds of annotations, the task.
+    A choice sets the format. For a kind of annotations that is not in `kinds`, it also sets the task.
     """
     catalogue = load_catalogue()
     result: dict[str, Choice] = {}
@@ -369,12 +389,15 @@ def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ..
 
 
 def _with_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:
-    """Return a copy of a problem with buttons for the choices."""
+    """Return a copy of a problem with the given choices, which the user sees as buttons."""
     return Problem(problem.field, problem.message, problem.remedy, problem.severity, choices)
 
 
 def _nothing_found(tree: Tree, requested: AnnotationKind) -> Problem:
-    """Return a problem saying that no format recognizes anything in the folder."""
+    """Return a problem because no format recognizes anything in the folder.
+
+    `requested` is the kind of annotations that the task needs.
+    """
     counts = tree.suffixes()
     if not counts and not tree.folders():
         return dataset_error(f"{printable(tree.root)} is empty.", requested.layout)
@@ -393,7 +416,7 @@ def _nothing_found(tree: Tree, requested: AnnotationKind) -> Problem:
 
 
 def _describe_damage(tree: Tree) -> str:
-    """Return a sentence about the first JSON or XML file that can't be parsed, or "" if there is none."""
+    """Return a sentence about the first of some JSON and XML files that can't be parsed, or "" if there is none."""
     largest = [names[0] for names in json_files(tree).values()][:MAX_FILES]
     for name in (*largest, *sample(files_ending(tree, ".xml"))):
         try:
@@ -420,7 +443,7 @@ def _list(names: Iterable[str], word: str = "and") -> str:
 
 
 def _with_link_loops(found: RecognizedDataset, folder: str) -> RecognizedDataset:
-    """Add a warning about links that lead back to themselves, in folders that may contain classes or splits."""
+    """Return a copy of a dataset with a warning about links that lead to themselves, if there are any."""
     splits = {name for names in SPLIT_NAMES.values() for name in names}
     roots = [folder, *(os.path.join(folder, name) for name in subfolders(folder) if name.lower() in splits)]
     links = [os.path.relpath(link, folder) for root in roots for link in link_loops(root)]

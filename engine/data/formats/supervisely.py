@@ -83,7 +83,7 @@ FORMAT = Format(
 
 
 def _files(tree: Tree) -> list[str]:
-    """Return the annotation files in all datasets of the projects."""
+    """Return the annotation files in all datasets of all projects, relative to the dataset folder."""
     return [
         os.path.join(folder, name)
         for folder in tree.walk()
@@ -99,7 +99,7 @@ def _is_annotation(content: Any) -> bool:
 
 
 def _declared(tree: Tree) -> tuple[list[str], list[str]]:
-    """Return the class names and tag names in the order of meta.json."""
+    """Return the names of classes and the names of tags in the order of meta.json."""
     found: dict[str, list[str]] = {"classes": [], "tags": []}
     for folder in tree.walk(depth=1):
         if "meta.json" not in tree.files(folder, ".json"):
@@ -116,7 +116,7 @@ def _declared(tree: Tree) -> tuple[list[str], list[str]]:
 
 
 def _tags(content: dict[str, Any]) -> list[str]:
-    """Return the tags on an image. A tag with a value becomes "name: value"."""
+    """Return the tags of an image. A tag with a value becomes "name: value"."""
     listed = content.get("tags")
     found: dict[str, None] = {}
     for each in listed if isinstance(listed, list) else ():
@@ -128,7 +128,7 @@ def _tags(content: dict[str, Any]) -> list[str]:
 
 
 def _labels(content: dict[str, Any]) -> list[str]:
-    """Return the tags on an image that are not names of splits."""
+    """Return the tags of an image that are not names of splits."""
     return [tag for tag in _tags(content) if not split_named(tag)]
 
 
@@ -137,7 +137,10 @@ def _geometries(content: dict[str, Any]) -> set[str]:
 
 
 def _geometry(entry: dict[str, Any]) -> str:
-    """Return the type of a shape. Old projects don't state it, but contain only bitmaps and polygons."""
+    """Return the type of a shape, such as "rectangle".
+
+    Old projects don't state the type, but contain only bitmaps and polygons.
+    """
     if isinstance(kind := entry.get("geometryType"), str):
         return kind
     return "bitmap" if entry.get("bitmap") else "polygon"
@@ -162,7 +165,7 @@ def _shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: 
 
 
 def _rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
-    """Yield the outer ring of an object, followed by its holes. Raises Unfit."""
+    """Yield the points (x, y) of an object's outer ring, and then those of each hole. Raises Unfit."""
     points = entry.get("points")
     points = points if isinstance(points, dict) else {}
     interior = points.get("interior")
@@ -172,7 +175,7 @@ def _rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
 def _polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
     """Convert an outline with holes to a single ring that runs to each hole and back.
 
-    The connecting lines have no area.
+    The connecting lines have no area. Raises Unfit if the outline has less than three points.
     """
     outer, *holes = _rings(entry)
     ring = list(outer)

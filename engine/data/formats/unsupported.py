@@ -1,4 +1,4 @@
-"""Datasets that Footplate recognizes but can't read, with advice for their conversion. Torch-free."""
+"""Datasets that Footplate recognizes but can't read, with advice on converting them. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ _MAX_FOLDERS = 500
 
 @dataclass(frozen=True)
 class _Kind:
-    """Unsupported format that is recognized by its files.
+    """Unsupported format that is recognized by the extensions of its files.
 
     Attributes:
         variant: Name of the detection.
         title: Name in messages.
         endings: Extensions of the files with dots, including compound ones such as ".nii.gz".
-        remedy: Advice for the conversion.
-        is_one: Function that checks a file, given by its full path, if other formats use the same extensions.
+        remedy: Advice on the conversion.
+        is_one: Function that checks if a file, given by its full path, has this format, or None if no other format uses
+            the same extensions.
     """
 
     variant: str
@@ -72,7 +73,7 @@ def _is_zip_of_images(path: str) -> bool:
 
 
 def _is_tfrecord(path: str) -> bool:
-    """Return True if a file begins with a plausible length of a TFRecord, at most the size of the file."""
+    """Return True if a file begins like a TFRecord: with the length of a record that fits in the file."""
     head = _head(path, 8)
     return len(head) == 8 and 0 < int.from_bytes(head, "little") <= os.stat(path).st_size - 16
 
@@ -156,7 +157,7 @@ _PEEKED = 60
 _DATUMARO = re.compile(
     rb'\s*\{\s*("dm_format_version"|"info"\s*:\s*\{.{0,400}\}\s*,\s*"categories"\s*:\s*\{)', re.DOTALL
 )
-"""Pattern for the beginning of Datumaro JSON. Its categories are an object, while those of COCO are a list."""
+"""Pattern for the beginning of a Datumaro JSON file. Its categories are an object, while those of COCO are a list."""
 
 
 def _detect(tree: Tree) -> list[Detection]:
@@ -182,9 +183,9 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
-    """Return the detection of unsupported files.
+    """Return the detection of files in an unsupported format. `images` is the number of images in the folder.
 
-    It is weak if the folder also has images, since the user may only need these.
+    The detection is weak if there are images, since the user may only need these.
     """
     count = "1 file" if len(paths) == 1 else f"{len(paths):,} files"
     evidence = (f"{count} of {kind.title}, such as {printable(paths[0])}",)
@@ -194,7 +195,10 @@ def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
 
 
 def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
-    """Detect files without extensions: DICOM files from scanners, TFRecord shards, and batches from CIFAR."""
+    """Detect files without extensions in `folders`.
+
+    These are DICOM files from scanners, TFRecord shards, or batches of CIFAR.
+    """
     by_variant = {kind.variant: kind for kind in _KINDS}
     for folder in folders:
         names = [name for name in tree.files(folder) if "." not in name] if tree.suffixes(folder)[""] else []
@@ -214,7 +218,10 @@ def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
 
 
 def detect_videos(tree: Tree) -> Iterator[Detection]:
-    """Detect masks of videos as in DAVIS and YouTube-VOS, including those inside a folder for a split or an archive."""
+    """Detect masks of videos as in DAVIS and YouTube-VOS.
+
+    They may be inside a folder that was created for a split or an archive.
+    """
     for base in tree.walk(depth=1):
         annotations = os.path.join(base, "Annotations")
         if not {"JPEGImages", "Annotations"} <= set(tree.folders(base)) or tree.has(".xml", annotations):
@@ -273,7 +280,10 @@ def _datumaro(tree: Tree) -> Iterator[Detection]:
 
 
 def _packed(tree: Tree, images: int) -> Iterator[Detection]:
-    """Detect tar files of images without classes, and any tar files in a folder without images."""
+    """Detect tar files of images without classes, and any tar files in a folder without images.
+
+    `images` is the number of images in the folder.
+    """
     archives = find_archives(tree)
     for path in archives[:3]:
         try:

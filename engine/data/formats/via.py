@@ -37,14 +37,14 @@ from engine.data.splits import dataset_error, dataset_warning, first_names, prin
 from engine.system.regular_files import UnusableFile
 
 _OUTLINED = ("polygon", "polyline", "circle", "ellipse")
-"""Shapes that have an outline. A polyline is closed."""
+"""Types of shapes that have an outline. A polyline is treated as closed."""
 REMEDY = "Export the annotations again from VIA as JSON or CSV."
 ONLY_CLASS = "object"
 """Class for all regions if no region has attributes."""
 _USUAL = ("class", "label", "name", "category", "type", "object", "species", "class_name", "object_name")
-"""Attributes that probably contain the class, in lower case, most likely first."""
+"""Names of attributes that probably contain the class, in lower case, most likely first."""
 _SAMPLED = 3
-"""Number of files that are read to find attributes and shapes."""
+"""Maximum number of files that are read to find the attributes and the types of shapes."""
 _VERSION_3 = ("vid_list", "data_format_version", "metadata")
 _REMEDY_3 = "VIA 3 projects are not read; annotate with VIA 2, or export COCO JSON from VIA 3."
 _IMAGES = "_via_img_metadata"
@@ -74,14 +74,20 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class _Source:
-    """Annotation files, and the attribute that contains the class, or "" if regions have no attributes."""
+    """Data of a detection.
+
+    `attribute` is the attribute of regions that contains their class, or "" if regions have no attributes.
+    """
 
     files: tuple[str, ...]
     attribute: str
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return one detection for each attribute that may contain the class, most likely first."""
+    """Detect files from the VGG Image Annotator.
+
+    Returns one detection for each attribute that may contain the class, most likely first.
+    """
     names = [
         name
         for ending in (".json", ".csv")
@@ -126,7 +132,7 @@ def _is_via(text: str, ending: str) -> bool:
 
 
 def _candidates(regions: Sequence[_Region]) -> list[str]:
-    """Return the attributes that may contain the class: usual names first, then the most frequent ones."""
+    """Return the names of attributes that may contain the class: usual names first, then the most frequent ones."""
     counts = Counter(
         name for region in regions for name, value in region.attributes.items() if value not in ("", None, {})
     )
@@ -135,7 +141,7 @@ def _candidates(regions: Sequence[_Region]) -> list[str]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the regions from all files, with the values of one attribute as classes."""
+    """Return the images with the regions from all files. The values of one attribute are the classes."""
     source: _Source = detection.source
     files = AnnotationFiles.of(source.files)
     problems = files.problems()
@@ -174,14 +180,14 @@ def _add_shapes(image: ShapedImage, regions: Sequence[_Region], attribute: str, 
 
 
 def _names(value: Any) -> list[str]:
-    """Return the classes in the value of an attribute, which is a text, or checked options such as {"cat": true}."""
+    """Return the classes in the value of an attribute, which is a text or options such as {"cat": true}."""
     if isinstance(value, dict):
         return [str(name) for name, checked in value.items() if checked]
     return [str(value).strip()] if isinstance(value, str | int | float) and str(value).strip() else []
 
 
 def _entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
-    """Yield the images in a file with their regions."""
+    """Yield the images in the file `name` with their regions. Problems are added to `faults` or `problems`."""
     if suffix(name) == ".csv":
         yield from _of_csv(tree.path(name), name, faults, problems)
         return
@@ -226,7 +232,10 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
 
 
 def _of_row(row: Mapping[str, Any]) -> _Entry | None:
-    """Return the image and the region in a row, or None if they can't be read."""
+    """Return the image and the region in a row of a CSV file.
+
+    Returns None if they can't be read. An image without regions has a row without a region.
+    """
     file, number = row.get("filename"), row.get("region_id")
     try:
         shape, attributes = (json.loads(row[column] or "{}") for column in _COLUMNS[1:])
@@ -252,7 +261,10 @@ FORMAT = Format(
 
 
 def read_shape(name: str, shape: Mapping[str, Any]) -> Shape | None:
-    """Convert shape_attributes from VIA to a shape. Returns None for points and for incomplete shapes."""
+    """Convert `shape`, the shape_attributes of a region in VIA, to a shape of the class `name`.
+
+    Returns None for points and for incomplete shapes.
+    """
     try:
         match shape.get("name"):
             case "rect":

@@ -2,7 +2,7 @@
 
 labelImg, CVAT, Roboflow and ArcGIS (PASCAL_VOC_rectangles) also write this format. Coordinates are used unchanged, as
 distances from the left and the top of the image. PASCAL VOC itself counts pixels from 1, but most later tools don't.
-The difference is one pixel on two sides.
+The difference is one pixel at the left and the top of each box.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEAD_BYTES = 1 << 16
 _ROOT = re.compile(rb"<(?:[\w.-]+:)?annotation[\s/>]")
 _COORDINATE = re.compile(r"([xy])\d*")
 _LISTED = re.compile(r"(.*?)(?:\s+-?[01])?")
-"""Pattern for a line in a list of names. Lists for one class have 1, 0 or -1 after the name."""
+"""Pattern for a line in a list of names. In lists for one class, 1, 0 or -1 follows the name."""
 
 
 class _Parsed(NamedTuple):
@@ -42,16 +42,17 @@ class _Parsed(NamedTuple):
     size: tuple[int, int] | None
     shapes: list[Shape]
     faults: list[tuple[str, str]]
-    """Reason and details for each object that can't be used."""
+    """Reason and details for each object that can't be used (see `ShapeCollection.skip_object`)."""
 
 
 @dataclass
 class _File:
-    """Annotation file.
+    """Annotation file of an image.
 
     Attributes:
+        path: Path of the file relative to the dataset folder.
         base: Folder that contains the folders of images and annotations.
-        name: Path of the image inside its folder, without the extension.
+        name: Path of the image relative to its folder of images, without the extension.
         splits: Splits of the image.
     """
 
@@ -108,14 +109,14 @@ FORMAT = Format(
 
 
 def _candidates(tree: Tree) -> list[str]:
-    """Return all XML files except those written by GDAL, which describe rasters."""
+    """Return the paths of all XML files, except those written by GDAL, which describe rasters."""
     return [path for path in files_ending(tree, ".xml") if not path.lower().endswith(".aux.xml")]
 
 
 def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
-    """Count the files in this format, other files, and the boxes and objects in them.
+    """Count the files in this format, other files, the objects with a box, and all objects.
 
-    Raises UnusableFile if no file has this format.
+    Raises UnusableFile if a file is malformed and no other file can be read.
     """
     valid = others = boxes = objects = 0
     unusable: UnusableFile | None = None
@@ -140,7 +141,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
 
 
 def _file(path: str) -> _File:
-    """Create the entry for an annotation file from the information in its path."""
+    """Create the entry for the annotation file at `path`, as far as its path describes it."""
     folders = os.path.dirname(path).split(os.sep) if os.path.dirname(path) else []
     places = [index for index, name in enumerate(folders) if name.lower() in ANNOTATION_FOLDERS]
     stem = os.path.splitext(os.path.basename(path))[0]
@@ -150,7 +151,11 @@ def _file(path: str) -> _File:
 
 
 def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -> None:
-    """Assign files to splits by the lists of names in their folder, or else by the names of their folders."""
+    """Assign the annotation files to splits.
+
+    The lists of names in their folder decide, or else the names of their folders. Problems with lists are added to
+    `found`.
+    """
     by_base: dict[str, list[_File]] = {}
     for file in files:
         by_base.setdefault(file.base, []).append(file)
@@ -177,10 +182,10 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -
 
 
 def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, list[tuple[str, list[_File]]]]:
-    """Return the lines from the lists of each split, with the files that each line refers to.
+    """Return the lines of the list of each split, each with the annotation files that it refers to.
 
-    The lists are those of the first folder that has any. Outside of ImageSets, half of the lines must refer to files,
-    since a train.txt may have another purpose.
+    `known` holds the annotation files, keyed by image. The lists are those of the first folder in `base` that has any.
+    Outside of ImageSets, half of the lines must refer to files, since a train.txt may have another purpose.
     """
     for folder in _LIST_FOLDERS:
         where = os.path.join(base, folder)
@@ -207,7 +212,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
-    """Index the files by both the paths and the names of their images."""
+    """Return the annotation files, keyed by both the paths and the names of their images."""
     known: dict[str, list[_File]] = {}
     for file in files:
         for name in {file.name.replace(os.sep, "/"), os.path.basename(file.name)}:
@@ -216,9 +221,9 @@ def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
 
 
 def _listed_files(line: str, known: dict[str, list[_File]]) -> list[_File]:
-    """Return the files that a line in a list refers to.
+    """Return the annotation files that a line in a list refers to, or [] if there are none.
 
-    The line may contain a name with spaces, a path, or further words.
+    The line may contain a name with spaces, a path, or a name followed by other words.
     """
     marked = _LISTED.fullmatch(line)
     for name in dict.fromkeys((line, marked[1] if marked else line, line.split(maxsplit=1)[0])):
@@ -232,7 +237,7 @@ def _listed_files(line: str, known: dict[str, list[_File]]) -> list[_File]:
 
 
 def _image_of(tree: Tree, file: _File, found: ShapeCollection) -> str | None:
-    """Return the image with the same name as an annotation file."""
+    """Return the full path of the image with the same name as an annotation file, or None if there is none."""
     near = os.path.dirname(file.path)
     split = split_of_path(file.path)
     for where in dict.fromkeys((near, file.base)):
@@ -247,7 +252,10 @@ def _is_of_masks(tree: Tree, path: str) -> bool:
 
 
 def _parse(path: str) -> _Parsed:
-    """Return the content of an annotation file. Raises the exceptions of `read_xml`, and Unfit for another format."""
+    """Parse an annotation file.
+
+    Raises the exceptions of `read_xml`, and Unfit for an XML file in another format.
+    """
     root = read_xml(path)
     if root.tag != "annotation":
         raise Unfit("it is not in VOC's format")
@@ -272,7 +280,10 @@ def _parse(path: str) -> _Parsed:
 
 
 def _size(root: ElementTree.Element) -> tuple[int, int] | None:
-    """Return the height and width that a file states. The elements are named differently in LabelMe's web tool."""
+    """Return the height and width of the image according to a file, or None if it doesn't state them.
+
+    LabelMe's web tool names the elements differently.
+    """
     size = as_size(root.findtext("size/height"), root.findtext("size/width"))
     return size or as_size(root.findtext("imagesize/nrows"), root.findtext("imagesize/ncols"))
 
@@ -282,9 +293,9 @@ def _text(element: ElementTree.Element, path: str) -> str:
 
 
 def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float, float] | str]:
-    """Yield the edges of each box of an object, or of its polygon if it has no box.
+    """Yield the edges of each box of an object, or of the box around its polygon if it has no box.
 
-    For invalid numbers, yields a message instead.
+    If the numbers are invalid, a message is yielded instead.
     """
     boxes = element.findall("bndbox") or element.findall("segm/box")
     for box in boxes:
@@ -309,9 +320,9 @@ def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float
 
 
 def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
-    """Rename the classes according to ArcGIS's definition file and return the names in its order.
+    """Rename the classes of all shapes according to ArcGIS's definition file, and return the names in its order.
 
-    Returns () if there is no definition file that lists all classes.
+    Returns () if there is no definition file that lists all classes. Nothing is renamed then.
     """
     known = arcgis_classes(tree.root)
     images = [image for split in found.splits.values() for image in split]
@@ -328,6 +339,6 @@ def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
 
 
 def _read_head(path: str) -> bytes:
-    """Return the beginning of a file. Zero bytes, as in UTF-16, are removed. Raises UnusableFile or OSError."""
+    """Return the first bytes of a file without zero bytes, which occur in UTF-16. Raises UnusableFile or OSError."""
     with open_regular(path) as stream:
         return stream.read(_HEAD_BYTES).replace(b"\0", b"")

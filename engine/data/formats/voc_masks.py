@@ -29,7 +29,7 @@ CODE = MaskCode(tuple(range(len(CLASSES))), ignored=(255,))
 _VOC_NAME = re.compile(r"20(0[7-9]|1[0-2])_\d{6}")
 """Pattern for the image names of VOC 2007 to 2012."""
 _MASKS = ("SegmentationClassPNG", "SegmentationClass", "SegmentationClassAug")
-"""Names for mask folders. labelme writes arrays to SegmentationClass and images to SegmentationClassPNG."""
+"""Names of folders of masks. labelme writes arrays to SegmentationClass and images to SegmentationClassPNG."""
 _OBJECTS = ("SegmentationObjectPNG", "SegmentationObject")
 _LISTS = os.path.join("ImageSets", "Segmentation")
 _ENDINGS = (".png", ".tif", ".bmp", ".gif")
@@ -40,9 +40,10 @@ _TABLES = frozenset(
 
 @dataclass(frozen=True)
 class _Source:
-    """Pairs of images and masks in the folder `base`. The masks in `objects` number the objects.
+    """Data of a detection.
 
-    `is_voc` is True for images from PASCAL VOC, whose classes are known.
+    `masks` pairs the images in the folder `base` with masks of classes, and `objects` with masks that number the
+    objects. `is_voc` is True for images from PASCAL VOC, whose classes are known.
     """
 
     base: str
@@ -52,7 +53,7 @@ class _Source:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect folders with JPEGImages and masks as separate detections."""
+    """Detect folders that contain JPEGImages and masks. Each of them is a separate detection."""
     bases = [base for base in tree.walk(depth=2) if "JPEGImages" in tree.folders(base)]
     found = [(base, _detection(tree, base, base if len(bases) > 1 else "")) for base in bases]
     return [each for _, each in found if each is not None]
@@ -75,7 +76,7 @@ def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
 
 
 def _first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
-    """Pair the images with files from the first folder in `names` that contains any."""
+    """Pair the images in JPEGImages with masks in the first of the folders `names` that contains any."""
     images = os.path.join(base, "JPEGImages")
     for name in names:
         pairs = Pairs()
@@ -132,7 +133,11 @@ def _meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | N
 
 
 def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, Pairs], Pairs]:
-    """Return the pairs by split, and the images and files without a counterpart."""
+    """Divide pairs into splits by the lists in ImageSets.
+
+    Returns the pairs by split, and a `Pairs` for problems: listed images without a mask, and missing images. Without
+    lists, there is only the split "".
+    """
     lists = _read_lists(tree, os.path.join(base, _LISTS))
     if "train" not in lists:
         return {"": pairs}, pairs
@@ -149,7 +154,10 @@ def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, Pairs],
 
 
 def _read_lists(tree: Tree, folder: str) -> dict[str, list[str]]:
-    """Return the names in the list of each split. If train.txt is missing, trainval.txt is used for training."""
+    """Return the names in the list of each split, for the lists in `folder`.
+
+    If train.txt is missing, trainval.txt is used for training.
+    """
     names = tree.files(folder, ".txt") if tree.exists(folder) else []
     files = {split: name for name in names if (split := split_named(os.path.splitext(name)[0]))}
     if "train" not in files and "trainval.txt" in names:

@@ -22,7 +22,7 @@ LAYOUT = "Choose a folder with images and VoTT's export: vott-json-export/NAME-e
 _ENDINGS = ("-export.json", "-asset.json")
 _SAMPLED = 20
 _UNSEEN = 0
-"""State of an image that nobody has opened in VoTT."""
+"""State of an image that was never opened in VoTT."""
 
 
 def _detect(tree: Tree) -> list[Detection]:
@@ -38,7 +38,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _files(tree: Tree) -> list[tuple[str, str]]:
-    """Return the folder and name of each export, or else of the files about single images."""
+    """Return the folder and name of each export, or if there are none, of each file about a single image."""
     found = [
         (folder, name)
         for folder in itertools.islice(tree.walk(depth=2), 500)
@@ -84,7 +84,10 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _assets(path: str, tree: Tree, problems: list[Problem]) -> Iterator[tuple[Mapping[str, Any], list[Any]]]:
-    """Yield the images in a file that were opened in VoTT, with their regions."""
+    """Yield the images (assets) in a file with their regions. Images that were not opened in VoTT are left out.
+
+    Faults are appended to `problems`.
+    """
     try:
         with refuse_unusable(path):
             content = json.loads(read_text(path, MAX_TABLE_BYTES))
@@ -109,7 +112,7 @@ def _size(size: Any) -> tuple[int, int] | None:
 
 
 def _shapes(region: Any, file: str, faults: list[str]) -> list[Shape]:
-    """Convert a region to one object for each of its tags. An unusable region is added to `faults`."""
+    """Convert a region to one shape for each of its tags. If the region is unusable, `file` is appended to `faults`."""
     try:
         tags = [str(tag) for tag in region["tags"]]
         points = [(float(point["x"]), float(point["y"])) for point in region.get("points") or ()]

@@ -1,4 +1,4 @@
-"""WebDataset: tar files with images and classes of the same name (KEY.jpg and KEY.cls or KEY.json). Torch-free."""
+"""WebDataset: tar files of images, each with its classes in a file of the same name. Torch-free."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ _CLASSES = ("cls", "class", "label", "json", "cls.txt", "label.txt")
 
 @dataclass
 class Sample:
-    """Members of a tar file that share a key: name and content of the image, and its labels."""
+    """Sample in a tar file: the members that share the name `key` apart from their extensions.
+
+    `name` and `content` are those of the image, or empty if there is none. `labels` are its classes.
+    """
 
     key: str
     name: str = ""
@@ -44,7 +47,7 @@ class Sample:
 
 
 def find_archives(tree: Tree) -> list[str]:
-    """Return the paths of tar files, relative to the dataset folder, up to two levels deep."""
+    """Return the paths of tar files in folders up to two levels deep, relative to the dataset folder."""
     return [
         os.path.join(folder, name)
         for folder in tree.walk(depth=2)
@@ -58,7 +61,7 @@ def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
 
     Args:
         path: Full path.
-        at_most: Number of members to read, or None for all.
+        at_most: Maximum number of members to read, or None for all.
 
     Raises:
         UnusableFile: The file is damaged or not a tar file.
@@ -85,7 +88,7 @@ def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
 
 
 def _add(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, ending: str) -> None:
-    """Add a member of a tar file to the sample that has its key."""
+    """Read a member of a tar file with the extension `ending`, and add it to its sample."""
     if is_image(member.name):
         if not sample.name and 0 < member.size <= MAX_IMAGE_BYTES:
             sample.name, sample.content = member.name, _content(archive, member)
@@ -100,9 +103,9 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def _labels_of_json(text: str) -> list[str]:
-    """Return the classes in a JSON object, found by the names of its fields.
+    """Return the classes in the JSON member of a sample.
 
-    A bare number or text is a class itself.
+    In an object, a field with a suitable name contains them. A bare number or text is a class itself.
     """
     try:
         content: Any = json.loads(text)
@@ -164,7 +167,10 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _name_numbers(tree: Tree, splits: dict[str, list[ShapedImage]]) -> list[str] | None:
-    """Replace class numbers with the names in a file. Returns the classes in numeric order."""
+    """Replace class numbers with names if a file lists them, and return the classes in numeric order.
+
+    Returns None if the classes are not numbers.
+    """
     tags = {tag for images in splits.values() for image in images for tag in image.tags}
     if not tags or not all(tag.isascii() and tag.isdigit() for tag in tags):
         return None
@@ -177,7 +183,7 @@ def _name_numbers(tree: Tree, splits: dict[str, list[ShapedImage]]) -> list[str]
 
 
 def _unpack(tree: Tree, shards: Sequence[str], folder: Path) -> None:
-    """Write the images from tar files to `folder`, with an index of their names and labels."""
+    """Write the images in the tar files `shards` to `folder`, with an index of their names and labels."""
     index: list[list[tuple[str, list[str]]]] = []
     for number, shard in enumerate(shards):
         (folder / f"{number:05d}").mkdir()

@@ -1,6 +1,6 @@
-"""Lists of boxes from WIDER FACE, such as wider_face_split/wider_face_train_bbx_gt.txt. Torch-free.
+"""Lists of images with boxes from WIDER FACE, such as wider_face_split/wider_face_train_bbx_gt.txt. Torch-free.
 
-For each image, a file has its path, the number of faces, and one line for each face: left, top, width, height, and six
+For each image, a list has its path, the number of faces, and one line for each face: left, top, width, height, and six
 flags. The fourth flag is 1 for unusable faces. An image without faces has one line of zeros.
 """
 
@@ -21,9 +21,9 @@ from engine.data.splits import count_sentence, dataset_warning, printable, warn_
 ENDING = "_bbx_gt.txt"
 CLASS = "face"
 MAX_LEVELS = 3
-"""Depth of folders that are searched for lists."""
+"""Maximum depth of folders that are searched for lists."""
 INVALID = 7
-"""Position of the flag for unusable faces in a line."""
+"""Index of the word in a face's line that is 1 for unusable faces."""
 
 
 def detect(tree: Tree) -> list[Detection]:
@@ -57,7 +57,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: list[Problem]) -> Iterator[ShapedImage]:
-    """Yield the images in a list and append faults to `problems`."""
+    """Yield the images in the list `path` with their boxes, and append problems to `problems`."""
     missing: list[str] = []
     faults: list[str] = []
     above = os.path.dirname(os.path.dirname(path))
@@ -77,7 +77,7 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
 
 
 def _read_list(path: str, faults: list[str]) -> Iterator[tuple[str, list[Shape]]]:
-    """Yield the images in a list with their boxes and append faults to `faults`."""
+    """Yield the name and the boxes of each image in a list. Unusable lines are described in `faults`."""
     text = read_text(path, MAX_TABLE_BYTES)
     name = ""
     shapes: list[Shape] = []

@@ -18,12 +18,12 @@ from engine.system.regular_files import UnusableFile
 
 NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", "predefined_classes.txt")
 MAX_YAML_BYTES = 1 << 20
-"""Size of the largest YAML file in bytes.
+"""Maximum size of a YAML file in bytes.
 
-It has room for thirty thousand names, and PyYAML needs seconds to parse it.
+Such a file has room for thirty thousand names, and PyYAML needs seconds to parse it.
 """
 MAX_LEVELS = 2
-"""Depth of folders that are searched for dataset descriptions."""
+"""Maximum depth of folders that are searched for descriptions."""
 MAX_NESTING = 50
 _BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _NOTHING = ("", "~", "null", "none")
@@ -31,7 +31,7 @@ _NOTHING = ("", "~", "null", "none")
 
 @dataclass
 class Definition:
-    """Description of a dataset, read from a file.
+    """Description of a dataset, read from data.yaml or obj.data.
 
     Attributes:
         file: Path of the file relative to the dataset folder, or "" if there is none.
@@ -68,7 +68,7 @@ def find_definition(tree: Tree) -> Definition:
 
 
 def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definition]:
-    """Return the descriptions in a folder, most likely first, and append problems with invalid files to `broken`."""
+    """Return the descriptions in a folder, most likely first. Problems with invalid files are appended to `broken`."""
     found: list[Definition] = []
     names = tree.files(folder, (".yaml", ".yml"))
     for name in sorted(names, key=lambda name: (not name.startswith("data"), name)):
@@ -87,8 +87,9 @@ def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definitio
 def resolve(tree: Tree, entry: str, near: str, base: str = "", split: str = "") -> str | None:
     """Resolve `entry` to a path relative to the dataset folder, or return None if it doesn't exist.
 
-    Paths often come from another computer or begin with one ".." too many, as those from Roboflow do. Therefore leading
-    folders, except one with the name of the split, are dropped until the rest is a path in the dataset.
+    Paths often come from another computer, or begin with one ".." too many, as those from Roboflow do. Therefore, their
+    first folders are dropped until the rest is a path in the dataset. A folder with the name of the split is not
+    dropped.
 
     Args:
         tree: Listing of the dataset.
@@ -118,17 +119,17 @@ def _loses_split(dropped: Iterable[str], rest: Iterable[str], split: str) -> boo
 
 
 def _parts(path: str) -> list[str]:
-    """Return the folders and the file name in a path from any system, without ".", ".." and patterns."""
+    """Return the folders and the file name in a path from any operating system, without ".", ".." and patterns."""
     path = re.sub(r"^[A-Za-z]:/", "", path.strip().replace("\\", "/"))
     return [part for part in path.split("/") if part not in ("", ".", "..") and "*" not in part and "\0" not in part]
 
 
 def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> tuple[list[str] | None, list[Problem]]:
-    """Return the class names, or None if no file lists them, and the problems with the files.
+    """Return the class names, or None if no file lists them, and problems with the files.
 
     Args:
         tree: Listing of the dataset.
-        definition: Content of data.yaml or obj.data.
+        definition: Description of the dataset, which may contain the names.
         folders: Folders of text files, relative to the dataset folder, that may also contain a list of names.
     """
     where = dict.fromkeys(["", *(os.path.dirname(folder) for folder in folders), *folders, *tree.named(("data",))])
@@ -159,7 +160,7 @@ def _read_names(path: str) -> list[str]:
 
 
 def _of_yaml(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
-    """Convert the content of a YAML file to a definition."""
+    """Convert the content of the YAML file `file` to a description of the dataset."""
     definition = Definition(file, base=_text(content.get("path")))
     names = content.get("names")
     listed = _text(names).endswith((".txt", ".names")) and resolve(tree, _text(names), os.path.dirname(file))
@@ -198,9 +199,10 @@ def _of_darknet(tree: Tree, file: str) -> Definition:
 
 
 def _names(names: Any, path: str) -> list[str] | None:
-    """Return the names from a list, a comma-separated text, or a mapping from numbers to names.
+    """Convert `names` from a YAML file to class names, ordered by number, or to None if it is empty.
 
-    Raises UnusableFile for anything else.
+    `names` is a list, a comma-separated text, or a mapping between numbers and names. Raises UnusableFile for anything
+    else.
     """
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",")] if _text(names) else None
@@ -264,7 +266,10 @@ def _read_yaml(path: str) -> dict[str, Any] | Problem:
 
 
 def _check_aliases(node: Any, path: str, visited: set[int]) -> None:
-    """Raise UnusableFile if a list or a mapping occurs twice."""
+    """Raise UnusableFile if a list or a mapping occurs in several places of a YAML document.
+
+    `visited` holds the ids of the nodes that were checked before.
+    """
     if isinstance(node.value, str):
         return
     if id(node) in visited:

@@ -44,20 +44,23 @@ from engine.data.splits import count_sentence, dataset_error, dataset_warning, f
 NOT_ANNOTATIONS = frozenset(
     {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt"}
 )
-"""Names of text files that contain lists or notes instead of annotations."""
+"""Names of text files that contain lists or notes, not annotations."""
 ROUNDING = 0.01
-"""Maximum distance of an outline beyond the image's edge without a warning, as a fraction of the image size."""
+"""Maximum distance of an outline beyond the image's edges without a warning, as a fraction of the image size."""
 
 
 class Source(NamedTuple):
-    """Result of the detection: the description of the dataset, and the meaning of the columns."""
+    """Data of a detection: the description of the dataset, and the meaning of the columns in text files."""
 
     definition: Definition
     columns: Columns
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect text files in YOLO format. If most lines are invalid, the detection explains why they can't be read."""
+    """Detect text files in YOLO format.
+
+    If most lines are invalid, the detection explains why the dataset can't be read.
+    """
     folders = text_folders(tree, NOT_ANNOTATIONS)
     if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
         return _refusal_without_images(tree)
@@ -81,7 +84,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes or the instances of the dataset."""
+    """Return the images with their boxes or outlined objects."""
     definition, columns = detection.source
     search = ImageSearch(tree, definition)
     splits = search.splits()
@@ -113,7 +116,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_fractions(path: str) -> Parsed[Row]:
-    """Return the lines of a file. Lines that are not fractions of the image size are faults."""
+    """Parse a text file and return its lines. Lines with numbers that aren't fractions of the image size are faults."""
     lines = read_lines(path)
     found: Parsed[Row] = Parsed([], lines.faults, lines.repeated)
     for row in lines.rows:
@@ -126,13 +129,19 @@ def _read_fractions(path: str) -> Parsed[Row]:
 
 
 def _has_boxes(paths: Sequence[str]) -> bool:
-    """Return True if most lines have a class number and four numbers for a box, even if these are in pixels."""
+    """Return True if most lines consist of a class number and four numbers for a box, even if these are in pixels.
+
+    A confidence may follow.
+    """
     lengths = [len(row.values) for _, lines in sample(paths, read_lines) for row in lines.rows]
     return bool(lengths) and 2 * sum(length in (BOX, BOX + 1) for length in lengths) >= len(lengths)
 
 
 def _fits(row: Row) -> bool:
-    """Return True if the numbers of a box, or most numbers in a longer line, are fractions of the image size."""
+    """Return True if the numbers in a line are fractions of the image size.
+
+    In lines that are longer than those of boxes, most numbers after the first four suffice.
+    """
     fractions = [_is_fraction(value) for value in row.values]
     return all(fractions[:BOX]) and (len(fractions) <= BOX + 1 or 2 * sum(fractions) > len(fractions))
 
@@ -144,7 +153,7 @@ def _is_fraction(value: float) -> bool:
 def _readings(
     definition: Definition, rows: Sequence[Row], evidence: tuple[str, ...], confidence: Confidence
 ) -> list[Detection]:
-    """Return one detection for each possible meaning of the columns."""
+    """Return one detection for each possible meaning of the columns, given lines from several files."""
     columns = meanings(rows, definition.keypoint_shape)
     against: list[str] = []
     if definition.keypoint_shape is not None and not columns[0].keypoint_values:
@@ -184,7 +193,10 @@ def _refusal(evidence: tuple[str, ...], found: Sequence[tuple[str, Parsed[Row]]]
 
 
 def _refusal_without_images(tree: Tree) -> list[Detection]:
-    """Return a detection of a dataset that was exported without its images, which can't be read, or [] for others."""
+    """Return a detection of a dataset that can't be read because it was exported without its images.
+
+    Returns [] for other folders.
+    """
     if not any(tree.has(".txt", folder) for folder in tree.walk()):
         return []
     definition = find_definition(tree)
@@ -195,7 +207,7 @@ def _refusal_without_images(tree: Tree) -> list[Detection]:
 
 
 def _kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]:
-    """Return the kinds of annotations that can be read, and a description of the lines."""
+    """Return the kinds of annotations that can be read, most detailed first, and a description of the lines."""
     lengths = Counter(len(row.values) for row in rows)
     long = sum(count for length, count in lengths.items() if length > 5)
     if columns.keypoint_values:
@@ -212,11 +224,11 @@ def _kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]
 
 
 Shape = tuple[int, tuple[float, float, float, float] | Points]
-"""Class, and either the center, width and height of a box or the points of an outline."""
+"""Object: its class, and either the center, width and height of its box or the points of its outline."""
 
 
 def _read_shapes(path: str, columns: Columns) -> Parsed[Shape]:
-    """Return the objects in a file. Raises UnusableFile or OSError."""
+    """Parse a text file and return its objects. Raises UnusableFile or OSError."""
     lines = read_lines(path)
     found: Parsed[Shape] = Parsed([], lines.faults, lines.repeated)
     for row in lines.rows:

@@ -19,7 +19,7 @@ class ImageSearch:
 
     Attributes:
         problems: Problems with paths and lists.
-        texts_of_images: Text files for all images in folders, including images without a split.
+        texts_of_images: Paths of the text files for all images in folders, including images without a split.
     """
 
     def __init__(self, tree: Tree, definition: Definition) -> None:
@@ -50,7 +50,7 @@ class ImageSearch:
         return found
 
     def _lists(self) -> dict[str, list[str]]:
-        """Return the lists of images in the dataset folder, such as train.txt, by split."""
+        """Return the paths of lists of images in the dataset folder, such as train.txt, keyed by split."""
         found: dict[str, list[str]] = {}
         for folder in ("", *self._tree.named(("data",))):
             for name in self._tree.files(folder, ".txt"):
@@ -61,7 +61,10 @@ class ImageSearch:
         return found
 
     def _named(self, entry: str, split: str) -> list[Pair]:
-        """Return the images for an entry of the description: a folder, a list of images, or one image."""
+        """Return the images that an entry of the description names.
+
+        The entry is a folder, a list of images, or one image. A missing one is reported.
+        """
         definition = self._definition
         path = resolve(self._tree, entry, os.path.dirname(definition.file), definition.base, split)
         if path is None:
@@ -101,6 +104,6 @@ class ImageSearch:
 
 
 def _read_list(path: str) -> list[str]:
-    """Return the names in a list of images."""
+    """Return the names of the images in a list."""
     lines = (line.strip() for line in read_text(path, MAX_TABLE_BYTES).splitlines())
     return [line if is_image(line) else line.split(maxsplit=1)[0] for line in lines if line]

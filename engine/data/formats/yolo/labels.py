@@ -19,16 +19,19 @@ from engine.data.decoding.reading import Unfit, read_number
 from engine.data.formats.shared.text_files import Parsed, parse_lines
 
 MAX_CLASSES = 100_000
-"""Exclusive upper limit for class numbers. Larger numbers are rejected."""
+"""Upper limit for class numbers, exclusive. Lines with larger numbers are rejected."""
 BOX = 4
 QUAD = 8
 MIN_OUTLINE = 6
 MARGIN = 0.1
-"""Largest accepted distance of annotations beyond the image, as a fraction of the image size."""
+"""Maximum distance of annotations beyond the image's edges, as a fraction of the image size."""
 CLEAR, UNCLEAR = 0.95, 0.8
-"""Minimum fraction of lines that fit the chosen meaning, and limit for those that fit another one."""
+"""Minimum fraction of lines that fit the chosen meaning, and limit for the fraction that fits another meaning.
+
+If another meaning fits as many lines as this limit, the lines are ambiguous.
+"""
 MIN_LINES = 5
-"""Number of lines that must fit a single meaning for it to be chosen."""
+"""Minimum number of lines that fit only the chosen meaning."""
 
 _DECIMAL_COMMA = re.compile(r"-?\d+(,\d+)?")
 _VISIBILITY = {0.0, 1.0, 2.0}
@@ -37,7 +40,7 @@ Points = npt.NDArray[np.float64]
 
 
 class Row(NamedTuple):
-    """Line in a text file: a class number, and the values after it."""
+    """Line in a text file: its line number, a class number (`label`), and the values after it."""
 
     number: int
     label: int
@@ -45,10 +48,10 @@ class Row(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """How to read label lines that hold more values than a box and a confidence.
+    """Meaning of the columns in lines that are longer than a box with a confidence.
 
     Attributes:
-        keypoint_values: Number of values for all keypoints after the box, or 0 if the values are outlines.
+        keypoint_values: Number of values of all keypoints after a box, or 0 if the lines are outlines.
         scored: True if a confidence follows each outline.
     """
 
@@ -56,7 +59,7 @@ class Columns(NamedTuple):
     scored: bool = False
 
     def box(self, row: Row) -> tuple[float, float, float, float] | None:
-        """Return the center, width and height of the box, or None if the line is an outline.
+        """Return the center (x, y), width and height of the box in a line, or None if the line is an outline.
 
         Raises Unfit for other lines.
         """
@@ -71,7 +74,10 @@ class Columns(NamedTuple):
         return None
 
     def outline(self, row: Row) -> Points:
-        """Return the points of the outline, float64 [k, 2] of x and y. Raises Unfit if the line has none."""
+        """Return the points of the outline in a line, float64 [k, 2] with x and y.
+
+        Raises Unfit if the line is not an outline.
+        """
         values = row.values[:-1] if self.scored and len(row.values) % 2 else row.values
         if len(values) < MIN_OUTLINE or len(values) % 2:
             raise Unfit(f"line {row.number} has {len(row.values) + 1} numbers; a box needs 5, an outline an odd count")
@@ -86,7 +92,7 @@ class Columns(NamedTuple):
 
 
 def read_lines(path: str) -> Parsed[Row]:
-    """Return the lines of a file. Raises UnusableFile or OSError."""
+    """Parse a text file and return its lines. Raises UnusableFile or OSError."""
     return parse_lines(path, _parse_line, key=lambda row: row[1:])
 
 
@@ -103,7 +109,7 @@ def _parse_line(line: str, number: int) -> Row | None:
 def split_line(line: str) -> list[str]:
     """Split a line at spaces, tabs, semicolons or commas.
 
-    If there are other separators and no period, a comma inside a number is its decimal separator.
+    If the line has other separators and no periods, commas inside numbers are decimal separators.
     """
     tokens = line.replace(";", " ").split()
     if len(tokens) > BOX and "," in line and all(map(_DECIMAL_COMMA.fullmatch, tokens)):
@@ -126,7 +132,8 @@ def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> lis
 
     Args:
         rows: Lines from several files.
-        keypoint_shape: `kpt_shape` in data.yaml: the number of keypoints and of values for each.
+        keypoint_shape: `kpt_shape` in data.yaml (the number of keypoints, and of values for each), or None if not
+            given.
     """
     counts = Counter(len(row.values) for row in rows if len(row.values) > BOX + 1)
     if keypoint_shape is not None:
@@ -147,7 +154,7 @@ def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> lis
 def _of_constant_length(rows: Sequence[Row], count: int, outlines: Columns) -> list[Columns]:
     """Return the possible meanings of lines that all have `count` values, most likely first.
 
-    `outlines` is the meaning for outlines, for comparison.
+    `outlines` is the meaning of the columns if the lines are outlines.
     """
     values = np.array([row.values for row in rows])
     is_outline = _is_outline(values[:, : count - count % 2])
@@ -174,7 +181,11 @@ def _of_constant_length(rows: Sequence[Row], count: int, outlines: Columns) -> l
 
 
 def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.bool_]:
-    """Select the lines, float64 [n, k], that begin with a box inside the image which contains the points after it."""
+    """Return True for each line that seems to be a box with keypoints, bool [n].
+
+    Such a line, float64 [n, k], begins with a box inside the image that contains the points after it. Each point has
+    `per_point` values.
+    """
     center, size = values[:, None, :2], values[:, None, 2:BOX]
     points = values[:, BOX:].reshape(len(values), -1, per_point)
     hidden = np.all(points[..., :2] <= 0, axis=2)
@@ -188,7 +199,10 @@ def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.
 
 
 def _is_outline(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Select the lines, float64 [n, k], whose second point is near the others, as is typical for outlines."""
+    """Return True for each line that seems to be an outline, bool [n].
+
+    In such a line, float64 [n, k], the second point is near the others.
+    """
     points = values.reshape(len(values), -1, 2)
     others = np.delete(points, 1, axis=1)
     low, high = others.min(1), others.max(1)
