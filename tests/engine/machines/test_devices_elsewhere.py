@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.checks import node_checks
 from engine.checks.node_checks import differences, host_problems, inputs_of, versions
 from engine.cli.arguments import needs_gpus, resolve_devices
 from engine.contract.catalogue import load_catalogue
@@ -21,6 +22,7 @@ from engine.machines import addresses
 from engine.machines.host_checks import CheckedHost, unreachable
 from engine.machines.transfer import is_inside
 from engine.system import paths
+from engine.system.plugins import installed_versions
 
 
 @pytest.mark.parametrize(
@@ -154,8 +156,21 @@ def test_collectives_use_chosen_interface(
     assert os.environ["NCCL_SOCKET_IFNAME"] == "eth7"
 
 
-def test_versions_of_packages_that_build_models_are_compared() -> None:
-    assert {"torch", "torchvision", "timm", "segmentation-models-pytorch", "numpy"} <= set(versions())
+def test_versions_cover_packages_that_runs_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_checks, "plugin_packages", lambda: ["pytest"])
+    packages = {"torch", "torchvision", "timm", "segmentation-models-pytorch", "numpy", "pillow", "pytest"}
+    assert packages | installed_versions(["transformers", "tifffile"]).keys() <= set(versions())
+
+
+@pytest.mark.parametrize(
+    ("package", "installed", "differs"),
+    [("timm", "1", True), ("timm", None, True), ("transformers", "1", True), ("transformers", None, False)],
+)
+def test_differences_require_equal_versions(package: str, installed: str | None, differs: bool) -> None:
+    reference = NodeFacts(versions={package: "2"}, inputs={}, time=0.0, free_bytes=1)
+    facts = msgspec.structs.replace(reference, versions={} if installed is None else {package: installed})
+    assert bool(differences(facts, "node1", {}, reference, "this machine")) == differs
+    assert differences(reference, "node1", {}, reference, "this machine") == []
 
 
 def test_machines_connect_over_gloo() -> None:
