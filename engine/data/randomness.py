@@ -38,6 +38,8 @@ class Purpose(IntEnum):
     """Transforms in all augmentations except the light one."""
     PARTNERS = 9
     """Choice of the other images in a mosaic."""
+    LOAD = 10
+    """Global random numbers for `load` of a user-defined class in a process that loads samples."""
 
 
 @dataclass(frozen=True)

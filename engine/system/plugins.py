@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from engine.system.files import read_file
 
@@ -87,7 +87,7 @@ def plugin_packages() -> list[str]:
         return []
     from importlib.metadata import entry_points  # slow to import, and windows do not need it
 
-    return sorted({_package(point) for point in entry_points() if point.group.startswith("footplate.")})
+    return sorted({_package(point) for group in get_args(Group) for point in entry_points(group=group)})
 
 
 def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine.contract import augmentation
-from engine.contract.events import Chosen, Warned
+from engine.contract.events import Chosen, LogLine, Warned
 from engine.contract.images import Preprocessing, side_of_epoch, validation_side
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
@@ -24,6 +25,7 @@ from engine.tasks.base import Task
 from engine.tasks.mixing import mixing
 from engine.training.callbacks.predictions import Picked, PickedSamples, Predictions, RankSamples
 from engine.training.report import Reporter
+from engine.training.sample_processes import SampleProcesses, SplitName, are_worthwhile
 from engine.training.split_loader import SplitLoader
 
 
@@ -49,6 +51,20 @@ class DataLoaders:
         self._splits = splits
         self._streams = streams
         self._reporter = reporter
+        self._processes: SampleProcesses | None = None
+
+    def start_processes(self) -> None:
+        """Load the samples of user-defined classes in processes from now on, if that is worthwhile for this run."""
+        job, strategy, train = self._spec.job, self._strategy, self._splits.train
+        if not strategy.loads_data or job.data.loader_workers < 2 or not isinstance(train, SampleSet):
+            return
+        if are_worthwhile(train, len(train) * job.training.epochs // strategy.data_world):
+            self._processes = SampleProcesses(job, self._splits, lambda text: self._reporter.send(LogLine(text=text)))
+
+    def close(self) -> None:
+        """Stop the processes that load samples. Close the loaders first."""
+        if self._processes is not None:
+            self._processes.close()
 
     def train(self) -> SplitLoader:
         """Create the loader for this worker's part of the training split."""
@@ -116,6 +132,8 @@ class DataLoaders:
         threads = job.data.loader_workers if threads is None else threads
         finish = self._task.finish(job, self._streams, strategy.data_rank) if is_training else None
         if isinstance(samples, SampleSet):
+            splits, processes = self._splits, self._processes
+            name: SplitName | None = "train" if samples is splits.train else "val" if samples is splits.val else None
             return SampleLoader(
                 samples,
                 sampler,
@@ -124,6 +142,7 @@ class DataLoaders:
                 on_unreadable=self._report_unreadable,
                 mark=strategy.profiler.mark,
                 finish=finish,
+                load=partial(processes.load, name) if processes is not None and name is not None else None,
             )
         if finish is None:
             finish = mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=is_training)

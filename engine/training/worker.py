@@ -177,6 +177,7 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
 def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerDone:
     context = prepare(spec, reporter)
     strategy, dataloaders = context.strategy, context.dataloaders
+    dataloaders.start_processes()
     train, val = dataloaders.train(), dataloaders.val()
     chain_prefetching(train, val, strategy.job.training.epochs)
     try:
@@ -214,6 +215,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
     finally:
         train.close()
         val.close()
+        dataloaders.close()
     strategy.teardown()
     return done
 

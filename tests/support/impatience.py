@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from engine.contract.worker import WorkerSpec
-from engine.training import autotune
+from engine.training import autotune, sample_processes
 from engine.training.callbacks import step_profile
 from engine.training.checkpointing import checkpointer
+from engine.training.sample_processes import SampleProcesses
 
 
 def give_up_at_once(_spec: WorkerSpec) -> None:
@@ -24,3 +27,15 @@ def compile_for_an_hour(_spec: WorkerSpec) -> None:
 def report_times_at_the_end(_spec: WorkerSpec) -> None:
     """Report step times only once, at the end of the run."""
     step_profile.EMIT_S = 3600.0
+
+
+def load_in_processes(_spec: WorkerSpec) -> None:
+    """Load the samples of user-defined classes in processes, from the first sample on."""
+    sample_processes.SLOW_S = sample_processes.WORTHWHILE_S = 0.0
+    start = SampleProcesses.__init__
+
+    def start_and_wait(processes: SampleProcesses, *arguments: Any) -> None:
+        start(processes, *arguments)
+        assert processes.wait(60)
+
+    SampleProcesses.__init__ = start_and_wait  # type: ignore[method-assign]

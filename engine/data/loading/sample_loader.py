@@ -27,7 +27,7 @@ class SampleLoader(Loader["_SampleSlot"]):
     unreadable file that several samples share. In training (`sampler.shuffle`), an unreadable sample is replaced with
     the next readable sample of the split. In validation, it is left out. `mark(stage)` is called in the consumer's
     thread after the stages "data" and "transfer" of a batch, and after "augment" if there is a `finish` function. The
-    loader assigns the sampler's random streams to the `samples`.
+    loader assigns the sampler's random streams to the `samples`. `load` replaces their method of that name.
     """
 
     def __init__(
@@ -40,11 +40,13 @@ class SampleLoader(Loader["_SampleSlot"]):
         on_unreadable: Callable[[str, str], None],
         mark: Callable[[Part], None] = lambda part: None,
         finish: Finish | None = None,
+        load: Callable[[int, int], Sample] | None = None,
     ) -> None:
         super().__init__(sampler, threads)
         self._finish_batch = finish
         self.samples = samples
         samples.streams = sampler.streams  # augmentation by the set then uses the run's seed
+        self._load_sample = load or samples.load
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._mark = mark
         self._on_unreadable = on_unreadable
@@ -120,7 +122,7 @@ class SampleLoader(Loader["_SampleSlot"]):
             return None
         started = time.perf_counter()
         try:
-            sample = self.samples.load(index, epoch)
+            sample = self._load_sample(index, epoch)
         except UnreadableImage as problem:
             with self._lock:
                 self._unreadable.add(index)
@@ -164,7 +166,8 @@ class SampleLoader(Loader["_SampleSlot"]):
                 raise DatasetError(
                     [dataset_error(message, "Give all samples the same shape, so that they can form a batch.")]
                 )
-        stacked = torch.stack(tensors)
+        # The order of the dimensions in memory, which affects rounding, must not depend on how the samples were loaded.
+        stacked = torch.stack([tensor.contiguous() for tensor in tensors])
         return stacked.float() if stacked.is_floating_point() else stacked
 
     def _make_empty_batch(self, epoch: int) -> Sample:

@@ -1,0 +1,256 @@
+"""Processes that load the samples of user-defined classes, since Python runs only one of several threads at a time.
+
+A server process opens the dataset again, which loads plug-ins and the user's file, and then forks a process for each
+loader thread that needs one. A rank can't fork them itself, because it has threads and may use a GPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from engine.contract.job import Job
+from engine.data.datasets.images import DatasetError
+from engine.data.datasets.open_splits import Splits
+from engine.data.datasets.samples import Sample, SampleSet
+from engine.data.loading.agreement import fingerprint
+from engine.data.randomness import Purpose, RandomStreams
+from engine.data.splits import dataset_error, spread_evenly
+from engine.processes.worker_process import can_fork
+from engine.system import linux, paths
+from engine.system.format import exit_words
+from engine.tasks.registry import TASKS
+
+SLOW_S = 1e-3
+"""Processor time for a sample, in seconds, from which processes are faster than threads."""
+WORTHWHILE_S = 30.0
+"""Processor time for all samples of a run, in seconds, from which it is worthwhile to start processes."""
+MEASURED = 4
+"""Number of samples that are loaded to measure the time."""
+_FORK = 0
+"""Request to the server for another process. Any other request is the id of a process, for its exit code."""
+
+SplitName = Literal["train", "val"]
+
+
+def are_worthwhile(samples: SampleSet, loads: int) -> bool:
+    """Return True if processes should load `samples`, of which a run loads `loads`.
+
+    They must be of a user-defined class that needs much processor time, and the copy of them in the server must fit
+    into the free memory.
+    """
+    if sys.platform != "linux" or type(samples).__module__.partition(".")[0] == "engine":
+        return False
+    indices = spread_evenly(len(samples), MEASURED)
+    started = time.thread_time()
+    for index in indices:
+        with suppress(Exception):  # the loader reports it
+            samples.load(int(index), 1)
+    seconds = (time.thread_time() - started) / len(indices)
+    if seconds < SLOW_S or seconds * loads < WORTHWHILE_S:
+        return False
+    return psutil.virtual_memory().available > 2 * psutil.Process().memory_info().rss
+
+
+class _Process(NamedTuple):
+    pid: int
+    connection: Connection[Any, Any]
+
+
+class SampleProcesses:
+    """Processes that load samples for the loader threads of this rank, each for one thread at a time.
+
+    Until the server is ready, the threads load the samples themselves. They also do so if it can't open the same
+    dataset or can't fork. Create this in the main thread: the processes exit when it does.
+
+    Args:
+        job: Job that the rank has opened its dataset for.
+        splits: The rank's dataset.
+        on_log: Function that reports a line of text for the log of the run.
+    """
+
+    def __init__(self, job: Job, splits: Splits, on_log: Callable[[str], None]) -> None:
+        self._splits = splits
+        self._on_log = on_log
+        self._idle: deque[_Process] = deque()
+        self._lock = threading.Lock()
+        self._state: Literal["starting", "ready", "unusable"] = "starting"
+        self._control, remote = Pipe()
+        with remote:
+            self._server = subprocess.Popen(
+                [sys.executable, "-u", "-m", __name__, str(os.getpid()), str(remote.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[remote.fileno()],
+                cwd=paths.PACKAGES,
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # its threads would prevent a fork
+            )
+        with suppress(OSError):  # `_is_ready` reports that the server has exited
+            self._control.send((job, os.getcwd(), torch.get_num_threads()))
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the server has opened the dataset or exited. Return False after the time limit."""
+        return self._control.poll(timeout_s)
+
+    def load(self, split: SplitName, index: int, epoch: int) -> Sample:
+        """Load a sample as `SampleSet.load` does, with the same errors. Raises DatasetError if its process is killed."""
+        samples = _samples(self._splits, split)
+        process = self._acquire()
+        if process is None:
+            return samples.load(index, epoch)
+        try:
+            process.connection.send((split, index, epoch))
+            arrays = process.connection.recv()
+        except (EOFError, OSError):
+            raise self._death(process.pid, samples.path(index)) from None
+        self._idle.append(process)
+        if arrays is None:
+            return samples.load(index, epoch)  # raises the error in this process, with its traceback
+        inputs, targets = (torch.from_numpy(array).view(dtype).view(shape) for array, dtype, shape in arrays)
+        return inputs, targets
+
+    def close(self) -> None:
+        """Kill all processes."""
+        self._server.kill()  # the others exit with it
+        self._server.wait()
+        self._control.close()
+        for process in self._idle:
+            process.connection.close()
+
+    def _acquire(self) -> _Process | None:
+        """Return an idle or a new process, or None if there can be none yet."""
+        with suppress(IndexError):
+            return self._idle.pop()
+        with self._lock:
+            if not self._is_ready():
+                return None
+            connection, remote = Pipe()
+            with remote, suppress(EOFError, OSError):  # sending a sample to the process reports it
+                self._control.send(_FORK)
+                send_handle(self._control, remote.fileno(), self._server.pid)
+                return _Process(self._control.recv(), connection)
+            return _Process(self._server.pid, connection)
+
+    def _is_ready(self) -> bool:
+        """Return True if the server can fork processes. Reports it once if it can't."""
+        if self._state == "starting" and self._control.poll():
+            try:
+                opened, problem = self._control.recv()
+            except (EOFError, OSError):
+                opened, problem = 0, f"their server {exit_words(self._server.wait())}"
+            if not problem and opened != fingerprint(self._splits):
+                problem = "opening the dataset again has found other samples"
+            self._state = "unusable" if problem else "ready"
+            self._on_log(f"Threads load samples, not processes: {problem}" if problem else "Processes load samples")
+        return self._state == "ready"
+
+    def _death(self, pid: int, path: str) -> DatasetError:
+        try:
+            with self._lock:
+                self._control.send(pid)
+                code: int = self._control.recv()
+        except (EOFError, OSError):
+            code = self._server.wait()
+        message = f"The process that loaded {path} {exit_words(code)}."
+        return DatasetError([dataset_error(message, "Use fewer loader workers, or check the code that loads samples.")])
+
+
+def main() -> int:
+    """Open the dataset, then fork a process whenever the rank requests one."""
+    parent, descriptor = map(int, sys.argv[1:])
+    linux.die_with_parent(parent)
+    linux.name_process("footplate-load")
+    for name in ("SIGINT", "SIGUSR1"):  # schedulers send them to all processes of a run
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    control: Connection[Any, Any] = Connection(descriptor)
+    job, folder, threads = control.recv()
+    os.chdir(folder)
+    torch.set_num_threads(1)  # more threads would prevent a fork
+    splits = TASKS[job.task].splits(job)
+    streams = RandomStreams(job.training.seed)
+    _samples(splits, "train").streams = _samples(splits, "val").streams = streams
+    gc.collect()
+    gc.freeze()  # keeps the pages of all objects shared
+    can_serve = can_fork() and not torch.cuda.is_initialized()
+    control.send((fingerprint(splits), "" if can_serve else "the code that opens the dataset starts threads"))
+    with suppress(EOFError):
+        while True:
+            request = control.recv()
+            if request == _FORK:
+                handle = recv_handle(control)
+                control.send(_fork(control, handle, splits, streams, threads))
+                os.close(handle)
+            else:
+                control.send(os.waitstatus_to_exitcode(os.waitpid(request, 0)[1]))
+    return 0
+
+
+def _fork(control: Connection[Any, Any], handle: int, splits: Splits, streams: RandomStreams, threads: int) -> int:
+    """Fork a process that loads samples, and return its id."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        linux.die_with_parent(parent)
+        control.close()
+        torch.set_num_threads(threads)  # the results of some operations depend on it
+        _serve(Connection(handle), splits, streams)
+    finally:
+        os._exit(0)
+
+
+def _serve(connection: Connection[Any, Any], splits: Splits, streams: RandomStreams) -> None:
+    """Load samples until the rank closes the connection."""
+    while True:
+        try:
+            split, index, epoch = connection.recv()
+        except EOFError:
+            return
+        number = streams.number(Purpose.LOAD, epoch=epoch, batch=index)
+        random.seed(number)  # forked processes would draw the same random numbers
+        np.random.seed(number & 0xFFFFFFFF)
+        torch.default_generator.manual_seed(number)
+        try:
+            arrays = [_as_bytes(tensor) for tensor in _samples(splits, split).load(index, epoch)]
+        except BaseException:
+            arrays = None
+        connection.send(arrays)
+
+
+def _samples(splits: Splits, split: SplitName) -> SampleSet:
+    samples = splits.train if split == "train" else splits.val
+    assert isinstance(samples, SampleSet)
+    return samples
+
+
+def _as_bytes(tensor: Tensor) -> tuple[Any, torch.dtype, torch.Size]:
+    """Convert a tensor to an array of bytes, its type and its shape, since numpy lacks some types."""
+    flat = tensor.detach().contiguous().view(-1)
+    return flat.view(torch.uint8).numpy(), tensor.dtype, tensor.shape
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
