@@ -1,4 +1,4 @@
-"""Fixtures for the real window: style, leak checks, and stubs for ssh and NVML."""
+"""Fixtures for the real window: style, leak checks, and replacements for ssh and NVML."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tests.support.nvml_stub import NvmlStub, built_once
 from tests.support.widgets import OpenWindow, ShowWidget, W, built_before_styling
 
 OFFSCREEN_NOISE = "This plugin does not support"
-"""Messages about size hints and raising windows that Qt prints only on the offscreen platform."""
+"""Start of Qt's messages about size hints and raising windows, which it prints only on the offscreen platform."""
 NO_TRAY_NOISE = "No such signal QPlatformNativeInterface::systemTrayWindowChanged"
 """Message about tray icons that Qt prints because the offscreen platform has no tray."""
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = [sample_job().data.dataset, *inspector_options(sample_job(), load_catalogue())]
-"""Arguments with which the window inspects the sample dataset."""
+"""Arguments of the inspector process with which the window inspects the sample dataset."""
 _SSH = """#!/bin/sh
 echo "$@" >> "$FAKE_SSH/calls"
 while [ "$1" = -o ]; do shift 2; done
@@ -61,25 +61,25 @@ cd "{root}" && exec "{python}" footplate.py "$@"
 
 @dataclass(frozen=True)
 class FakeSsh:
-    """Replacement for ssh. Hosts are reachable unless a test makes them fail."""
+    """Replacement for ssh. Hosts are reachable unless a test makes the connection fail."""
 
     folder: Path
 
-    def fails(self, host: str, said: str, code: int = 255) -> None:
-        """Make later calls of ssh to `host` print a message and exit with `code`."""
+    def fails(self, host: str, message: str, code: int = 255) -> None:
+        """Make later connections to `host` print `message` and exit with `code`."""
         (self.folder / f"{host}.code").write_text(str(code))
-        (self.folder / f"{host}.fails").write_text(said + "\n")
+        (self.folder / f"{host}.fails").write_text(message + "\n")
 
     def recovers(self, host: str) -> None:
         (self.folder / f"{host}.fails").unlink()
 
     def pid(self, host: str) -> int:
-        """Return the pid of the most recent connection to `host`."""
+        """Return the process id of the most recent connection to `host`."""
         return int((self.folder / f"{host}.pid").read_text())
 
     @property
     def calls(self) -> list[str]:
-        """Return the arguments of each connection, as one string each."""
+        """Return the arguments of each connection, joined to a string."""
         return (self.folder / "calls").read_text().splitlines()
 
 
@@ -99,8 +99,8 @@ def styled(qapp: QApplication) -> QApplication:
 def show_widget(styled: QApplication, qtbot: QtBot) -> ShowWidget:
     """Return a function that shows a widget until the end of the test.
 
-    The widget's background work is then ended by the function's argument `close` or, by default, by the widget's method
-    `close_work` if it has one.
+    At the end, the function `close` is called with the widget, so that it ends its background work. By default, this is
+    the widget's method `close_work` if it has one.
     """
 
     def show(widget: W, width: int = 0, height: int = 0, *, close: Callable[[W], object] | None = None) -> W:
@@ -130,7 +130,10 @@ def form(job_panel: JobPanel) -> JobForm:
 
 @pytest.fixture(autouse=True)
 def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat every disk as responsive even if the machine is busy, except in tests that simulate a slow disk."""
+    """Extend the time limits for disks, so that a busy machine isn't mistaken for a slow disk.
+
+    Tests that simulate a slow disk set limits of their own.
+    """
     monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
     monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
 
@@ -139,7 +142,7 @@ def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def pointer_is_elsewhere() -> None:
     """Move the mouse pointer out of all windows.
 
-    An earlier test may have left it where a plot is about to appear.
+    An earlier test may have left the pointer at a place where a plot will appear.
     """
     if QApplication.instance() is not None:
         QCursor.setPos(-1000, -1000)
@@ -155,7 +158,7 @@ def german() -> Iterator[None]:
 
 @pytest.fixture
 def preloader() -> None:
-    """Let windows start a preloader, as the real program does."""
+    """Request the preloader, which windows of the real program start; see `no_preloader`."""
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +180,7 @@ def no_computed_memory(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def computed_memory() -> None:
-    """Let forms compute the memory of their job, as the real program does."""
+    """Request the computation of a job's memory by the form, as in the real program; see `no_computed_memory`."""
 
 
 @pytest.fixture(scope="session")
@@ -195,25 +198,25 @@ def sample_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def real_inspector() -> None:
-    """Let windows run a real inspector on the sample dataset."""
+    """Request a real inspector for the sample dataset; see `sample_known`."""
 
 
 @pytest.fixture(autouse=True)
 def sample_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sample_report: Path) -> None:
     """Replay the inspector's output for the sample dataset, except in tests with `real_inspector`.
 
-    Every window inspects the sample dataset when it opens, which takes as long as opening it.
+    Every window inspects the sample dataset when it opens. A real inspection would take as long as opening the window.
     """
     if "real_inspector" not in request.fixturenames:
         replay_report(monkeypatch, sample_report)
 
 
-def replay_report(patch: pytest.MonkeyPatch, said: Path) -> None:
-    """Make inspectors of the sample dataset print the file `said`."""
+def replay_report(patch: pytest.MonkeyPatch, output_file: Path) -> None:
+    """Make inspectors of the sample dataset print the content of `output_file`."""
     command = Inspector.command
 
     def known(inspector: Inspector, arguments: list[str]) -> tuple[str, list[str]]:
-        return ("cat", [str(said)]) if arguments == SAMPLE else command(inspector, arguments)
+        return ("cat", [str(output_file)]) if arguments == SAMPLE else command(inspector, arguments)
 
     patch.setattr(Inspector, "command", known)
 
@@ -244,7 +247,7 @@ def window_of_file(
     tmp_path_factory: pytest.TempPathFactory,
     sample_report: Path,
 ) -> Iterator[MainWindow]:
-    """Yield the window that the tests in a file share, with its own home and leak check."""
+    """Yield the window that all tests in a file share, with its own home folder and a check for leaks."""
     bot = QtBot(request)
     with pytest.MonkeyPatch.context() as patch, home_in(tmp_path_factory.mktemp("window"), patch):
         patch.setattr(Launcher, "preload", lambda _launcher: None)
@@ -276,7 +279,7 @@ def window(window_of_file: MainWindow, qtbot: QtBot) -> Iterator[MainWindow]:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """Return the path of an existing folder."""
+    """Create a folder for images, which stays empty, and return its path."""
     folder = tmp_path / "images"
     folder.mkdir()
     return folder
@@ -284,7 +287,7 @@ def images(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
-    """Put the ssh stub and the `footplate` command first on PATH."""
+    """Put a replacement for ssh and the `footplate` command first on the PATH."""
     folder = tmp_path / "ssh"
     folder.mkdir()
     for name, text in (("ssh", _SSH), ("footplate", _FOOTPLATE.format(root=ROOT, python=sys.executable))):

@@ -1,4 +1,4 @@
-"""Search for clipped widgets that can't be scrolled into view."""
+"""Search for clipped widgets that the user can't scroll into view."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gui.widgets.labels import ElidedLabel
 from tests.support.stage import until
 
 PADDING = 3
-"""Pixels that a control may lack in height without clipping its text."""
+"""Number of pixels that the height of a control may lack without clipping its text."""
 
 
 def cut_off(page: QWidget) -> Iterator[str]:
-    """Yield a message for each widget that is smaller than its text, or outside of its parent without scroll bars."""
+    """Yield a message for each widget that is too small for its text, or clipped by a parent without scroll bars."""
     for widget in page.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), QAbstractSpinBox | QComboBox | QTabBar):
             continue
@@ -50,7 +50,7 @@ def too_small(widget: QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstra
 
 
 def out_of_reach(widget: QWidget, page: QWidget) -> bool:
-    """Return True if a part of `widget` is outside of its parent and can't be scrolled into view."""
+    """Return True if a parent clips `widget` and the user can't scroll the hidden part into view."""
     visible, holder = widget.geometry(), widget.parentWidget()
     while holder is not None:
         room, area = holder.rect(), holder.parentWidget()
@@ -76,7 +76,7 @@ def out_of_reach(widget: QWidget, page: QWidget) -> bool:
 
 
 def at_rest(page: QWidget) -> list[str]:
-    """Wait until the layouts have settled, and return the messages about clipped widgets."""
+    """Wait until layouts no longer change, and return the messages about clipped widgets."""
     found: list[str] = []
 
     def none() -> bool:

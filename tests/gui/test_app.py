@@ -1,4 +1,4 @@
-"""Process of the window: conditions for its start, imports, and error reports."""
+"""Process of the window: requirements for its start, its imports, and error reports."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_window_opens_with_large_texts_and_few_imports() -> None:
 
 @pytest.fixture
 def reporting_window(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
-    """Yield a window that reports unhandled errors, as the program's does."""
+    """Yield a window that reports unhandled errors, like the window of the real program."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     faults.install(window.show_message)
@@ -128,9 +128,9 @@ def test_unexpected_exception_is_logged_and_reported(
 
 
 def test_void_calls_keep_references_to_none(styled: QApplication, qtbot: QtBot) -> None:
-    """Check the reference count of None.
+    """Calls that return nothing must not change the reference count of None.
 
-    PySide6 6.12 on Python 3.11 decrements it with each call that returns nothing, until the interpreter aborts.
+    PySide6 6.12 on Python 3.11 decrements it with each such call, until the interpreter aborts.
     """
     if sys.version_info >= (3, 12):
         pytest.skip("None is immortal from Python 3.12 on")

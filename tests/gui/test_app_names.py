@@ -1,4 +1,4 @@
-"""Accessible names of the window."""
+"""Names of the window's widgets for screen readers."""
 
 from __future__ import annotations
 
@@ -27,17 +27,20 @@ from gui.main_window import MainWindow
 from tests.support.widgets import OpenWindow
 
 FIELDS = ("Dataset folder", "Model", "Epochs", "Batch size", "Image size")
-"""Fields that are always visible, in their order."""
+"""Accessible names of the fields that are always visible, in their order."""
 
 
 def spoken_name(widget: QWidget) -> str:
-    """Return the accessible name of a widget, or the text of its label, or its own text."""
+    """Return the text that a screen reader speaks for a widget: its accessible name, its label, or its own text."""
     interface = QAccessible.queryAccessibleInterface(widget)
     return interface.text(QAccessible.Text.Name) if interface is not None else ""
 
 
 def reachable(window: QWidget) -> list[QWidget]:
-    """Return the widgets that Tab can reach, visible or not, except parts of spin boxes and combo boxes."""
+    """Return the widgets that can get the focus with Tab, including invisible ones.
+
+    Components of spin boxes and combo boxes are left out.
+    """
     return [
         widget
         for widget in window.findChildren(QWidget)
@@ -111,7 +114,7 @@ def test_fields_have_label_buddies(window: MainWindow) -> None:
 
 
 def test_labels_are_accessible(window: MainWindow) -> None:
-    """Check that labels with an accessible name expose their text, which Qt doesn't do."""
+    """Labels with an accessible name must also expose their text, which Qt doesn't do by itself."""
     labels = [label for label in window.findChildren(QLabel) if label.text()]
     assert len(labels) > 40
     spoken = {label: f"{spoken_name(label)} {label.accessibleDescription()}".lower() for label in labels}

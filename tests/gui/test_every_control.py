@@ -1,6 +1,6 @@
 """Effects of every button, action, menu entry and context-menu entry in the window, compared with a golden file.
 
-`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_every_control.py` writes the file again; its diff is the review.
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_every_control.py` writes the file again. Review its diff.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.walker import Walker
 from tests.support.widgets import OpenWindow
 
 SLOW = ("shortcuts", "about", "help")
-"""Pages of many widgets without effects outside of them."""
+"""Pages with many widgets that only affect the page itself. They are left out, because they would take long."""
 UNTRIED = ("quit", "system_theme", "light_theme", "dark_theme", "larger_text", "smaller_text", "usual_text")
 GOLDEN = Path(__file__).with_name("golden_effects.txt")
 

@@ -1,7 +1,7 @@
-"""Every page of the window with content: accessible names, tab order, number formats, clipped texts, and the content.
+"""Check of every page of the window with content: names, tab order, number formats, clipped texts, and the content.
 
-Clipping is checked on a small screen with large texts and both panels. The content is compared with a golden file:
-`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_every_page.py` writes it again. Its diff is the review.
+Clipping is checked on a small screen with large texts and both side panels. The content is compared with a golden file:
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_every_page.py` writes it again. Review its diff.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ GOLDEN = Path(__file__).with_name("golden_pages.txt")
 WIDTH, HEIGHT = 1280, 800
 PERCENT = 150
 ENGLISH = re.compile(r"(?<![\d.])[1-9]\d{0,2},\d{3}(?!\d)|\d\.(?!\d{3}\b)\d+ ?(%|ms|[kMGT]i?B|GB/s|images/s|Wh|kJ|M\b)")
-"""Regular expression for numbers in English notation, outside of names and versions."""
+"""Regular expression for numbers in English notation. It ignores names and versions."""
 VARIES = re.compile(
     r"/[\w./-]*/(?=home|trees|resources)|\d{8}-\d{6}(?=-)|\b\d\d[./]\d\d[./]\d{2,4}|(?<![\d:])\d\d:\d\d(:\d\d)?"
     r"|[\d.,]+ GiB (of [\d.,]+ GiB )?free|(?<=CPU: ).*|(?<=“Loader workers” ).*|(?<=“Limit of the image cache” ).*"
@@ -67,7 +67,10 @@ def controls(page: QWidget) -> list[QWidget]:
 
 
 def stops(page: QWidget) -> list[QWidget]:
-    """Return the widgets that Tab visits, from the first one until they repeat."""
+    """Return the widgets that get the focus when Tab is pressed repeatedly.
+
+    They begin with the first control of the page and end with the first widget that gets the focus a second time.
+    """
     present = controls(page)
     widget = page.nextInFocusChain()
     while widget not in present:
@@ -82,7 +85,10 @@ def stops(page: QWidget) -> list[QWidget]:
 
 
 def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
-    """Return True if Tab moves against the reading order, that is up or left, within the common parent."""
+    """Return True if Tab moves up or left from `before` to `after`, against the reading order.
+
+    The positions of their ancestors in the nearest common parent are compared.
+    """
     holders = [before]
     while holders[-1] is not window:
         holders.append(holders[-1].parentWidget())
@@ -102,7 +108,10 @@ def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
 
 
 def texts(page: QWidget) -> Iterator[str]:
-    """Yield all texts of labels, buttons, tables and accessible descriptions, except those from the engine."""
+    """Yield all texts of visible labels, buttons, combo boxes and tables, and accessible descriptions.
+
+    Texts that come from the engine are left out.
+    """
     for widget in page.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), ProblemLabel | FindingRow):
             continue
@@ -118,7 +127,7 @@ def texts(page: QWidget) -> Iterator[str]:
 
 
 def traps(page: QWidget) -> list[str]:
-    """Return the widgets that Tab can't leave."""
+    """Return the names of the widgets that the user can't leave with Tab."""
     return [
         spoken_name(each)
         for each in controls(page)
@@ -128,7 +137,7 @@ def traps(page: QWidget) -> list[str]:
 
 
 def faults(page: QWidget) -> Iterator[str]:
-    """Yield a message for each fault on the visible page."""
+    """Yield a message for each defect of the visible page in names, tab order and number formats."""
     present = controls(page)
     yield from (
         f"no name: {type(each).__name__} in {type(each.parent()).__name__}"
@@ -161,9 +170,9 @@ def show_active_run(stage: Stage) -> QWidget:
 
 
 def settled_contents(page: QWidget, name: str) -> list[str]:
-    """Return the contents of a page once no background work is left and they don't change any more.
+    """Return the contents of a page when they no longer change and no background work is left.
 
-    Parts that differ between two runs of a test are replaced first, so that live measurements may go on.
+    Parts that vary, such as live measurements, are replaced before the comparison.
     """
     run_ids = [run.name for run in paths.runs_folder().glob("*")]
     found: list[list[str]] = []
@@ -177,7 +186,10 @@ def settled_contents(page: QWidget, name: str) -> list[str]:
 
 
 def without_changing_parts(line: str, name: str, run_ids: list[str]) -> str:
-    """Replace what differs between two runs of a test. On pages with live measurements, replace all numbers."""
+    """Replace the parts of a line that differ between two runs of a test.
+
+    On pages with live measurements (`name`), all numbers are replaced.
+    """
     for run_id in run_ids:
         line = re.sub(rf"{run_id}|\b{run_id[-4:]}\b", "RUN", line)
     line = VARIES.sub("…", line.replace(f"| {platform.node()} |", "| HOST |"))
@@ -185,7 +197,10 @@ def without_changing_parts(line: str, name: str, run_ids: list[str]) -> str:
 
 
 def compare_with_golden(pages: dict[str, list[str]]) -> None:
-    """Compare the contents of all pages with the golden file, which lists a line once and then counts it."""
+    """Compare the contents of all pages with the golden file.
+
+    The file contains each line only once, and the number of lines on each page.
+    """
     known: set[str] = set()
     lines = []
     for name, page in pages.items():

@@ -1,4 +1,4 @@
-"""Thread that destroys Qt objects in reference cycles."""
+"""Garbage collector of the window. Only the GUI thread may destroy Qt objects in reference cycles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def leave_a_cycle(destroyed: threading.Event) -> None:
 
 
 def allocate() -> None:
-    """Allocate enough objects to trigger collections of all generations if automatic collection is enabled."""
+    """Allocate enough objects for collections of all generations, if automatic collection is enabled."""
     retained: list[list[int]] = [[number] for number in range(200_000)]
     assert retained
 

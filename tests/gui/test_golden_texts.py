@@ -2,7 +2,7 @@
 
     FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_golden_texts.py
 
-updates the file; review its diff.
+writes the file again. Review its diff.
 """
 
 from __future__ import annotations

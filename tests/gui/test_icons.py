@@ -1,4 +1,4 @@
-"""Icons, which follow the current color scheme even if they were created in another one."""
+"""Icons. They must follow the current color scheme even if they were created in another one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def scheme(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.fixture
 def repainted(styled: QApplication) -> Iterator[QApplication]:
-    """Yield the application and restore the color scheme afterwards."""
+    """Yield the application, and repaint it in the original color scheme afterwards."""
     yield styled
     theme._repaint(styled)
 

@@ -1,4 +1,4 @@
-"""Main window: space for the devices panel, and handling of dropped files."""
+"""Main window: space for the devices panel, and files that are dropped."""
 
 from __future__ import annotations
 

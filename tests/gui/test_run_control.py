@@ -1,4 +1,4 @@
-"""Starting runs with the form and the launcher."""
+"""Starting of runs with the form, and the states that the window shows."""
 
 from __future__ import annotations
 

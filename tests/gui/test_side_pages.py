@@ -1,4 +1,4 @@
-"""Registry of pages. A single entry connects a page to the window."""
+"""Registry of pages. A single entry must be enough to add a page to the window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.widgets import OpenWindow
 
 
 class NotesPage(QWidget):
-    """Example of a page that a developer might add, with some of the signals that the window handles."""
+    """Example of a page that a developer could add, with some of the signals that the window connects."""
 
     closed = Signal()
     used = Signal(object)
@@ -75,7 +75,7 @@ def test_one_entry_adds_a_page(open_window: OpenWindow, qtbot: QtBot, monkeypatc
 
 
 class JournalPage(QWidget):
-    """Example of a page with a tab that a developer might add."""
+    """Example of a page with its own tab that a developer could add."""
 
     message = Signal(str, str)
 

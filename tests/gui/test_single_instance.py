@@ -1,4 +1,4 @@
-"""Second starts of Footplate, which the running window of the same user, home and display handles."""
+"""Further starts of Footplate. The running window of the same user, home and display must handle them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ sys.exit(app.main(*sys.argv[1:]))
 
 @pytest.fixture
 def first(qtbot: QtBot) -> Iterator[SingleInstance]:
-    """Yield the lock of the process that owns the window."""
+    """Yield the lock that the process with the window holds."""
     instance = SingleInstance()
     assert not instance.handed_over(OpenRequest())
     instance.listen()

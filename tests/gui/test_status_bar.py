@@ -1,4 +1,4 @@
-"""Actions for a run in the status bar, and the reasons why they are disabled."""
+"""Actions for a run in the status bar, and the reasons why an action is disabled."""
 
 from __future__ import annotations
 

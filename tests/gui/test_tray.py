@@ -21,7 +21,7 @@ from tests.support.widgets import OpenWindow
 
 @pytest.fixture
 def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Workspace]:
-    """Create a workspace without starting it."""
+    """Yield a workspace that hasn't been started."""
     window = QWidget()
     created = Workspace(Settings(tmp_path / "settings"), Actions(window), window)
     for widget in (window, *created.pages, created.run, created.devices):
@@ -32,7 +32,7 @@ def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Wo
 
 @pytest.fixture
 def desktop_with_tray(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Simulate a desktop with a tray. Yield the messages that the tray icon shows."""
+    """Simulate a desktop with a tray. Yield a list that collects the messages at the tray icon."""
     messages: list[str] = []
     monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", staticmethod(lambda: True))
     monkeypatch.setattr(QSystemTrayIcon, "showMessage", lambda _icon, _title, text, *_more: messages.append(text))

@@ -1,4 +1,4 @@
-"""Tests of the advisor's page."""
+"""Page of the advisor."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def an_answer(**fields: object) -> Advice:
 
 @pytest.fixture
 def page(show_widget: ShowWidget) -> AdvicePage:
-    """Return a page whose advisor process has been cancelled. Tests emit the process's messages."""
+    """Return a page whose advisor process has been canceled. Tests emit the messages of the process instead."""
     page = show_widget(AdvicePage(), 800, 900, close=lambda widget: widget.child.close())
     page.show_job(JOB, [Problem("strategy", "Single device takes one device.")])  # the advisor ignores it
     assert page.child.running

@@ -1,4 +1,4 @@
-"""Alerts with a simulated clock, fed with one snapshot per second."""
+"""Fixture for alerts with a simulated clock, which get one snapshot per second."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = 1_700_000_000.0
 class Watched(QObject):
     """`Alerts` with a record of the signals that they emit.
 
-    `now` is the time of the last snapshot, and the time of the alerts' clock.
+    `now` is the current time of the simulated clock, and the time of the last snapshot.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,7 +42,10 @@ class Watched(QObject):
         status: NvmlStatus = "ok",
         message: str = "",
     ) -> None:
-        """Feed the same snapshot once per simulated second."""
+        """Pass a snapshot with these GPUs to the alerts once per simulated second, for `seconds`.
+
+        `holding` contains the names of the runs on GPUs, by `device_key`. `status` and `message` are those of NVML.
+        """
         for _ in range(seconds):
             self.now += 1
             self.alerts.consider(
@@ -50,7 +53,7 @@ class Watched(QObject):
             )
 
     def set(self, kind: KindId, **changes: object) -> None:
-        """Change fields of a rule."""
+        """Change fields of the alert rule for `kind`."""
         self.alerts.set_rule(msgspec.structs.replace(self.alerts.rules[kind], **changes))
 
     @property

@@ -15,7 +15,7 @@ from tests.gui.sources.devices.snapshots import gpu
 
 
 class Desktop(NoticeSender):
-    """Sender that records the notifications."""
+    """Sender of desktop notifications that only records them."""
 
     sent = Signal(str, str)
     problem = ""

@@ -1,4 +1,4 @@
-"""Notifications about runs: their summary, and the test message."""
+"""Desktop notifications about runs: their summary, and the notification that tests the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts view and alert banner."""
+"""View that lists alerts, and the banner that shows them."""
 
 from __future__ import annotations
 

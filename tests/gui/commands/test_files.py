@@ -1,4 +1,4 @@
-"""Job files, runs in other folders, recent datasets and runs, and problem reports."""
+"""Commands for job files, runs in other folders, recent datasets and runs, and problem reports."""
 
 from __future__ import annotations
 

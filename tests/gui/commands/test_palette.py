@@ -1,4 +1,4 @@
-"""Command palette: matches, their order and speed."""
+"""Command palette: matches, their order, and the time for a search."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def titles(entries: list[Entry], text: str) -> list[str]:
 
 
 def many_runs() -> list[RunSummary]:
-    """Return runs with a variety of names, models and states."""
+    """Return summaries of runs with many different names, models and states."""
     models, states = ("resnet18", "vit_b_16", "unet", "yolo"), ("completed", "failed", "running")
     return [
         RunSummary(

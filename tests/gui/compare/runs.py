@@ -22,7 +22,7 @@ def nothing(_event: AnyEvent) -> None:
 def run_of(
     steps: int = 40, outcome: Outcome | None = "completed", change: Change = nothing, **fields: object
 ) -> RunFolder:
-    """Create a run whose job has `fields`. `change` modifies its events."""
+    """Create a run whose job has the given fields, and whose events `change` has modified."""
     chosen = job(**fields)
     run = create_run(chosen)
 
@@ -43,7 +43,7 @@ def load_run(run: RunFolder, series: int = 0) -> ComparedRun:
 
 
 def drawing(watts: float) -> Change:
-    """Return a change that sets the power draw of the devices."""
+    """Return a function that sets the power draw in the device samples of a run's events."""
 
     def change(event: AnyEvent) -> None:
         if isinstance(event, DevicesSampled):
@@ -53,7 +53,7 @@ def drawing(watts: float) -> Change:
 
 
 def validating(*top1: float) -> Change:
-    """Return a change that sets the accuracy of each validation."""
+    """Return a function that sets the accuracy of each validation in a run's events."""
     remaining = list(top1)
 
     def change(event: AnyEvent) -> None:

@@ -43,7 +43,7 @@ def show(page: ComparePage, qtbot: QtBot) -> Callable[..., ComparePage]:
 
 
 def lines(page: ComparePage, plot: str) -> dict[str, int]:
-    """Return the number of points in each line of a plot, by the number of its run."""
+    """Return the number of points in each line of a plot. Keys are the numbers of the runs on the page."""
     return {key: len(line.x) for key, line in page.curves.plots[plot]._lines.items()}
 
 

@@ -20,7 +20,7 @@ def row(table: list[Row], title: str) -> Row:
 
 
 def samples(*values: tuple[float, float | None]) -> bytes:
-    """Return log lines with power samples of the CPU. `values` are (elapsed seconds, watts) pairs."""
+    """Return log lines with power samples of the CPU. `values` are pairs of elapsed seconds and watts."""
     events = [
         DevicesSampled(n=10_000 + n, time=1e9 + when, samples=(DeviceSample(device=CPU, power_w=watts),))
         for n, (when, watts) in enumerate(values)
@@ -76,7 +76,7 @@ def test_rows_mark_best_values() -> None:
 
 
 def custom_runs(metrics_of_run: tuple[tuple[Measure, ...], ...]) -> list[ComparedRun]:
-    """Return runs of a custom task with the metric recall_5, whose plans describe different metrics."""
+    """Return runs of a custom task with the metric recall_5. The plan of each run describes other metrics."""
 
     def change(value: float, metrics: tuple[Measure, ...]) -> Change:
         def apply(event: AnyEvent) -> None:

@@ -1,4 +1,4 @@
-"""Example of a cut and of a pipeline step, small enough to be verified by hand.
+"""Example of a pipeline cut and of a traced step, small enough to be verified by hand.
 
 The cut has six segments that take 1, 2, 3, 3, 2 and 1 ms.
 """
@@ -14,9 +14,9 @@ SPLIT_POINTS = ("stem", "block1", "block2", "block3", "block4", "")
 
 
 def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, CPU), **changes: object) -> Cut:
-    """Return the example cut. `changes` override its fields.
+    """Return the example cut between `cuts` on `devices`. `changes` override its fields.
 
-    A third of each segment's time is the forward pass. Segment n has n thousand parameters and sends n KiB.
+    The forward pass takes a third of each segment's time. Segment n has n thousand parameters and sends n KiB.
     """
     segments = tuple(
         Segment(
@@ -47,7 +47,10 @@ def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, 
 
 
 def trace(**changes: object) -> ScheduleTraced:
-    """Return the trace of two microbatches on two stages. A forward pass takes 10 ms, a backward pass 20 ms."""
+    """Return the trace of a step with two microbatches on two stages.
+
+    A forward pass takes 10 ms, a backward pass 20 ms. `changes` override fields of the trace.
+    """
     first = (
         Action("F", 0, 0, 0.00, 0.01), Action("F", 0, 1, 0.01, 0.02),
         Action("B", 0, 0, 0.04, 0.06), Action("B", 0, 1, 0.07, 0.09),

@@ -1,4 +1,4 @@
-"""Layout and texts of a cut."""
+"""Positions of the stages in the diagram of a cut, and texts about a cut."""
 
 from __future__ import annotations
 

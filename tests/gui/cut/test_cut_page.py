@@ -1,4 +1,4 @@
-"""Page for pipeline cuts: measuring, moving and applying them, and problems."""
+"""Page for pipeline cuts: measuring, moving and applying a cut, and problems."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def planner(qapp: QApplication) -> Iterator[Planner]:
 
 @pytest.fixture
 def page(show_widget: ShowWidget) -> CutPage:
-    """Return a page without a planner process. Tests emit the process's results."""
+    """Return a page without a planner process. Tests emit the results of the process instead."""
     return show_widget(CutPage(), 760, 640, close=lambda widget: widget.planner.close())
 
 
@@ -194,7 +194,7 @@ def test_form_opens_cut_page_and_takes_cut(open_window: OpenWindow, qtbot: QtBot
 
 
 def tab_stops(window: MainWindow, first: QWidget, count: int, qtbot: QtBot) -> list[str]:
-    """Return the accessible names of `first` and of the tab stops after it."""
+    """Return the accessible names of `first` and the `count` - 1 widgets that Tab reaches after it."""
     qtbot.waitActive(window)
     first.setFocus()
     names = []

@@ -31,7 +31,7 @@ from tests.support.widgets import ShowWidget
 
 
 def png(color: str, right: str = "") -> bytes:
-    """Return a PNG image of one color. Its right half has the color `right` if that is given."""
+    """Return a PNG image of one color. If `right` is given, it is the color of the right half."""
     stream = BytesIO()
     image = Image.new("RGB", (32, 20), color)
     image.paste(right or color, (16, 0, 32, 20))
@@ -67,7 +67,7 @@ def page(show_widget: ShowWidget) -> DatasetPage:
 
 
 def left_color(page: DatasetPage, position: int) -> QColor:
-    """Return the color of the left half of the image at a position."""
+    """Return the color of the left half of the example image at `position`."""
     image = page.examples.image(position).toImage()
     return image.pixelColor(image.width() // 8, image.height() // 2)
 

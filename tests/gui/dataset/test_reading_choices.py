@@ -1,4 +1,4 @@
-"""Choice between the readings of an ambiguous folder, in the card and on the page."""
+"""Choice between the possible readings of an ambiguous folder, in the dataset card and on the dataset page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def page(show_widget: ShowWidget) -> DatasetPage:
 
 @pytest.fixture(params=["card", "page"])
 def widget(request: pytest.FixtureRequest) -> DatasetCard | DatasetPage:
-    """Return the card or the page. Both show an ambiguous folder."""
+    """Return the dataset card or the dataset page, which show an ambiguous folder."""
     return request.getfixturevalue(request.param)
 
 

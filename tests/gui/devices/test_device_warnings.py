@@ -1,4 +1,4 @@
-"""Warnings about the GPUs that a job will use."""
+"""Warnings about GPUs that the user selects for a job."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ FOUND = BatchFound(
 
 @pytest.fixture
 def page(show_widget: ShowWidget) -> BatchPage:
-    """Return a page whose finder process has been cancelled. Tests emit the process's messages."""
+    """Return a page whose finder process has been canceled. Tests emit the messages of the process instead."""
     page = show_widget(BatchPage(), 700, 600, close=lambda widget: widget.child.close())
     page.show_job(JOB, [])
     page.child.cancel()

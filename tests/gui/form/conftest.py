@@ -1,4 +1,4 @@
-"""Fixtures for forms with a dataset, and for a model file that needs the user's consent."""
+"""Fixtures: a form with a valid job, and a model file that needs the user's consent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.gui.form.test_form import fill
 
 @pytest.fixture
 def filled(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
-    """Return the form with a valid CPU job."""
+    """Return the form with a valid job for the CPU."""
     fill(form, images, qtbot)
     return form
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """Return the path of a model file."""
+    """Create a model file and return its path."""
     path = tmp_path / "net.py"
     path.write_text("def build_model(num_classes): ...\n")
     return path

@@ -1,4 +1,4 @@
-"""Consent to run a model file. It applies only to the content that the user has seen."""
+"""Consent to run a model file. It must apply only to the content that the user has seen."""
 
 from __future__ import annotations
 

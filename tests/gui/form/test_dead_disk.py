@@ -1,4 +1,4 @@
-"""Form with paths on a disk that doesn't respond: the window must not block."""
+"""Form with paths on a disk that doesn't respond. The window must not block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.gui.form.test_form import fill, problem_at
 
 ROOT = Path(__file__).parents[3]
 LONGEST_STALL_S = 2.0
-"""The window may block for at most this many seconds. The disk never responds."""
+"""Maximum time in seconds that the window may block while a disk doesn't respond."""
 
 
 @pytest.mark.skipif(
@@ -46,7 +46,7 @@ def test_dead_disk_does_not_block_typing(tmp_path: Path, images: Path) -> None:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Yield an event. Model files can't be read until it is set."""
+    """Make model files unreadable until the test sets the yielded event."""
     event = threading.Event()
     model_file = RealDisk.model_file
 
@@ -96,7 +96,7 @@ def test_start_waits_for_the_disk(
 
 
 def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Change the disk while a refresh that has read the old state is still running."""
+    """The disk changes while a refresh is running that has already read the old state."""
     was_read, released = threading.Event(), threading.Event()
     real = RealDisk.kind
 

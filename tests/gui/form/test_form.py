@@ -1,4 +1,4 @@
-"""Job form: conversion of its inputs, and problems."""
+"""Job form: conversion between inputs and a job, and problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problems of the device field: GPUs that the job can't use."""
+"""Problems at the device field: GPUs that the job can't use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields that have no effect: they are hidden, keep their values, and don't count as changed."""
+"""Fields that have no effect. They must be hidden, keep their values, and not count as changed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EFFECTS: list[tuple[dict[str, object], set[str], set[str]]] = [
     ({"strategy": "pipeline", "pipeline_schedule": "zbv"}, {"stages_per_device"}, set()),
     ({"epochs": 3, "freeze_epochs": 3}, {"layer_decay"}, {"head_rate"}),
 ]
-"""Cases: selected values, the fields that they hide, and fields that remain visible."""
+"""Test cases: values to select, the fields that they hide, and fields that must remain visible."""
 
 
 def test_fields_are_visible_when_they_apply(form: JobForm) -> None:

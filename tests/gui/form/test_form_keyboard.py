@@ -1,4 +1,4 @@
-"""Recipes chosen with the keyboard, in the real window."""
+"""Choosing recipes with the keyboard in the real window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS_AT_MOST = 60
 
 
 def press(qtbot: QtBot, *keys: Qt.Key) -> None:
-    """Press keys one after another, each in the widget that has the focus then."""
+    """Press keys one after another. Each goes to the widget that has the focus at that time."""
     for key in keys:
         focus = QApplication.focusWidget()
         assert focus is not None
@@ -33,7 +33,10 @@ def go_to(qtbot: QtBot, widget: QWidget, key: Qt.Key = Qt.Key.Key_Tab) -> None:
 
 
 def choose_from_menu(qtbot: QtBot, editor: RecipeEditor, letter: Qt.Key) -> None:
-    """Open a menu and press a letter in it. The menu runs a nested event loop."""
+    """Open the menu of the focused button with Space, and press `letter` in the menu.
+
+    The menu runs a nested event loop, so the letter is pressed by a timer.
+    """
 
     def press_in_menu() -> None:
         menu = QApplication.activePopupWidget()

@@ -37,7 +37,7 @@ def reachable_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def inspected(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
-    """Return a form with an inspected folder and the recipe that matches it."""
+    """Return the form after it has inspected a folder and selected the recipe that matches it."""
     form.set_job(Job.from_fields(dataset=str(images)))
     form.recipes.reset()
     qtbot.waitSignal(form.folder_chosen).wait()

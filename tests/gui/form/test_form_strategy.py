@@ -1,4 +1,4 @@
-"""Fields that depend on the strategy: visibility, and the values that the job gets if they are hidden."""
+"""Fields that depend on the strategy: their visibility, and the values in the job while they are hidden."""
 
 from __future__ import annotations
 

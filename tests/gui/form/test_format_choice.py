@@ -21,7 +21,7 @@ from tests.support.unclear_dataset import BOXES, CLASSES, UNCERTAIN, UNCLEAR
 
 @pytest.fixture
 def inspected(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
-    """Return the form after a folder has been chosen, before it has been inspected."""
+    """Return the form with a folder that has been chosen but not inspected."""
     with qtbot.waitSignal(form.folder_chosen):
         form.set_field("dataset", str(images))
     return form

@@ -45,7 +45,10 @@ def ready(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = UNC
 def make_form(
     styled: QApplication, show_widget: ShowWidget, qtbot: QtBot, settings: Settings, images: Path
 ) -> Callable[[], JobForm]:
-    """Return a function that creates forms with an uncertain folder. All forms share the same settings."""
+    """Return a function that creates forms for a folder whose labels are uncertain.
+
+    All forms share the same settings.
+    """
 
     def make() -> JobForm:
         with built_before_styling(styled):

@@ -1,4 +1,4 @@
-"""Default model of the form, and remedies if its weights are unavailable."""
+"""Default model of the form, and remedies that the form offers if its weights are unavailable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ GPU = ("GPU-1",)
 
 
 class Network:
-    """Simulated weights servers. They answer immediately unless `answers` is cleared."""
+    """Simulated servers for weights.
+
+    They are reachable if `is_up`. They answer immediately, unless a test clears the event `answers`.
+    """
 
     def __init__(self) -> None:
         self.is_up = False
@@ -51,7 +54,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
 
 @pytest.fixture
 def new_form(form: JobForm, images: Path, network: Network, qtbot: QtBot) -> JobForm:
-    """Return a form with a new job and an inspected folder."""
+    """Return the form for a new job whose folder has been inspected."""
     form.show_new(Job.from_fields(dataset=str(images)))
     inspect(form, qtbot)
     return form
@@ -67,13 +70,16 @@ def chosen(form: JobForm) -> tuple[str, str]:
 
 
 def buttons(form: JobForm) -> dict[str, QPushButton]:
-    """Return the buttons of the problems about pretrained weights, by their texts."""
+    """Return the buttons at problems with pretrained weights, by their texts."""
     found = form.rows["pretrained"].problem_label.findChildren(QPushButton)
     return {button.text(): button for button in found if button.isVisibleTo(form)}
 
 
 def validate_again(form: JobForm) -> bool:
-    """Validate the form again, which also reads answers of servers that have arrived since."""
+    """Validate the form again, so that it notices answers of servers that have arrived meanwhile.
+
+    Always returns True, so that a condition to wait for can begin with it.
+    """
     form.validate()
     return True
 

@@ -23,7 +23,7 @@ from tests.gui.sources.written_runs import a_run
 
 @pytest.fixture
 def run(images: Path) -> RunFolder:
-    """Return a paused run on two CPU workers whose seed differs from that in the form."""
+    """Return a paused run on two CPU workers. Its seed differs from the seed in the form."""
     return a_run(
         8, "paused", dataset=str(images), model="mnist_cnn", image_size=28, strategy="ddp", devices=("cpu", "cpu"),
         seed=7, learning_rate=0.0123456789012, bucket_mib=8.0,
@@ -32,7 +32,10 @@ def run(images: Path) -> RunFolder:
 
 @pytest.fixture
 def panel(job_panel: JobPanel, images: Path, qtbot: QtBot) -> JobPanel:
-    """Return a panel with a valid job. Requested devices are selected, and folders are inspected immediately."""
+    """Return a panel with a valid job, connected to itself in place of the window.
+
+    Requested devices are selected, and every chosen folder is inspected immediately.
+    """
     job_panel.devices_requested.connect(job_panel.set_devices)
     job_panel.folder_chosen.connect(lambda job: job_panel.set_report(REPORT if job is not None else None))
     job_panel.set_job(Job.from_fields(dataset=str(images), model="mnist_cnn", image_size=28, epochs=3))

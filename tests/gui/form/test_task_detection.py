@@ -23,7 +23,7 @@ def masks(tmp_path: Path) -> Path:
 
 
 def inspect_folder(form: JobForm, qtbot: QtBot) -> Job:
-    """Inspect the folder with the form's arguments."""
+    """Inspect the folder for the job with which the form requests it, give the form the report, and return the job."""
     with qtbot.waitSignal(form.folder_chosen) as asked:
         pass
     job: Job = asked.args[0]

@@ -2,7 +2,8 @@
 
     python typing_on_a_dead_disk.py FOLDER
 
-$DEAD_DISK is on the disk that doesn't respond, FOLDER on the other one. The results are printed as JSON.
+The environment variable DEAD_DISK is a path on the disk that doesn't respond. FOLDER is on the other disk. Results are
+printed as JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ KEY_MS = 15
 
 
 def wait(until: Callable[[], bool], seconds: float = 120.0) -> bool:
-    """Process events until `until` returns True. Return False after `seconds`."""
+    """Process events until `until` returns True, for at most `seconds`. Return the last result of `until`."""
     loop = QEventLoop()
     poll = QTimer(interval=10)
     poll.timeout.connect(lambda: until() and loop.quit())

@@ -26,7 +26,10 @@ def sampler_options() -> tuple[str, ...]:
 
 @pytest.fixture
 def watching(show_widget: ShowWidget, tmp_path: Path, sampler_options: tuple[str, ...]) -> Watching:
-    """Return a Monitor page of the size that it has in a window of 1440 x 900 pixels."""
+    """Return a Monitor page with its data sources.
+
+    The page has the size that it has in a window of 1440 x 900 pixels.
+    """
     settings = Settings(tmp_path / "settings")
     local = SamplerProcess(arguments=["-m", "engine.gpus", *sampler_options]) if sampler_options else None
     hosts, intervals = Hosts(local=local), RunIntervals()

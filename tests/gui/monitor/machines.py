@@ -1,4 +1,4 @@
-"""Builders of snapshots for the views of the Monitor page."""
+"""Builders of snapshots that the views of the Monitor page show."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW = 1_700_000_000.0
 
 
 def numbered(n: int, **changes: object) -> Gpu:
-    """Return a GPU with index `n` in both CUDA and NVML."""
+    """Return a GPU whose index is `n` in CUDA and in NVML."""
     values = {"uuid": UUIDS[n % 8].replace("GPU-", f"GPU-{n // 8}"), "nvml_index": n, "cuda_index": n}
     return gpu(n % 8, **(values | changes))
 
@@ -36,7 +36,7 @@ def process(pid: int, **changes: object) -> GpuProcess:
 
 
 def see(hosts: Hosts, snapshot: Snapshot, host: str = "") -> None:
-    """Report a snapshot of `host`."""
+    """Deliver a snapshot of `host` to the views."""
     hosts._samplers[host].snapshot.emit(snapshot)
 
 
@@ -46,7 +46,9 @@ def joined(
 ) -> Topology:  # fmt: skip
     """Return the topology of `count` GPUs.
 
-    By default, all pairs are connected in the same way. If pairs are given, the other pairs have the longest path.
+    `nvlinks` is the number of NVLinks between two GPUs, and `path` the kind of their PCIe path: one value for all
+    pairs, or a dict for some pairs. Other pairs have no NVLinks and the longest path. `peers` is True if GPUs can
+    access each other's memory, or None if that is unknown.
     """
     pairs = []
     for one, other in combinations(range(count), 2):

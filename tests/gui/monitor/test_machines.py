@@ -1,4 +1,4 @@
-"""Views of several kinds of machines, simulated by the NVML stub and sampled by the real sampler."""
+"""Monitor views of several kinds of machines. The NVML stub simulates them, and the real sampler reads it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Show = Callable[[str], dict[str, Tile]]
 
 @pytest.fixture
 def sampling(watching: Watching, nvml_stub: NvmlStub) -> Iterator[Watching]:
-    """Yield a page with a real local sampler, which `hosts.start()` starts."""
+    """Yield a page with a real local sampler, which the test starts with `hosts.start()`."""
     yield watching
     watching.hosts.stop()
 

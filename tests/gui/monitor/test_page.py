@@ -146,7 +146,7 @@ def test_page_marks_runs_on_their_devices(watching: Watching, qtbot: QtBot) -> N
     watching.page.refresh()
 
     def marked(plot: LinePlot) -> tuple[list[str], list[str]]:
-        """Return the labels of all marks in a plot, and those that are visible."""
+        """Return the labels of all markers in a plot, and the labels that are visible."""
         plot.redraw()
         annotations = plot._view.annotations
         return [mark.label for mark in annotations.marks], sorted(mark.label for mark in annotations.named)

@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 
 def plain_gpu(n: int = 0, **changes: object) -> Gpu:
-    """Return GPU `n` with only the quantities that every GPU reports. Its CUDA and NVML indices are equal."""
+    """Return GPU `n` (in CUDA and NVML) with only the quantities that every GPU reports."""
     uuid = f"GPU-{n:08x}-1111-2222-3333-444444444444"
     return gpu(n % 8, **({"uuid": uuid, "nvml_index": n, "cuda_index": n} | changes))
 
@@ -68,13 +68,13 @@ def full_gpu(n: int = 0, **changes: object) -> Gpu:
 
 
 def watched(sample: Gpu, **changes: object) -> WatchedGpu:
-    """Return a local GPU with these readings, as the views receive it."""
+    """Return a local GPU with the readings `sample`, in the form in which views receive it."""
     values: dict[str, object] = {"key": sample.uuid, "title": "GPU 0", "host": "", "gpu": sample, "time": START}
     return WatchedGpu(**(values | changes))  # type: ignore[arg-type]
 
 
 def make_history(*sample: Gpu, seconds: int = 60) -> DeviceHistory:
-    """Return a history of constant readings."""
+    """Return a history in which each GPU has constant readings, one per second for `seconds`."""
     history = DeviceHistory()
     for second in range(seconds):
         history.add(snapshot(*sample, time=START + second))
@@ -83,7 +83,7 @@ def make_history(*sample: Gpu, seconds: int = 60) -> DeviceHistory:
 
 @dataclass
 class Watching:
-    """Monitor page with its data sources. No sampler runs. `see` delivers snapshots."""
+    """Monitor page with its data sources. No sampler is running, so tests deliver snapshots with `see`."""
 
     hosts: Hosts
     history: DeviceHistory

@@ -1,4 +1,4 @@
-"""Thresholds, time markers, and lines with a second unit."""
+"""Thresholds, time markers, and lines with a second unit in plots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ RED, GREEN, BLUE = "#ff0000", "#00ff00", "#0000ff"
 
 
 class Two:
-    """Two stacked plots in a group. Each shows a line that rises from 0 to 99 over 100 seconds."""
+    """Two stacked plots in a group, with a common time axis.
+
+    Each plot shows a line that rises from 0 to 99 over 100 seconds.
+    """
 
     def __init__(self, qtbot: QtBot, **options: object) -> None:
         self.group = PlotGroup("elapsed", span=100)
@@ -56,7 +59,7 @@ def two(styled: QApplication, qtbot: QtBot) -> Two:
 
 
 def rows_of(image: QImage, color: str) -> list[int]:
-    """Return the pixel rows that contain a horizontal line in `color`."""
+    """Return the pixel rows of `image` that contain a horizontal line in `color`."""
     target = QColor(color).rgb()
     return [
         y

@@ -1,4 +1,4 @@
-"""Axis labels, and painted curves."""
+"""Labels of axes, and painting of curves."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_clock_axis_has_minute_labels(qapp: QApplication) -> None:
 
 @pytest.fixture
 def kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use a time zone that is 5:30 hours ahead of UTC."""
+    """Use the time zone of Kolkata, which is 5:30 hours ahead of UTC."""
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     yield
@@ -128,7 +128,7 @@ def test_x_words_name_another_day(qapp: QApplication) -> None:
 
 
 def on_screen(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:
-    """Show a plot whose line rises from 0 to 100 in 100 seconds."""
+    """Show a plot with a line that rises from 0 to 100 in 100 seconds, and return the plot."""
     qtbot.addWidget(plot)
     plot.resize(500, height)
     plot.add_line("a", LineStyle("a", lambda: "#ff0000"))
@@ -161,7 +161,10 @@ SIZE = 100
 
 
 def painted(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
-    """Paint a curve into an image whose pixels are the units 0 to 100 in both directions."""
+    """Paint a curve into an image in which a pixel is a unit, from 0 to 100 in both directions.
+
+    `edges` overrides the values at the left and right edge.
+    """
     image = QImage(SIZE, SIZE, QImage.Format.Format_RGB32)
     image.fill(QColor("white"))
     curve = Curve(dots=dots)

@@ -1,4 +1,4 @@
-"""Line plot: live data, mouse, keyboard and screen reader."""
+"""Line plot: live data, and operation with mouse, keyboard and screen reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.widgets import ShowWidget
 
 
 class PlotOnScreen:
-    """Visible plot with the line `train`."""
+    """Visible plot in which the line `train` is drawn."""
 
     def __init__(self, qtbot: QtBot, **options: object) -> None:
         self.group = PlotGroup("elapsed")
@@ -89,7 +89,7 @@ def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
 def test_plot_wheel_zooms_at_pointer(screen: PlotOnScreen, height: float) -> None:
-    """Turn the wheel in the middle of the plot, and over the axis below it."""
+    """The wheel is turned in the middle of the plot, and over the axis below it."""
     screen.data(1000)
     viewport = screen.plot._view.viewport()
     place = QPointF(viewport.width() * 0.75, viewport.height() * height)

@@ -11,7 +11,7 @@ from gui.plots.line import Smoother
 
 
 def slow(values: list[float], weight: float) -> list[float]:
-    """Smooth one value at a time, like TensorBoard's `resmoothDataset` (vz_line_chart)."""
+    """Smooth values one by one, like TensorBoard's `resmoothDataset` (vz_line_chart)."""
     last, count, result = 0.0, 0, []
     for value in values:
         if np.isnan(value):

@@ -1,4 +1,4 @@
-"""Preferences: declaration, validation, storage, immediate effect, and reset."""
+"""Preferences: declaration, validation, storage, effect without a restart, and reset."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def page(styled: QApplication, qtbot: QtBot) -> RunPage:
 
 @pytest.fixture
 def show(page: RunPage, qtbot: QtBot) -> Callable[[RunFolder], RunPage]:
-    """Return a function that opens a run and waits until the page shows all its data."""
+    """Return a function that opens a run, waits until the page shows all its data, and returns the page."""
 
     def open_run(run: RunFolder) -> RunPage:
         page.store.open(run)

@@ -25,7 +25,7 @@ def iou(epoch: int) -> tuple[float | None, ...]:
 
 
 def details_of(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
-    """Return the events with class metrics and predictions that belong to a validation."""
+    """Return the class metrics and predictions that belong to a validation, as events."""
     epoch, step, time = validation.epoch, validation.step, validation.time
     predicted = tuple(
         PredictedSample(
@@ -47,7 +47,10 @@ def details_of(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMea
 
 
 def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: bool = True) -> Iterator[AnyEvent]:
-    """Yield the events of the run. Without `measures`, the only metric is the loss."""
+    """Yield the events of the run.
+
+    Without `accuracy`, steps report no accuracy. Without `measures`, the loss is the only validation metric.
+    """
     for event in story(chosen, steps, "completed"):
         if isinstance(event, Planned):
             yield structs.replace(event, classes=CLASSES)
@@ -61,7 +64,7 @@ def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: boo
 
 
 def a_predicted_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
-    """Create the run and its images of 8 x 6 pixels: ground truth in green, predictions in red."""
+    """Create the run with images of 8 x 6 pixels, green ones for the ground truth and red ones for the predictions."""
     chosen = job(**changes)
     run = create_run(chosen)
     logged = list(events(chosen, accuracy=accuracy, measures=measures))

@@ -1,4 +1,4 @@
-"""Top row of a run's page, result card, curve options and live prediction."""
+"""Top row of the page of a run, result card, curve options and live prediction."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def picture(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def orders(monkeypatch: pytest.MonkeyPatch) -> list[PredictOrder]:
-    """Collect prediction orders instead of executing them."""
+    """Return a list that collects orders for predictions. They aren't executed."""
     found: list[PredictOrder] = []
 
     def start(child: InferenceChild, order: PredictOrder) -> None:
@@ -146,7 +146,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[PredictOrder]:
 
 
 def answer(child: InferenceChild, order: PredictOrder, text: str, folder: Path) -> None:
-    """Emit the result of a prediction order, as the child process would."""
+    """Emit a prediction with the text `text` as the child's result for an order."""
     result = Predicted(
         run=order.run,
         checkpoint="last.pt",

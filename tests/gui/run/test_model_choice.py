@@ -1,4 +1,4 @@
-"""Check boxes that select the devices for an evaluation."""
+"""Check boxes that select the devices for an evaluation or another use of a model."""
 
 from __future__ import annotations
 

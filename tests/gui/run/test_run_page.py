@@ -1,4 +1,4 @@
-"""Page of a past or live run: log, plots and export."""
+"""Page of a completed or active run: log, plots and export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advice at the end of a run, and the buttons that apply it to the form."""
+"""Verdict at the end of a run, and the buttons that apply its advice to the form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def card(styled: QApplication, qtbot: QtBot) -> VerdictCard:
 
 
 def ended(verdict: Verdict, **fields: object) -> RunFolder:
-    """Return a completed run with this final `verdict`."""
+    """Create a completed run with this final `verdict`. `fields` are those of its job."""
     run = a_run(8, None, **fields)
     append(run, verdict, RunFinished(outcome="completed", time=time.time()))
     (run.checkpoints / "last.pt").write_bytes(b"weights")

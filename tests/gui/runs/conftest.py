@@ -47,7 +47,7 @@ def column(page: RunsPage, title: str) -> list[str]:
 
 
 def select(page: RunsPage, *runs: RunFolder) -> None:
-    """Select only these runs and focus the table."""
+    """Select only these runs in the table, and focus the table."""
     page.table.setFocus()
     model = page.table.selectionModel()
     model.clear()
@@ -59,7 +59,10 @@ def select(page: RunsPage, *runs: RunFolder) -> None:
 
 
 def interrupted(steps: int = 60, *, checkpoint: bool = True, **changes: object) -> RunFolder:
-    """Create a run that was interrupted without a final event, as by a power failure."""
+    """Create a run without a final event in its log, as after a power failure.
+
+    If `checkpoint`, it has a checkpoint to resume from.
+    """
     run = a_run(steps, None, **changes)  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
     if checkpoint:

@@ -1,4 +1,4 @@
-"""Banner that asks before deleting runs."""
+"""Banner that asks for confirmation before runs are deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.gui.sources.written_runs import a_run, job
 
 
 def ask(page: RunsPage, qtbot: QtBot) -> str:
-    """Press Delete in the table and return the question."""
+    """Press Delete in the table, and return the text of the banner."""
     page.table.setFocus()
     qtbot.keyClick(page.table, Qt.Key.Key_Delete)
     qtbot.waitUntil(lambda: page.deleting.yes.isVisible() and page.deleting.yes.text() == "Move to trash")
@@ -23,7 +23,7 @@ def ask(page: RunsPage, qtbot: QtBot) -> str:
 
 
 def confirm(page: RunsPage, qtbot: QtBot) -> None:
-    """Press the left button and wait until the list has been updated."""
+    """Press the confirming button, which is on the left, and wait until the list has been updated."""
     with qtbot.waitSignals([page.deleting.changed, page.run_list.complete]):
         page.deleting.yes.click()
 

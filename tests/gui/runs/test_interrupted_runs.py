@@ -1,4 +1,4 @@
-"""Banners for interrupted runs."""
+"""Banners that inform about interrupted runs."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Enqueue = Callable[..., RunFolder]
 
 @pytest.fixture
 def enqueue() -> Iterator[Enqueue]:
-    """Return a function that queues a run as its supervisor would."""
+    """Return a function that puts a run into the queue, as a supervisor does."""
     slots: list[QueueSlot] = []
 
     def make(name: str, *devices: str) -> RunFolder:
@@ -47,7 +47,7 @@ def enqueue() -> Iterator[Enqueue]:
 
 @pytest.fixture
 def three(enqueue: Enqueue) -> list[RunFolder]:
-    """Queue three runs behind one that uses the CPU."""
+    """Put three runs into the queue behind a run that uses the CPU."""
     enqueue("active")
     return [enqueue(name) for name in ("one", "two", "three")]
 
@@ -87,7 +87,7 @@ def column(page: RunsPage, title: str) -> list[str]:
 
 
 def order() -> list[str]:
-    """Return the names of the queued runs, in the order of the queue on disk."""
+    """Return the names of the queued runs in the order of the queue on disk."""
     return [RunFolder(ticket.folder).job().name for ticket in waiting()]
 
 

@@ -1,4 +1,4 @@
-"""Pausing, resuming, extending and forking runs."""
+"""Pausing, resuming, extending and forking runs from the Runs page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_checkpoints(run: RunFolder, *names: str) -> RunFolder:
 
 
 def offered(page: RunsPage) -> list[str]:
-    """Return the texts of the buttons in the run details."""
+    """Return the texts of the visible buttons in the details of the selected run."""
     buttons = page.details.findChildren(QPushButton)
     return [button.text().replace("&", "") for button in buttons if button.isVisible()]
 

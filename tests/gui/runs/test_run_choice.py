@@ -1,4 +1,4 @@
-"""Filters of the run list, and actions for the selected runs."""
+"""Filters of the run list, and actions for several selected runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Details of the selected run, and the user's notes on it."""
+"""Details of the selected run, and the notes that the user writes about it."""
 
 from __future__ import annotations
 

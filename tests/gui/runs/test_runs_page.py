@@ -195,7 +195,7 @@ def test_runs_table_keeps_selection_and_scroll_position(page: RunsPage, refresh:
 
 
 def change_started(run: RunFolder, started: float) -> None:
-    """Replace the start time in the first line of the run's log."""
+    """Change the start time in the first line of the run's log."""
     first, rest = run.events_file.read_bytes().split(b"\n", 1)
     start = first.index(b'"time":') + 7
     end = first.index(b",", start)

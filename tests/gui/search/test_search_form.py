@@ -1,4 +1,4 @@
-"""Search form."""
+"""Form for a hyperparameter search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search page."""
+"""Page of a hyperparameter search."""
 
 from __future__ import annotations
 

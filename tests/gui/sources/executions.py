@@ -14,7 +14,7 @@ STEPS = 40
 
 
 def first(until: int = STEPS, **changes: object) -> list[AnyEvent]:
-    """Return the events of the first execution up to step `until`."""
+    """Return the events of the run's first execution, up to step `until`."""
     events = list(story(job(**changes), STEPS, "completed", begun=BEGUN))
     return events[: _after(events, until)]
 
@@ -22,7 +22,10 @@ def first(until: int = STEPS, **changes: object) -> list[AnyEvent]:
 def second(
     from_step: int, until: int | None = None, begun: float = BEGUN + NIGHT_S, **changes: object
 ) -> list[AnyEvent]:
-    """Return the events of a second execution, which resumes after step `from_step`."""
+    """Return the events of the run's second execution, which resumes after step `from_step`.
+
+    They end with step `until`, or with the run if it is None. `begun` is the time of the start.
+    """
     events = list(story(job(**changes), STEPS, "completed", begun=begun, from_step=from_step, execution=2))
     return events if until is None else events[: _after(events, until)]
 
@@ -32,7 +35,7 @@ def _after(events: list[AnyEvent], step: int) -> int:
 
 
 def restarted(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
-    """Return the events of a restart of the workers, up to the continuation of training."""
+    """Return the events of a restart of the workers at time `at`, until training continues after step `from_step`."""
     values = {"cause": KILLED, "rank": 1, "attempt": 1, "max_attempts": 3, "time": at}
     return [
         Restarting(**(values | changes)),  # type: ignore[arg-type]

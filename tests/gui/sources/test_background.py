@@ -1,4 +1,4 @@
-"""Background calls in threads: results, errors, and serialization of calls."""
+"""Calls in background threads: their results and errors, and calls that must not overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates in the form, from past runs and from the memory that a child process computes."""
+"""Estimates that the form shows, from past runs and from a child process that computes the memory."""
 
 from __future__ import annotations
 

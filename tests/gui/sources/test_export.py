@@ -26,7 +26,10 @@ FULL = Path("/dev/full")
 
 @pytest.fixture
 def history() -> DeviceHistory:
-    """Return ten seconds of readings from a remote GPU and a local one, whose power is known every other second."""
+    """Return ten seconds of readings of a local and a remote GPU.
+
+    The local GPU reports its power only every other second.
+    """
     created = DeviceHistory()
     for second in range(10):
         power = 300.25 + second if second % 2 else None

@@ -1,4 +1,4 @@
-"""Starting and resuming runs."""
+"""Launcher, which starts and resumes runs."""
 
 from __future__ import annotations
 

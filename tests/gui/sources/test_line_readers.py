@@ -1,4 +1,4 @@
-"""Line readers: child processes that print JSON lines, and logs that are long, incomplete or growing."""
+"""Line readers: output of child processes in JSON lines, and logs that are long, incomplete or growing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def answer_in(message: dict[str, object]) -> Answer | None:
 def child(
     qapp: QCoreApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], JsonLinesProcess]]:
-    """Return a function that creates a child process from Python code."""
+    """Return a function that creates a child process from its Python source."""
     created: list[JsonLinesProcess] = []
     monkeypatch.setattr(paths, "PACKAGES", tmp_path)
     decode = msgspec.json.Decoder(dict[str, object]).decode

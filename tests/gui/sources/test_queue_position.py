@@ -1,4 +1,4 @@
-"""Messages about the position of queued runs."""
+"""Messages about a run's position in the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remote runs, with real processes on both sides of an ssh stub."""
+"""Remote runs, with real processes on both ends of a replacement for ssh."""
 
 from __future__ import annotations
 

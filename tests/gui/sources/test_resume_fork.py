@@ -1,4 +1,4 @@
-"""Dropped and typed paths of datasets and job files."""
+"""Reading of paths that the user drops or types: datasets and job files."""
 
 from __future__ import annotations
 

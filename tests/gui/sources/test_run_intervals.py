@@ -1,4 +1,4 @@
-"""Time intervals of all executions, read from the run folders."""
+"""Time intervals of the executions of all runs, read from the run folders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def intervals(qtbot: QtBot) -> Iterator[RunIntervals]:
 
 
 def read(intervals: RunIntervals, qtbot: QtBot) -> list[str]:
-    """Read the executions of all runs and return the names of the runs."""
+    """Read the executions of all runs. Return the run's name for each execution."""
     with qtbot.waitSignal(intervals.changed):
         intervals.parent().refresh()
     return [interval.name for interval in intervals.intervals]

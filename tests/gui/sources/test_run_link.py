@@ -1,4 +1,4 @@
-"""Link between a session and a supervisor, and the reader of a run's folder."""
+"""Link between a session and a supervisor, and the reader of a run folder."""
 
 from __future__ import annotations
 

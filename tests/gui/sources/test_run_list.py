@@ -1,4 +1,4 @@
-"""Run list, which polls the folder of the runs."""
+"""Run list, which polls the folder that contains the runs."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def store(qtbot: QtBot) -> Iterator[RunSession]:
 
 @pytest.fixture
 def supervise() -> Iterator[list[Supervised]]:
-    """Yield a list for supervisors, which are killed after the test."""
+    """Yield a list for supervisors. Those that a test adds are killed after the test."""
     started: list[Supervised] = []
     yield started
     for supervised in started:
@@ -205,7 +205,7 @@ def test_session_close_leaves_run_running(store: RunSession, qtbot: QtBot, super
 
 
 def test_session_slow_reader_gets_all_events(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    """Read so slowly that the supervisor skips step metrics, which the session then reads from the log file."""
+    """The session reads so slowly that the supervisor skips step metrics. It must then read them from the log file."""
     supervised = start_supervised(supervise, "flood 60000")
     store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 100)

@@ -1,4 +1,4 @@
-"""Moving runs to the desktop's trash and back, or to Footplate's trash if the desktop has none."""
+"""Moving of runs to the desktop's trash and back, or to Footplate's trash if the desktop has none."""
 
 from __future__ import annotations
 

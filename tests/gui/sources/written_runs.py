@@ -1,4 +1,4 @@
-"""Builders of run folders and of their events, in the engine's format."""
+"""Builders of run folders and events, in the format that the engine writes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def a_run(
 
 
 def append(run: RunFolder, *events: AnyEvent) -> None:
-    """Append events to the log of `run` and number them."""
+    """Number the events, and append them to the log of `run`."""
     last = run.last_event()
     write(run.events_file, events, last.n + 1 if last is not None else 1)
 
@@ -70,7 +70,7 @@ def supervise_here(run: RunFolder, execution: int = 1) -> RunFolder:
 
 
 def a_plan(**changes: object) -> Planned:
-    """Return the plan of four epochs of ten steps with two classes."""
+    """Return the plan of a run with two classes and four epochs of ten steps. `changes` override its fields."""
     values: dict[str, object] = {
         "epochs": EPOCHS, "steps_per_epoch": 10, "train_images": 320, "val_images": 20, "classes": ("daisy", "rose"),
         "image_size": 64, "parameters": 1000, "trainable_parameters": 1000,
@@ -97,8 +97,8 @@ def story(
 ) -> Iterator[AnyEvent]:
     """Yield the events of a run of `steps` steps over `EPOCHS` epochs, with a step every `STEP_S`.
 
-    With `from_step`, yield those of an execution that resumes after it. `begun` is the start time, an hour ago by
-    default.
+    If `from_step` isn't 0, they are the events of an execution that resumes after this step. `begun` is the start time,
+    an hour ago by default. If `outcome` is None, there is no final event.
     """
     begun = time.time() - 3600 if begun is None else begun
     per_epoch = max(1, steps // EPOCHS)

@@ -1,4 +1,4 @@
-"""Train page: its two states, its tabs, and the settings of a run."""
+"""Train page: switching between job and runs, tabs of runs, and the settings of a run."""
 
 from __future__ import annotations
 

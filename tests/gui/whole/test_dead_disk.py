@@ -1,4 +1,4 @@
-"""Window whose runs folder stops responding."""
+"""Real window whose runs folder stops responding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First use of the window with the user's own folder, by mouse and by keyboard alone, with the real engine."""
+"""First use of the window with the user's own folder: by mouse, and by keyboard alone, with the real engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def red_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that receives all errors which the window shows during the test."""
+    """Return a list that collects all errors that the window shows during the test."""
     found: list[str] = []
     show = ProblemLabel.show_problems
 
@@ -50,7 +50,7 @@ def red_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def open_dialog(window: MainWindow, qtbot: QtBot) -> QFileDialog:
-    """Wait for the file dialog that is about to open."""
+    """Wait until a file dialog has opened, and return it."""
     qtbot.waitUntil(lambda: any(dialog.isVisible() for dialog in window.findChildren(QFileDialog)))
     return next(dialog for dialog in window.findChildren(QFileDialog) if dialog.isVisible())
 

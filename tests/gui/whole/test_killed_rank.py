@@ -1,4 +1,4 @@
-"""Report about a killed rank in the real window, with a real run on two CPU workers."""
+"""Report about a rank that is killed, in the real window with a real run on two CPU workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def log_of(window: MainWindow) -> str:
 
 
 def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> list[psutil.Process]:
-    """Start a run that may restart `restarts` times, and return its workers after the first step."""
+    """Start a run that restarts up to `restarts` times. Return its worker processes after the first step."""
     workers = next(box for box in window.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
     workers.setValue(2)
     for field, value in (("strategy", "ddp"), ("epochs", 10_000), ("restarts", restarts)):

@@ -1,4 +1,4 @@
-"""Other machines in the real window: a run whose network is interrupted, and a remote run."""
+"""Runs on other machines in the real window: a run whose network is interrupted, and a remote run."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_remote_run_is_followed_and_fetched(machines: Machines, open_window: Ope
 
 
 def follow(window: MainWindow, qtbot: QtBot) -> None:
-    """Open the newest run of the remote machine, as a user would."""
+    """Open the newest run of the remote machine through the dialog, as a user does."""
     window.acts.open_remote.trigger()
     dialog = window.findChild(RemoteRunsDialog)
     qtbot.waitUntil(dialog.open_button.isEnabled)

@@ -31,7 +31,7 @@ LONGEST_STALL_S = 0.5
 
 @pytest.fixture
 def monitor(open_window: OpenWindow, nvml_stub: NvmlStub) -> Callable[[], tuple[MainWindow, MonitorPage]]:
-    """Return a function that opens a window on its Monitor page."""
+    """Return a function that opens a window and its Monitor page, and returns both."""
 
     def show() -> tuple[MainWindow, MonitorPage]:
         window = open_window()

@@ -1,4 +1,4 @@
-"""Training from the click to the finished model, with the real window and engine, on the CPU."""
+"""Training from the first click to the finished model, in the real window with the real engine on the CPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LITE = "timm:tf_efficientnet_lite0"
 
 
 def ready(window: MainWindow, qtbot: QtBot) -> MainWindow:
-    """Wait until the Train button is enabled."""
+    """Wait until the Train button is enabled, and return the window."""
     qtbot.waitUntil(window.form.train.isEnabled)
     return window
 
@@ -138,7 +138,10 @@ def test_job_is_started_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> No
 
 
 def tab_to(window: MainWindow, name: str, visited: list[str], qtbot: QtBot) -> None:
-    """Press Tab until the widget with this accessible name, or button with this text, has the focus."""
+    """Press Tab until a widget with this accessible name, or a button with this text, has the focus.
+
+    `visited` collects the names of the widgets on the way.
+    """
     for _press in range(200):
         widget = QApplication.focusWidget() or window
         qtbot.keyClick(widget, Qt.Key.Key_Tab)

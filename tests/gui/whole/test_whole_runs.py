@@ -1,4 +1,4 @@
-"""Pausing, queueing and resuming real runs, and recovering an interrupted run in a new window."""
+"""Pausing, queueing and resuming real runs, and resuming an interrupted run in a new window."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_run_is_paused_changed_extended_and_forked(open_window: OpenWindow, qtbo
 
 
 def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBot) -> RunsPage:
-    """Wait until `run` has the state `state`, and select it in the run list."""
+    """Open the Runs page, wait until it shows `run` in the state `state`, and select the run."""
     window.header.show_page(RUNS)
     page = window.workspace.runs
 
@@ -165,7 +165,7 @@ def wait_for_the_end(run: RunFolder, qtbot: QtBot) -> None:
 
 
 def kill(run: RunFolder) -> None:
-    """Kill the supervisor and remove its socket, as after a power failure. Its workers end with it."""
+    """Kill the run's supervisor and remove its socket, as after a power failure. Wait until its workers have exited."""
     supervisor = run.supervisor()
     workers = psutil.Process(supervisor.pid).children(recursive=True)
     os.kill(supervisor.pid, signal.SIGKILL)

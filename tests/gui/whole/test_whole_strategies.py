@@ -1,4 +1,4 @@
-"""Parallel strategies with the real window and engine."""
+"""Parallel strategies in the real window with the real engine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Script that uses a window whose runs folder, $DEAD_DISK, stops responding once the file $DEAD_DISK_SINCE exists.
+"""Script that uses a window whose runs folder stops responding.
 
-It shows a run and all pages, before and after, then closes the window and prints the results as JSON: the time to close,
-the longest stall, and the stacks of the window's thread at every access to the dead disk.
+The environment variable DEAD_DISK is the runs folder. It stops responding when the file DEAD_DISK_SINCE is created. The
+script shows a run and all pages before and after that, and then closes the window. It prints the results as JSON: the
+time for closing, the longest stall, and the stacks of the GUI thread at every access to the folder.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ from tests.support.pulse import Pulse
 from tests.support.stage import until
 
 LOOK_MS = 150
-"""Time for which each page is shown."""
+"""Time in milliseconds for which each page is shown."""
 
 
 def use(window: MainWindow, answers: bool) -> None:
-    """Show all pages, open runs and use their commands, as long as the disk `answers` and after it stopped."""
+    """Show all pages, open runs and use their commands.
+
+    `answers` is False if the runs folder has stopped responding.
+    """
     work = window.workspace
     assert work is not None
     runs = work.runs

@@ -1,4 +1,4 @@
-"""Texts of empty states and problems, which must never be clipped."""
+"""Texts of empty states and problems. They must never be clipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Point clouds in images, and the views that turn them."""
+"""Point clouds that are stored in images, and the views that rotate them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIDE = 64
 
 
 def png_of_cloud() -> bytes:
-    """Return the image of a flat box of points, its upper half of another class."""
+    """Return the PNG of a point cloud: a flat box of points whose upper half belongs to another class."""
     points = np.random.default_rng(0).uniform(-1, 1, (400, 3)).astype(np.float32) * np.array([4, 2, 1], np.float32)
     classes = (points[:, 2] > 0).astype(np.uint8)
     return encode_png(draw_points(points, classes, SIDE), encode_points(points, classes))

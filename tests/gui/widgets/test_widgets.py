@@ -1,4 +1,4 @@
-"""Banners, legends, and labels with word wrap."""
+"""Banners, legends, and labels with wrapped text."""
 
 from __future__ import annotations
 

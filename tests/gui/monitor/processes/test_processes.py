@@ -43,7 +43,7 @@ def column(title: str) -> int:
 
 
 def rows(view: ProcessesView, parent: QModelIndex | None = None, depth: int = 0) -> list[Row]:
-    """Return depth and title of each visible row."""
+    """Return the depth and the title of each visible row."""
     above = parent or QModelIndex()
     found: list[Row] = []
     for number in range(view.rows.rowCount(above)):

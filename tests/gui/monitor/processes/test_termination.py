@@ -64,7 +64,7 @@ def held_by(child: subprocess.Popen[str], **changes: object) -> GpuProcess:
 
 
 def show(hosts: Hosts, view: ProcessesView, *processes: GpuProcess) -> None:
-    """Show processes in the view and select the first one."""
+    """Show processes in the view, and select the first of them."""
     see(hosts, snapshot(gpu(0, cuda_index=0, processes=processes)))
     view.tree.setCurrentIndex(view.rows.index(0, 0))
     view.tree.setFocus()

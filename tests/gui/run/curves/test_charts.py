@@ -1,4 +1,4 @@
-"""Plots of a run: metrics of each task, selection, order and size."""
+"""Plots of a run: metrics of each task, choice of plots, their order and size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def charts(styled: QApplication, qtbot: QtBot) -> RunCharts:
 
 
 def data_of(task: str, **options: bool) -> RunData:
-    """Return a run's data whose validations have another measure, which exceeds 1."""
+    """Return the data of a run for `task`, whose validations have an additional metric with values above 1."""
     written = (
         structs.replace(event, measures={"count": 7.5} | event.measures)
         if isinstance(event, Validation) and options.get("measures", True)

@@ -1,4 +1,4 @@
-"""Fixtures for the model view of a past run."""
+"""Fixtures for the model view of a completed run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def empty_view(show_widget: ShowWidget) -> ModelView:
 
 @pytest.fixture
 def view(empty_view: ModelView, run: RunFolder, qtbot: QtBot) -> ModelView:
-    """Return the model view of the run, with its evaluation."""
+    """Return the model view after it has opened the run and its evaluation."""
     empty_view.show_run(run)
     qtbot.waitUntil(lambda: empty_view.pages.currentIndex() == RESULT)
     return empty_view

@@ -1,4 +1,4 @@
-"""Builders of saved evaluations: 12 images in three classes, without training."""
+"""Builders of saved evaluations of 12 images in three classes. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def make_dataset(folder: Path) -> Path:
 
 
 def probabilities(wrong: tuple[int, ...]) -> np.ndarray:
-    """Return the probabilities of 12 samples, float32 [12, 3]. Those in `wrong` are predicted as the next class."""
+    """Return the probabilities of the classes for 12 samples, float32 [12, 3].
+
+    For the samples in `wrong`, the next class has the highest probability.
+    """
     table = np.full((COUNT, len(CLASSES)), 0.1, np.float32)
     for row in range(COUNT):
         predicted = (row // EACH + (row in wrong)) % len(CLASSES)
@@ -65,7 +68,10 @@ def save_evaluation(
     split: EvaluationSplit = "val",
     date: str = "2026-11-24T10:00:00Z",
 ) -> KeptEvaluation:
-    """Save an evaluation of the run. The samples in `wrong` are predicted as the next class."""
+    """Save an evaluation of `run` with predictions for all samples.
+
+    The samples in `wrong` are predicted as the next class.
+    """
     table = probabilities(wrong)
     true, predicted = np.arange(COUNT) // EACH, table.argmax(1)
     right = (true == predicted).astype(float)

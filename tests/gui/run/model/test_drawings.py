@@ -1,4 +1,4 @@
-"""Requests for drawings of samples, without the process that draws."""
+"""Requests for drawings of samples. The process that would draw them isn't started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluations in the model view: list, open, create, delete, compare and save."""
+"""Evaluations in the model view: listing, opening, creating, deleting, comparing and saving them."""
 
 from __future__ import annotations
 

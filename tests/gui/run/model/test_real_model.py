@@ -1,4 +1,4 @@
-"""Evaluation, drawings and heat maps of a real run, computed by the real child process."""
+"""Evaluation, drawings and heat maps of a real run, which the real child process computes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.trained_runs import Trained
 
 
 def evaluate(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunFolder:
-    """Copy the run, evaluate it by pressing the button, and return the copy."""
+    """Copy the run to `folder`, evaluate the copy by pressing the button, and return it."""
     shutil.copytree(run.run.path, folder)
     view.show_run(RunFolder(folder))
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM and view.form.start.isEnabled())

@@ -1,4 +1,4 @@
-"""Samples of an evaluation: filter, open, annotate, review and export."""
+"""Samples of an evaluation: filtering, opening, annotating, reviewing and exporting them."""
 
 from __future__ import annotations
 
@@ -126,9 +126,9 @@ def test_marks_are_restored_filtered_and_exported(
 
 
 def make_review(opened: OpenedEvaluation, checked_samples: int) -> Review:
-    """Return a review that lists a wrong label, and an image that is duplicated in another split.
+    """Return a review that lists one wrong label, and one image with a duplicate in another split.
 
-    It expects 2 wrong labels among `checked_samples`.
+    It estimates that 2 of `checked_samples` samples have a wrong label.
     """
     one, other = (ReviewedSample(path=f"val/{name}.png", split="val") for name in ("birch/1", "cedar/0"))
     train = ReviewedSample(path="train/ash/7.png", split="train")

@@ -1,4 +1,4 @@
-"""Texts about evaluations."""
+"""Texts about evaluations in the model view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sample predictions of a run: samples, validations, zoom and missing images."""
+"""Sample predictions of a run: choice of sample and validation, zoom, and missing images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def view(show_widget: ShowWidget) -> PredictionsView:
 
 @pytest.fixture
 def folder(view: PredictionsView) -> Path:
-    """Return the folder of the visible run."""
+    """Show a run with predictions in the view, and return the run's folder."""
     run = a_predicted_run()
     data = RunData()
     data.apply_all(list(run.events()))

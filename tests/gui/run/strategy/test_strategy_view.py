@@ -1,4 +1,4 @@
-"""Measurements of a strategy: cut, pipeline schedule and time per rank."""
+"""View of a strategy's measurements: cut, pipeline schedule and time per rank."""
 
 from __future__ import annotations
 
@@ -143,7 +143,10 @@ def test_rank_bars_describe_each_rank(bars: RankBars) -> None:
 
 
 def run_with(extra: AnyEvent, **plan: object) -> RunFolder:
-    """Return a run on two GPUs that logs the event `extra` at its tenth step."""
+    """Create a run on two GPUs that logs the event `extra` after its tenth step.
+
+    `plan` overrides fields of its plan.
+    """
     chosen = job(strategy="pipeline", devices=UUIDS[:2])
     run = create_run(chosen)
     events: list[AnyEvent] = []

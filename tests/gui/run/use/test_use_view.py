@@ -1,4 +1,4 @@
-"""Use of a real run's model: predictions, conversion and live video."""
+"""Use of a real run's model in the window: predictions, conversion and live video."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_use_view_converts_model(view: UseView, trained: Trained, tmp_path: Path
 
 
 def submit_with_full_folder(view: UseView, trained: Trained, out: Path, qtbot: QtBot) -> None:
-    """Request predictions in the folder `out`, which already contains a file of the user."""
+    """Request predictions that are to be written to the folder `out`, in which the user already has a file."""
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
     view.show_run(trained.run)

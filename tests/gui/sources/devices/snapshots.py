@@ -1,4 +1,4 @@
-"""Builders of snapshots for device tests."""
+"""Builders of snapshots for tests of devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CORES = (10.0, 90.0, 50.0, 0.0)
 
 
 def gpu(n: int = 0, **changes: object) -> Gpu:
-    """Return GPU `n` of two. Their order in CUDA is the reverse of their order in NVML."""
+    """Return GPU `n` of a machine with two GPUs, whose order in CUDA is the reverse of that in NVML."""
     values: dict[str, object] = {
         "uuid": UUIDS[n],
         "name": "NVIDIA H200",

@@ -1,4 +1,4 @@
-"""Device readings of a day."""
+"""History of device readings for a day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local machine and hosts over ssh, with real samplers that read the NVML stub."""
+"""Hosts (the local machine and others over ssh) with real samplers that read the NVML stub."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Open = Callable[[], Hosts]
 
 @pytest.fixture
 def open_hosts(qtbot: QtBot) -> Iterator[Open]:
-    """Return a function that creates `Hosts`. All share the same settings."""
+    """Return a function that creates a `Hosts` object. All such objects share the same settings."""
     created: list[Hosts] = []
 
     def make() -> Hosts:

@@ -1,4 +1,4 @@
-"""Device sampler as a real child process of the window."""
+"""Device sampler that the window runs as a child process."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ for line in sys.stdin:
     sample = Snapshot(time=time.time(), host="here", nvml=Nvml("ok"), cpu=cpu)
     print(msgspec.json.encode(sample).decode(), flush=True)
 """
-"""Source of a sampler that returns each request as the name of the CPU."""
+"""Source of a sampler whose snapshots contain the last request, as the name of the CPU."""
 
 Make = Callable[..., SamplerProcess]
 
 
 @pytest.fixture
 def make(qtbot: QtBot) -> Iterator[Make]:
-    """Return a function that creates samplers. `code` replaces the real program. They are stopped after the test."""
+    """Return a function that creates samplers, which are stopped after the test.
+
+    Its argument `code` is Python code that runs in place of the real sampler.
+    """
     created: list[SamplerProcess] = []
 
     def make_sampler(code: str = "", **options: object) -> SamplerProcess:

@@ -1,4 +1,4 @@
-"""Time series of a day, in limited memory."""
+"""Time series for a day that use limited memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gui.sources.devices.timeline import FIRST_ROOM, RETENTION_S, Timeline
 
 
 def filled(rows: int, allowed: int, step_s: float = 1.0) -> Timeline:
-    """Return a timeline of `rows` rows.
+    """Return a timeline of `rows` rows with a memory limit of `allowed` rows.
 
-    "up" counts the rows, "peak" is 1 in one of 1,000 rows, and "gap" is missing in every third row.
+    The column "up" counts the rows, "peak" is 1 in one of 1,000 rows, and "gap" is missing in every third row.
     """
     timeline = Timeline()
     timeline.allow(allowed)
