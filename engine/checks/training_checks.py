@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 
 
 def augmentation_problems(job: Job) -> list[Problem]:
-    """Return the problems with the augmentation fields."""
+    """Return the problems with a job's augmentation fields."""
     kind = augmentation_kind(job.task)
     if kind is None and job.augmentation.name in ("medium", "strong"):
         message = "The only augmentation of this task is light, which is used instead."

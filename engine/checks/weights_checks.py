@@ -49,7 +49,10 @@ def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu:
 
 
 def included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | None:
-    """Return the task's default model whose weights come with Footplate, or None if the job already uses it."""
+    """Return the task's default model whose weights come with Footplate.
+
+    Returns None if the task has no such model, or if the job already uses its weights.
+    """
     task = catalogue.task(job.task)
     if task is None:
         return None

@@ -58,7 +58,7 @@ def live(order: LiveOrder, on_progress: OnProgress) -> Path:
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run the worker on the device and return its exit code."""
+    """Run this process as the worker for the order in its folder, and return the exit code."""
     return serve(spec, channel, LiveOrder, _watch)
 
 

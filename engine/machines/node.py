@@ -254,10 +254,10 @@ class _Node:
                 self._kill(message)
 
     def _kill(self, message: KillWorker) -> None:
-        """Signal a worker. If it has not started, kill all workers, because it may be waiting for a lost machine.
+        """Signal a worker, or kill all workers if this one has not started. They may be waiting for a lost machine.
 
-        If there is no agent, no worker exists, and its end is reported at once. Importing torch, which precedes the
-        agent's start, may take longer than the supervisor waits for the report.
+        If there is no agent, no worker exists, and the exit of the worker is reported at once. Importing torch, which
+        precedes the agent's start, may take longer than the supervisor waits for the report.
         """
         if self._workers is not None and self._workers.kill(message.rank, hard=message.hard):
             return

@@ -34,7 +34,7 @@ class Values(NamedTuple):
 class Columns:
     """Per-sample results of one batch or of all batches, as in `engine.contract.inference.evaluation.Samples`.
 
-    A field is None if the task has no such result. `probabilities` are those of the labels, float32 [n, C].
+    A field is None if the task has no such result. `probabilities` are the label probabilities, float32 [n, C].
     """
 
     correct: list[float] | None = None

@@ -88,7 +88,10 @@ class Objective(ABC):
     exports_all_outputs: ClassVar[bool] = True
 
     def extra_inputs(self, targets: Tensor) -> tuple[Tensor, ...]:
-        """Return additional arguments that the model receives after its inputs in training."""
+        """Return the arguments that the model receives in training in addition to its inputs.
+
+        These are the targets if the model computes the loss. Otherwise there are none.
+        """
         return (targets,) if self.loss_in_model else ()
 
     @abstractmethod
@@ -108,7 +111,7 @@ class Objective(ABC):
 
     @abstractmethod
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """Return artificial targets for a trial step with `inputs`, on the same device."""
+        """Return placeholder targets for a trial step with `inputs`, on the device of the inputs."""
 
     @abstractmethod
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
@@ -152,7 +155,7 @@ class Objective(ABC):
         return output_targets(outputs[0], classes, requested)
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
-        """Return those of the model outputs that an exported file contains."""
+        """Select the model outputs to include in an exported file. `inputs` are the inputs of the model."""
         return outputs
 
 
@@ -206,8 +209,8 @@ class SampleFiles(ABC):
     def write(self, source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
         """Copy `source` to `target` and add the predicted classes.
 
-        `values` are the labels that the dataset's files use for the classes. If it is empty, the class indices are
-        written. Raises OSError and the errors of the source's reader.
+        `values` are the labels of the classes in the dataset's files. If it is empty, the class indices are written
+        instead. Raises OSError and the errors of the source's reader.
         """
 
 

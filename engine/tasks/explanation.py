@@ -53,7 +53,10 @@ def pixel_targets(logits: Tensor, classes: Sequence[str], requested: Sequence[in
 
 
 def mean_target(name: str, logits: Tensor, probabilities: Tensor, pixels: Tensor) -> Target:
-    """Return a target with the mean of `logits` [h, w] over the True `pixels`, or over all pixels if none is True."""
+    """Return a target: the mean of `logits` [h, w] over the pixels where the mask `pixels` is True.
+
+    If it is True nowhere, the mean is over all pixels. `name` is the name of the class.
+    """
     if pixels.any():
         return Target(name, logits[pixels].mean(), float(probabilities[pixels].mean()))
     note = f"No pixel is taken for {name}; the map shows what raises its score over the whole image."

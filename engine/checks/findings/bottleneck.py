@@ -75,7 +75,7 @@ class Situation:
 
     @property
     def strategy(self) -> StrategyEntry:
-        """Strategy of the job."""
+        """Catalogue entry of the job's strategy."""
         entry = load_catalogue().strategy(self.job.resolved_strategy)
         assert entry is not None
         return entry

@@ -31,7 +31,7 @@ The probability that they occur by chance is 1 in 120.
 WORTHWHILE_GAIN = 0.01
 """Minimum relative decrease of the validation loss for which another epoch is worthwhile."""
 DEFAULT_GAIN_RATIO = 0.8
-"""Ratio of the gains in successive epochs that is assumed if there are too few to fit it.
+"""Assumed ratio between the gains of successive epochs, if there are too few epochs to fit it.
 
 It corresponds to a time constant of 4.5 epochs.
 """

@@ -59,8 +59,8 @@ class Library:
 def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Problem | None]:
     """Write the files `WEIGHTS` and `CONFIG` to a folder.
 
-    Returns the library that can load them and None, or None and a problem if only Footplate can. Raises OSError, and
-    CannotConvert if the written weights differ when they are read again.
+    Returns the library that can load them, or None if only Footplate can, and a problem in that case. Raises OSError,
+    and CannotConvert if the written weights differ when they are read again.
     """
     state = {name: tensor.contiguous().clone() for name, tensor in model.module.state_dict().items()}
     paths.write_atomically(folder / WEIGHTS, save(state, {"format": "pt"}))
@@ -98,7 +98,10 @@ def library_outputs(library: Library, folder: Path) -> Callable[[Tensor], Tensor
 
 
 def _library(model: TrainedModel) -> tuple[Library | None, dict[str, Any]]:
-    """Return the library that can build the model, or None if only Footplate can, and the config for it."""
+    """Return the library that can build the model, and the config that the library needs.
+
+    The library is None if only Footplate can build the model.
+    """
     job = model.job
     if job.model.name.startswith(TIMM):
         return Library(TIMM_LIBRARY, _timm_code(model), _load_timm), _timm_config(model)

@@ -50,7 +50,7 @@ class WorkerResults:
     _probabilities: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
     def add(self, samples: Sequence[int], losses: Tensor | None, columns: Columns) -> None:
-        """Add the results for a batch. The caller adds its metric states to `recorders`."""
+        """Add the results for a batch. The caller adds the metric states of the samples to `recorders`."""
         self.samples += samples
         if losses is None:
             self.losses = None
@@ -154,7 +154,7 @@ class _Measurer:
         self.results.recorders = {name: Recorder() for name in self._analysis.metrics(1.0)}
 
     def skip(self, path: str, reason: str) -> None:
-        """Record a sample that can't be read."""
+        """Record that a sample can't be read, with the reason."""
         self.results.skipped.append((path, reason))
         self._share.skip(path, reason)
 

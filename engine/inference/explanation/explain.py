@@ -75,7 +75,7 @@ def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
 
 
 def worker(spec: WorkerSpec, channel: object) -> int:
-    """Run the worker on the device and return its exit code."""
+    """Run this process as the worker for the order in its folder, and return the exit code."""
     return serve(spec, channel, ExplainOrder, explain_images)  # type: ignore[arg-type]
 
 

@@ -51,7 +51,7 @@ def show(order: ShowOrder, on_progress: OnProgress) -> Path:
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run the worker on the device and return its exit code."""
+    """Run this process as the worker for the order in its folder, and return the exit code."""
     return serve(spec, channel, ShowOrder, _draw)
 
 

@@ -11,7 +11,7 @@ from engine.metrics.average_precision import Bools, Floats, Ints
 from engine.models.tensor_detector import BOX
 
 SCORE_THRESHOLD = 0.5
-"""Minimum score of detections that are shown."""
+"""Minimum score of the detections that are shown to the user."""
 
 
 class Found(NamedTuple):
@@ -31,7 +31,13 @@ class Found(NamedTuple):
 
 
 class Objects(NamedTuple):
-    """Objects in one image: `boxes` [g, 4], `classes` [g] and `ignored` [g]."""
+    """Annotated objects in one image.
+
+    Attributes:
+        boxes: x1, y1, x2 and y2 in pixels, [g, 4].
+        classes: Class numbers, [g].
+        ignored: True for each object that is ignored, [g].
+    """
 
     boxes: Floats
     classes: Ints

@@ -42,7 +42,7 @@ class InstanceMetric(Metric):
     """Metric of a detector: average precision for each kind of overlap.
 
     `KINDS` are the prefixes of the metric names for the kinds of overlap. `counters` hold the number of images, and for
-    each class the number of objects that are not ignored. `rows` are those of `match_detections`.
+    each class the number of objects that are not ignored. `rows` are the rows of `match_detections` for all images.
     """
 
     KINDS: ClassVar[tuple[str, ...]]

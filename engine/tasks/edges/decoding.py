@@ -20,9 +20,12 @@ Planes = npt.NDArray[np.bool_]
 _Kind = TypeVar("_Kind", np.bool_, np.uint8)
 
 OUTSIDE = 255
-"""Value for pixels outside the image in a plane of fractions. They count neither in the loss nor in the metrics."""
+"""Value for pixels outside the image, in a plane with the fractions of annotators.
+
+These pixels count neither in the loss nor in the metrics.
+"""
 FULL = 254
-"""Value for a pixel that all annotators have drawn, in a plane of fractions."""
+"""Value for a pixel that all annotators have drawn, in a plane with the fractions of annotators."""
 AGREED = 0.3
 """Fraction of annotators above which a pixel is an edge (gamma in He et al. 2019, section 4.2, and in Liu et al. 2017).
 
@@ -82,7 +85,10 @@ def read_edges(path: str, content: bytes) -> Drawn:
 
 
 def _of_matlab(content: bytes) -> Drawn:
-    """Read the edges from BSDS500's cell array `groundTruth`, a struct with `Boundaries` [h, w] for each annotator."""
+    """Read the edges from the cell array `groundTruth` of a BSDS500 file.
+
+    Each cell is a struct for one annotator, whose field `Boundaries` [h, w] holds the edges.
+    """
     from scipy.io import loadmat
     from scipy.sparse import issparse
 

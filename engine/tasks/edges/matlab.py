@@ -56,7 +56,10 @@ def _check(kind: int, content: memoryview, order: str, depth: int) -> None:
 
 
 def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """Yield the type and content of consecutive data elements. Raises Unfit if one is truncated."""
+    """Yield the type and content of consecutive data elements. Raises Unfit if one is truncated.
+
+    `order` is the byte order, "<" or ">".
+    """
     at = 0
     while at + 8 <= len(content):
         kind, length = struct.unpack_from(f"{order}II", content, at)

@@ -33,7 +33,7 @@ class EdgeDetection(ImageTask):
     module = models
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Return the splits with masks converted to edges."""
+        """Return the splits. If they have masks, these are converted to edges."""
         if not isinstance(splits.train, MaskedImages):
             return splits
         return splits.with_each(lambda split: EdgesOfMasks(split, len(splits.classes)), classes=CLASSES)

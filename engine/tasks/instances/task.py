@@ -42,7 +42,14 @@ def masks_of(found: Found, height: int, width: int) -> Bools:
 
 
 class Outlined(NamedTuple):
-    """Objects in one image: `masks` [g, h, w], `boxes` [g, 4], `classes` [g] and `ignored` [g]."""
+    """Annotated objects in one image.
+
+    Attributes:
+        masks: Masks in the full image, [g, h, w].
+        boxes: x1, y1, x2 and y2 in pixels, [g, 4].
+        classes: Class numbers, [g].
+        ignored: True for each object that is ignored, [g].
+    """
 
     masks: Bools
     boxes: Floats

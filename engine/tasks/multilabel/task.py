@@ -28,7 +28,7 @@ from engine.tasks.predictions import Labels, LabelScores
 THRESHOLD = 0.5
 """Minimum probability of predicted labels."""
 _SUMS = 3
-"""Number of counters before those of the labels in `MultiLabelMetric.counters`."""
+"""Number of values in `MultiLabelMetric.counters` before the counters of the labels."""
 
 
 class MultiLabelMetric(Metric):

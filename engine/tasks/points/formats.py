@@ -252,7 +252,7 @@ def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
 
 
 def _report_objects(files: Sequence[str], problems: list[Problem]) -> None:
-    """Report objects in rooms whose names match no class."""
+    """Report the files of objects in rooms whose names match no class. Problems are added to `problems`."""
     unknown = [
         os.path.join(os.path.basename(os.path.dirname(path)), rooms.ANNOTATIONS, name)
         for path in files

@@ -279,6 +279,6 @@ def _distances(ones: Tensor, others: Tensor) -> Tensor:
 
 
 def take(values: Tensor, positions: Tensor) -> Tensor:
-    """Return the items of [n, m, c] at the indices [n, ...], as [n, ..., c]."""
+    """Return the items of `values` [n, m, c] at the indices `positions` [n, ...], as [n, ..., c]."""
     rows = torch.arange(values.shape[0], device=values.device).reshape(-1, *(1 for _ in positions.shape[1:]))
     return values[rows, positions]

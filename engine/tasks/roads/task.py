@@ -168,9 +168,9 @@ def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     """Return the mean of the cross entropies of the lines and of the background in each image, [n].
 
-    Both have the same weight. If an image lacks one of them, its cross entropy is 0. The authors' code uses the mean
-    over all pixels. If lines are rare and thin, the background then has nearly all of the gradient, and a short
-    training learns no directions.
+    Both have the same weight. In an image without lines or without background, the respective cross entropy is 0. The
+    authors' code uses the mean over all pixels. If lines are rare and thin, the background then has nearly all of the
+    gradient, and a short training learns no directions.
     """
     values = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
     of_lines, of_background = (

@@ -92,7 +92,7 @@ def is_cloud(path: str) -> bool:
 
 
 def is_las(path: str) -> bool:
-    """Return True for a LAS or LAZ file."""
+    """Return True if a file is LAS or LAZ, judging by its extension."""
     return _ending(path) in (".las", ".laz")
 
 
