@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.form.form import JobForm
@@ -24,3 +26,12 @@ def program(tmp_path: Path) -> Path:
     path = tmp_path / "net.py"
     path.write_text("def build_model(num_classes): ...\n")
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def style_sheet(styled: QApplication) -> Iterator[None]:
+    """Remove the style sheet, because a form takes long to style. Modules whose tests depend on it override this."""
+    sheet = styled.styleSheet()
+    styled.setStyleSheet("")
+    yield
+    styled.setStyleSheet(sheet)

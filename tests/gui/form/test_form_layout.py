@@ -14,6 +14,11 @@ from gui.form.setting_filter import SettingFilter
 from tests.support.widgets import OpenWindow
 
 
+@pytest.fixture(scope="module", autouse=True)
+def style_sheet() -> None:
+    """Keep the style sheet."""
+
+
 def find(form: JobForm, qtbot: QtBot, text: str) -> SettingFilter:
     qtbot.keyClicks(form.body.filter.box, text)
     return form.body.filter
