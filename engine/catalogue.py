@@ -83,7 +83,7 @@ def supplement() -> Supplement:
 
     Plug-ins that can't be described are left out.
     """
-    own = [
+    task_models = [
         model for name, task in TASKS.added().items() for model in _described(TASKS, name, partial(_models_of, task))
     ]
     models = [model for name in MODELS.added() for model in _described(MODELS, name, partial(_added_model, name))]
@@ -99,7 +99,7 @@ def supplement() -> Supplement:
     left_out = [each for registry in (TASKS, FORMATS, MODELS, METRICS, STRATEGIES) for each in registry.left_out]
     return Supplement(
         tasks=tasks,
-        models=(*own, *models),
+        models=(*task_models, *models),
         strategies=strategies,
         formats=tuple(FORMATS.added()),
         annotations=annotations,

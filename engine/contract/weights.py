@@ -191,10 +191,10 @@ def find(weights: Weights) -> OnDisk:
 
 def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
     """Return True if the weights are on this machine or can be downloaded, or None while `disk` doesn't know."""
-    here = disk.weights(weights)
-    if here is None:
+    on_disk = disk.weights(weights)
+    if on_disk is None:
         return None
-    if here.path:
+    if on_disk.path:
         return True
     return False if weights.is_included or offline() else disk.reaches(weights.host)
 

@@ -27,15 +27,15 @@ def strip_width(height: int, width: int) -> int:
     return max(1, round(DILATION * math.hypot(height, width)))
 
 
-def outline_strips(masks: Tensor, wide: int) -> Tensor:
+def outline_strips(masks: Tensor, width: int) -> Tensor:
     """Return a bool tensor that is True for the pixels of masks [n, h, w] near their outline.
 
-    They are at most `wide` steps away from a pixel outside the mask. Steps may be diagonal. Pixels beyond the border of
+    They are at most `width` steps away from a pixel outside the mask. Steps may be diagonal. Pixels beyond the border of
     the image count as outside.
     """
-    others = functional.pad(~masks, (wide, wide, wide, wide), value=True).float()[:, None]
-    side = 2 * wide + 1
-    near = functional.max_pool2d(functional.max_pool2d(others, (side, 1), 1), (1, side), 1)[:, 0]
+    outside = functional.pad(~masks, (width, width, width, width), value=True).float()[:, None]
+    side = 2 * width + 1
+    near = functional.max_pool2d(functional.max_pool2d(outside, (side, 1), 1), (1, side), 1)[:, 0]
     return masks & (near > 0)
 
 
@@ -54,13 +54,13 @@ class BoundaryMetric(Metric):
     @torch.no_grad()
     def update(self, outputs: Tensor, targets: Tensor) -> None:
         counters = self.counters.to(outputs.device)
-        wide = strip_width(*targets.shape[-2:])
+        width = strip_width(*targets.shape[-2:])
         predicted = outputs.argmax(1).where(targets != NO_CLASS, NO_CLASS)
         for found, true in zip(predicted, targets, strict=True):
             present = torch.cat([found.unique(), true.unique()]).unique()
             present = present[present != NO_CLASS]
             if len(present):
-                one, other = (outline_strips(plane[None] == present[:, None, None], wide) for plane in (found, true))
+                one, other = (outline_strips(plane[None] == present[:, None, None], width) for plane in (found, true))
                 counters[0, present] += (one & other).sum((1, 2)).double()
                 counters[1, present] += (one | other).sum((1, 2)).double()
         self.counters = counters

@@ -68,8 +68,8 @@ def _packed_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
         # The target is a view of the block, so that PyTorch keeps the block until the device has finished copying.
         part = memory[block][start : start + tensor.nbytes].view(tensor.dtype)
         part.as_strided(tensor.shape, strides).copy_(tensor.detach(), non_blocking=True)
-        alone = torch.frombuffer(memory[block].numpy(), dtype=tensor.dtype, count=tensor.numel(), offset=start)
-        copies.append(alone.as_strided(tensor.shape, strides))
+        separate = torch.frombuffer(memory[block].numpy(), dtype=tensor.dtype, count=tensor.numel(), offset=start)
+        copies.append(separate.as_strided(tensor.shape, strides))
     return copies
 
 

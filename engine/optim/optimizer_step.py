@@ -287,7 +287,7 @@ class OptimizerStep:
         current weights, so the model's state must be loaded first. Ranks with shards call it together.
         """
         self._follow_shards()
-        held = {
+        local_state = {
             number: {
                 key: match_strides(shard, shard_of(value, parameter)) if isinstance(value, Tensor) else value
                 for key, value in state["state"][name].items()
@@ -300,7 +300,7 @@ class OptimizerStep:
         groups = self.optimizer.state_dict()["param_groups"]
         if state.get("group_step") is not None:
             groups = [group | {"step": state["group_step"]} for group in groups]
-        self.optimizer.load_state_dict({"state": held, "param_groups": groups})
+        self.optimizer.load_state_dict({"state": local_state, "param_groups": groups})
         self.updates = state.get("updates", 0)
         if state["schedule"] is not None:
             self.go_to(state["schedule"])

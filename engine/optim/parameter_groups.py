@@ -25,11 +25,11 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
     depths, head = _depths(model), tuple(f"{name}." for name in heads_of(model))
     last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
     no_weight_decay: Any = getattr(model, "no_weight_decay", set)  # timm's models define this method
-    spared = set(no_weight_decay())
+    undecayed = set(no_weight_decay())
     groups = {}
     for name, parameter in model.named_parameters():
         rate = job.optimizer.head_rate if name.startswith(head) else job.optimizer.layer_decay ** (last - depths[name])
-        decays = job.optimizer.decay_norms or not (parameter.ndim < 2 or name in spared or name.endswith(_TOKENS))
+        decays = job.optimizer.decay_norms or not (parameter.ndim < 2 or name in undecayed or name.endswith(_TOKENS))
         groups[name] = Group(rate, decays)
     return groups
 

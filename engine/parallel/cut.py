@@ -132,9 +132,9 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
     spans = list(itertools.pairwise((0, *_ends(cut), ledger.segments)))
     seconds = [ledger.seconds(stage, *span) for stage, span in enumerate(spans)]
     memory = [ledger.memory_bytes(stage, *span) for stage, span in enumerate(spans)]
-    held = [0] * len(cut.devices)
+    used_bytes = [0] * len(cut.devices)
     for rank, needed in zip(cut.stage_ranks, memory, strict=True):
-        held[rank] += needed
+        used_bytes[rank] += needed
     return tuple(
         Stage(
             group_rank=rank,
@@ -146,7 +146,7 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
             seconds=seconds[stage],
             share=seconds[stage] / sum(seconds) if sum(seconds) else 1 / len(spans),
             memory_bytes=memory[stage],
-            over_memory=held[rank] > limits[rank],
+            over_memory=used_bytes[rank] > limits[rank],
             sent_bytes=cut.segments[end - 1].output_bytes if end < ledger.segments else 0,
         )
         for stage, ((start, end), rank) in enumerate(zip(spans, cut.stage_ranks, strict=True))

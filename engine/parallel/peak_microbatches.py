@@ -31,20 +31,20 @@ def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> in
     """Return the maximum number of microbatches in flight in one stage of interleaved 1F1B.
 
     `rounds` is the number of stages per device. A device first executes `warmup` forward passes, and then alternates
-    between forward and backward passes. It processes `together` microbatches in one of its stages before it continues
+    between forward and backward passes. It processes `per_round` microbatches in one of its stages before it continues
     with another stage. In forward passes, it proceeds from its first stage to its last, and in backward passes from its
     last to its first.
     """
     rank, chunk = stage % devices, stage // devices
-    together = microbatches // max(1, microbatches // devices)
-    every = microbatches * rounds
-    warmup = min((rounds - 1) * together + 2 * (devices - 1 - rank), every)
+    per_round = microbatches // max(1, microbatches // devices)
+    all_passes = microbatches * rounds
+    warmup = min((rounds - 1) * per_round + 2 * (devices - 1 - rank), all_passes)
 
     def of_this_stage(passes: int, chunks_before: int) -> int:
-        complete, rest = divmod(passes, together * rounds)
-        return complete * together + min(max(rest - chunks_before * together, 0), together)
+        complete, rest = divmod(passes, per_round * rounds)
+        return complete * per_round + min(max(rest - chunks_before * per_round, 0), per_round)
 
     return max(
-        of_this_stage(min(warmup + back + 1, every), chunk) - of_this_stage(back, rounds - 1 - chunk)
-        for back in range(max(1, every - warmup))
+        of_this_stage(min(warmup + back + 1, all_passes), chunk) - of_this_stage(back, rounds - 1 - chunk)
+        for back in range(max(1, all_passes - warmup))
     )

@@ -42,11 +42,11 @@ def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work |
 
     `begin` starts the collective on the flattened tensors of a bucket.
     """
-    joining = []
+    pending = []
     for bucket in _buckets(tensors):
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-        joining.append((bucket, flat, begin(flat)))
-    for bucket, flat, work in joining:
+        pending.append((bucket, flat, begin(flat)))
+    for bucket, flat, work in pending:
         assert work is not None
         work.wait()
         parts = flat.split([tensor.numel() for tensor in bucket])
@@ -60,11 +60,11 @@ def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     A larger tensor gets a bucket of its own.
     """
     buckets: list[list[Tensor]] = []
-    held = 0
+    filled_bytes = 0
     for tensor in tensors:
-        if not buckets or held + tensor.nbytes > BUCKET_BYTES or buckets[-1][0].dtype != tensor.dtype:
+        if not buckets or filled_bytes + tensor.nbytes > BUCKET_BYTES or buckets[-1][0].dtype != tensor.dtype:
             buckets.append([])
-            held = 0
+            filled_bytes = 0
         buckets[-1].append(tensor)
-        held += tensor.nbytes
+        filled_bytes += tensor.nbytes
     return buckets

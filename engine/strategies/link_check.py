@@ -54,13 +54,18 @@ def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives
 
 def rounds(world_size: int) -> list[list[tuple[int, int]]]:
     """Divide all pairs of ranks into rounds such that each rank is in at most one pair per round."""
+    # Circle method for round-robin tournaments: the last rank stays in place while the others rotate. With an odd number
+    # of ranks, the last one is a dummy, whose pairs are left out.
     count = world_size + world_size % 2
-    turns = count - 1
-    every = [
-        [(turns, start), *(((start + step) % turns, (start - step) % turns) for step in range(1, count // 2))]
-        for start in range(turns)
+    round_count = count - 1
+    all_rounds = [
+        [
+            (round_count, start),
+            *(((start + step) % round_count, (start - step) % round_count) for step in range(1, count // 2)),
+        ]
+        for start in range(round_count)
     ]
-    return [sorted(tuple(sorted(pair)) for pair in pairs if max(pair) < world_size) for pairs in every]  # type: ignore[misc]
+    return [sorted(tuple(sorted(pair)) for pair in pairs if max(pair) < world_size) for pairs in all_rounds]  # type: ignore[misc]
 
 
 def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGroup) -> str:

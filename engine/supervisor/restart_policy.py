@@ -244,9 +244,9 @@ def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
     strategy = catalogue.strategy(fewer.resolved_strategy)
     if not devices or before is None or strategy is None:
         return "The run has no other devices."
-    least = math.ceil(job.training.accumulation * _batch_shards(job, before) / _batch_shards(fewer, strategy))
+    minimum = math.ceil(job.training.accumulation * _batch_shards(job, before) / _batch_shards(fewer, strategy))
     first_problems: list[Problem] = []
-    for number in range(least, min(4 * least, int(FIELDS["accumulation"].maximum or 0)) + 1):
+    for number in range(minimum, min(4 * minimum, int(FIELDS["accumulation"].maximum or 0)) + 1):
         fewer = fewer.with_fields(accumulation=number)
         problems = errors(strategy_problems(fewer, strategy, model))
         if not problems:

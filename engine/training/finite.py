@@ -44,8 +44,8 @@ def is_finite(tensor: Tensor) -> bool:
     """
     if not tensor.is_floating_point() or tensor.layout != torch.strided:
         return True
-    held = tensor.detach()
-    numbers = (held if held.dtype in _NUMPYS else held.float()).numpy()
+    detached = tensor.detach()
+    numbers = (detached if detached.dtype in _NUMPYS else detached.float()).numpy()
     with np.errstate(over="ignore", invalid="ignore"):
         total = numbers.sum(dtype=np.float64)
     return bool(np.isfinite(total)) or bool(np.isfinite(numbers).all())

@@ -84,17 +84,17 @@ def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_
     """
     weights, gradients, count = footprint.parameter_bytes, footprint.trained_bytes, len(job.parallel.devices)
     state = state_bytes + (weights if job.training.ema_decay is not None else 0)
-    held = float(weights + gradients + state)
+    total = float(weights + gradients + state)
     if strategy.cuts_model:
-        held *= STAGE_IMBALANCE / group
+        total *= STAGE_IMBALANCE / group
     elif strategy.splits_layers:
-        held = held / group + 3 * footprint.block_bytes
+        total = total / group + 3 * footprint.block_bytes
     elif strategy.shards_optimizer:
-        held = weights + gradients + state / count
+        total = weights + gradients + state / count
     if strategy.shards:
         shards = count // job.parallel.replicas if strategy.replicates else count
-        held = (0.0 if job.parallel.cpu_offload else held / shards) + 3 * footprint.block_bytes
-    return held
+        total = (0.0 if job.parallel.cpu_offload else total / shards) + 3 * footprint.block_bytes
+    return total
 
 
 def _activation_bytes(

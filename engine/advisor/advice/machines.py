@@ -42,12 +42,12 @@ def last_bucket(gradients: Iterable[int]) -> int:
 
     `gradients` are the sizes of the gradients in the order of the backward pass.
     """
-    held, last, limit = 0, 0, FIRST_BUCKET_BYTES
+    bucket_bytes, last, limit = 0, 0, FIRST_BUCKET_BYTES
     for nbytes in gradients:
-        held += nbytes
-        last = held
-        if held >= limit:
-            held, limit = 0, BUCKET_BYTES
+        bucket_bytes += nbytes
+        last = bucket_bytes
+        if bucket_bytes >= limit:
+            bucket_bytes, limit = 0, BUCKET_BYTES
     return last
 
 

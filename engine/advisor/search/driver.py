@@ -231,14 +231,16 @@ class Driver:
         search, repeats = self._search, [handle.row for handle in self._repeats]
         return confirming.missing(self._to_confirm or (), repeats, search.confirm, search.job.training.seed)
 
-    def _repeat(self, again: int, seed: int, devices: tuple[str, ...]) -> None:
-        """Start a repeat of trial `again` with another seed on `devices`. Raises OSError."""
+    def _repeat(self, original: int, seed: int, devices: tuple[str, ...]) -> None:
+        """Start a repeat of trial `original` with another seed on `devices`. Raises OSError."""
         number = max(self._handles) + 1
-        params = self._handles[again].trial.params | {"seed": seed}
-        trial = Trial(search=self._search.name, number=number, params=params, seed=self._search.seed, repeat_of=again)
-        job, found = job_with(self._search.job, params | self._run_fields(f"{again}, seed {seed}", devices))
+        params = self._handles[original].trial.params | {"seed": seed}
+        trial = Trial(
+            search=self._search.name, number=number, params=params, seed=self._search.seed, repeat_of=original
+        )
+        job, found = job_with(self._search.job, params | self._run_fields(f"{original}, seed {seed}", devices))
         if job is None:
-            raise ValueError(f"the settings of trial {again} are not those of a job: {found[0]}")
+            raise ValueError(f"the settings of trial {original} are not those of a job: {found[0]}")
         self._create(trial, job)
 
     def _create(self, trial: Trial, job: Job) -> None:

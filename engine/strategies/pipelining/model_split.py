@@ -160,26 +160,26 @@ def _points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) ->
     order = {node: number for number, node in enumerate(nodes)}
     last_use = [max((order[user] for user in node.users), default=-1) for node in nodes]
     used_up = Counter(last_use)
-    held = [_held(model, node, modules) for node in nodes]
-    last_held = {tensor: number for number, tensors in enumerate(held) for tensor in tensors}
+    used_tensors = [_used_tensors(model, node, modules) for node in nodes]
+    last_tensor_use = {tensor: number for number, tensors in enumerate(used_tensors) for tensor in tensors}
     last_computing = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=-1)
     found: dict[CutPoint, tuple[int, int]] = {}
     first_used: dict[int, int] = {}
     alive = 0  # number of tensors that later nodes use
-    held_until = -1
+    needed_until = -1
     for number, node in enumerate(nodes[: last_computing + 1]):
-        for tensor in held[number]:
+        for tensor in used_tensors[number]:
             first_used.setdefault(tensor, number)
-            held_until = max(held_until, last_held[tensor])
+            needed_until = max(needed_until, last_tensor_use[tensor])
         alive += (last_use[number] > number) - used_up[number]
-        if alive != 1 or last_use[number] <= number or held_until > number or number == last_computing:
+        if alive != 1 or last_use[number] <= number or needed_until > number or number == last_computing:
             continue
         if _is_fresh_tensor(node, modules) and not _changed_in_place(node, modules):
             found[CutPoint(node.name, module_of(node))] = (number, len(first_used))
     return _Found(found, first_used)
 
 
-def _held(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]) -> set[int]:
+def _used_tensors(model: nn.Module, node: fx.Node, modules: dict[str, nn.Module]) -> set[int]:
     """Return the ids of the parameters and buffers that `node` uses."""
     if node.op == "call_module":
         module = modules[str(node.target)]

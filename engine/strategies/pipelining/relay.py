@@ -41,11 +41,11 @@ class Relay:
         """
         # All ranks follow the same list, so that any two ranks send and receive in the same order, as NCCL requires. In
         # this list, the input of a stage is always computed before it is needed.
-        every = sorted((stage + number, stage, number) for stage in range(len(self._ranks)) for number in range(count))
+        steps = sorted((stage + number, stage, number) for stage in range(len(self._ranks)) for number in range(count))
         waiting: dict[tuple[int, int], tuple[Tensor, Any]] = {}
         sent: list[tuple[Any, Tensor]] = []
         outputs: list[Tensor] = []
-        for _, stage, number in every:
+        for _, stage, number in steps:
             following = stage + 1
             if stage in self._stages:
                 output = self._computed(

@@ -37,10 +37,10 @@ class PlainState:
 
     def joined(self, states: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
         """Combine the states of all stages into the plain model's state."""
-        held = {name: tensor for state in states for name, tensor in state.items()}
-        held |= {alias: held[name] for alias, name in self._aliases.items()}
-        held |= self._unused
-        return {name: held[name] for name in self._names}
+        complete = {name: tensor for state in states for name, tensor in state.items()}
+        complete |= {alias: complete[name] for alias, name in self._aliases.items()}
+        complete |= self._unused
+        return {name: complete[name] for name in self._names}
 
     def load(self, stages: Iterable[nn.Module], state: dict[str, Tensor]) -> None:
         """Load the `state` of a plain model into this rank's `stages`, and store the tensors that no stage uses."""

@@ -105,9 +105,9 @@ def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
 
 def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
     """Return the fraction of time for which ranks are idle between the first start and the last end of a pass."""
-    every = [each for rank in times for each in rank]
-    span = max(end for _, end in every) - min(start for start, _ in every)
-    return 1.0 - sum(end - start for start, end in every) / (span * len(times))
+    passes = [each for rank in times for each in rank]
+    span = max(end for _, end in passes) - min(start for start, _ in passes)
+    return 1.0 - sum(end - start for start, end in passes) / (span * len(times))
 
 
 class ScheduleProfiler(StepProfiler):
@@ -191,12 +191,12 @@ def traced(
 
     `ranks` has the passes of each rank, each with its start and end in seconds.
     """
-    noted = [list(passes) for passes in ranks]
-    times = [[(start, end) for _, start, end in passes] for passes in noted]
-    every = [each for rank in times for each in rank]
-    if not every:
+    recorded = [list(passes) for passes in ranks]
+    times = [[(start, end) for _, start, end in passes] for passes in recorded]
+    all_times = [each for rank in times for each in rank]
+    if not all_times:
         return None
-    first = min(start for start, _ in every)
+    first = min(start for start, _ in all_times)
     return ScheduleTraced(
         step=step,
         schedule=schedule,
@@ -205,9 +205,9 @@ def traced(
                 Action(task.kind, task.stage, task.microbatch, start - first, end - first)
                 for task, start, end in passes
             )
-            for passes in noted
+            for passes in recorded
         ),
-        span_s=max(end for _, end in every) - first,
+        span_s=max(end for _, end in all_times) - first,
         bubble=idle_share(times),
         theory=theory,
     )

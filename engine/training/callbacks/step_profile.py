@@ -87,8 +87,8 @@ class StepProfile(Callback):
         A straggler is only accepted if two recorded steps in a row name the same rank.
         """
         if isinstance(event, RanksTimed):
-            again, self._slow = event.straggler == self._slow, event.straggler
-            self._ranks = event if again else msgspec.structs.replace(event, straggler=None)
+            is_confirmed, self._slow = event.straggler == self._slow, event.straggler
+            self._ranks = event if is_confirmed else msgspec.structs.replace(event, straggler=None)
         else:
             self._trace = event
 
