@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from engine.contract.catalogue import ANY_SIZE, ModelEntry, StrategyEntry, did_you_mean
 from engine.contract.devices import is_gpu
+from engine.contract.images import sides_of_epoch
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.parallel.layout import ZERO_BUBBLE, Layout, fits, layout
@@ -179,7 +180,7 @@ def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | N
     """
     if model is None or not model.lone_batch_norm or job.model.freeze_batchnorm or not job.parallel.devices:
         return []
-    size = min(job.data.image_size or model.image_size, job.data.progressive_from or model.image_size)
+    size = min(sides_of_epoch(job, job.data.image_size or model.image_size, 1))
     parts = _parts(job, strategy)
     if model.lone_batch_norm != ANY_SIZE and size > model.lone_batch_norm:
         return []

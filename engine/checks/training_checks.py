@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from engine.contract.augmentation import augmentation_kind, parse
 from engine.contract.catalogue import ModelEntry, StrategyEntry, TaskEntry
 from engine.contract.devices import CPU
-from engine.contract.images import STEP
-from engine.contract.job import Job
+from engine.contract.images import STEP, sides_of_epoch, varying_size_fields
+from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
 
 
@@ -34,29 +34,29 @@ def augmentation_problems(job: Job) -> list[Problem]:
 def image_size_problems(
     job: Job, task: TaskEntry | None, strategy: StrategyEntry | None, model: ModelEntry | None
 ) -> Iterator[Problem]:
-    """Yield the problems with growing image sizes, which the field `progressive_from` starts."""
-    start = job.data.progressive_from
-    if start is None or task is None or "progressive_from" in task.without:
-        return
+    """Yield the problems with the fields that make the image size change: `progressive_from` and `multi_scale`."""
+    names = [name for name in varying_size_fields(job) if task is not None and name not in task.without]
     size = job.data.image_size or (model.image_size if model is not None else None)
     min_size = max(STEP, model.min_image_size if model is not None else 0)
-    if size is not None and start >= size:
-        yield _size_problem(
-            f"The first images must be smaller than the image size of {size} px; {start} px is not.",
-            "Set a smaller size, or leave it empty.",
-        )
-    elif start < min_size:
-        yield _size_problem(f"Images of {start} px are too small.", f"Set {min_size} or more, or leave it empty.")
-    if strategy is not None and strategy.schedules:
-        message = f"{strategy.title} sends batches through buffers of a fixed size."
-        yield _size_problem(message, "Leave it empty, or choose another strategy.")
-    if job.precision.compile == "on":
-        message = "A compiled model would be recompiled for every image size."
-        yield _size_problem(message, "Leave it empty, or set Compile the model to auto or off.")
-
-
-def _size_problem(message: str, remedy: str) -> Problem:
-    return Problem("progressive_from", message, remedy)
+    start, smallest = job.data.progressive_from, min(sides_of_epoch(job, size, 1)) if size is not None else min_size
+    if "progressive_from" in names:
+        if size is not None and start is not None and start >= size:
+            message = f"The first images must be smaller than the image size of {size} px; {start} px is not."
+            yield Problem("progressive_from", message, "Set a smaller size, or leave it empty.")
+        elif start is not None and start < min_size:
+            message = f"Images of {start} px are too small."
+            yield Problem("progressive_from", message, f"Set {min_size} or more, or leave it empty.")
+    if "multi_scale" in names and smallest < min_size:
+        message = f"Images of {smallest} px are too small; the model needs at least {min_size} px."
+        yield Problem("multi_scale", message, "Set a smaller fraction, or 0.")
+    for name in names:
+        back = FIELDS[name].back_to_default
+        if strategy is not None and strategy.schedules:
+            message = f"{strategy.title} sends batches through buffers of a fixed size."
+            yield Problem(name, message, f"{back}, or choose another strategy.")
+        if job.precision.compile == "on":
+            message = "A compiled model would be recompiled for every image size."
+            yield Problem(name, message, f"{back}, or set Compile the model to auto or off.")
 
 
 def optimizer_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -61,11 +63,30 @@ CLOUD_GRAY = (245, 200, 70)
 """Gray levels in images of point clouds: background, farthest and nearest points that have no color."""
 
 STEP = 32
-"""Step between image sizes in progressive training, in pixels. It is the stride of most encoders."""
+"""Step between the image sizes of a training, in pixels. It is the stride of most encoders."""
 
 
-def side_of_epoch(job: Job, size: int, epoch: int) -> int:
-    """Return the side length of training images in `epoch`, counted from 1.
+class SizeLimits(NamedTuple):
+    """Limits for the image sizes of a training: the minimum side length and the step between sizes, in pixels."""
+
+    smallest: int = STEP
+    step: int = STEP
+
+
+USUAL_LIMITS = SizeLimits()
+
+
+VARYING_SIZE_FIELDS = ("progressive_from", "multi_scale")
+"""Job fields that make the image size change during training."""
+
+
+def varying_size_fields(job: Job) -> list[str]:
+    """Return the names of the fields that make the image size change during the job's training."""
+    return [name for name in VARYING_SIZE_FIELDS if job.value(name)]
+
+
+def side_of_epoch(job: Job, size: int, epoch: int, limits: SizeLimits = USUAL_LIMITS) -> int:
+    """Return the side length of training images in `epoch`, counted from 1, before a multi-scale change.
 
     It grows linearly from `progressive_from` to `size` over the first two thirds of the epochs (after Howard 2018,
     Training ImageNet in 3 hours for 25 minutes).
@@ -74,7 +95,19 @@ def side_of_epoch(job: Job, size: int, epoch: int) -> int:
         return size
     share = (epoch - 1) / max(1.0, job.training.epochs * 2 / 3)
     side = job.data.progressive_from + share * (size - job.data.progressive_from)
-    return size if share >= 1 else min(size, max(STEP, int(side) // STEP * STEP))
+    return size if share >= 1 else min(size, max(limits.step, int(side) // limits.step * limits.step))
+
+
+def sides_of_epoch(job: Job, size: int, epoch: int, limits: SizeLimits = USUAL_LIMITS) -> Sequence[int]:
+    """Return the side lengths that the batches of `epoch` can have, in ascending order.
+
+    With `multi_scale`, they are the multiples of the step within this fraction of the epoch's side length.
+    """
+    side, change = side_of_epoch(job, size, epoch, limits), job.data.multi_scale
+    if not change:
+        return (side,)
+    first = max(limits.smallest, math.ceil(side * (1 - change) / limits.step) * limits.step)
+    return range(first, math.floor(side * (1 + change)) + 1, limits.step) or (side,)
 
 
 def validation_side(job: Job, task: TaskEntry, size: int) -> int:

@@ -57,6 +57,7 @@ class DataSection(Section, frozen=True):
     ignore_value: Annotated[int, Meta(ge=0, le=0xFFFFFF)] | None = None
     image_size: Annotated[int, Meta(ge=8, le=4096)] | None = None
     progressive_from: Annotated[int, Meta(ge=8, le=4096)] | None = None
+    multi_scale: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     val_crop: Annotated[float, Meta(gt=0, le=1)] = 1.0
     oversample: bool = False
     points: Annotated[int, Meta(ge=64, le=1_000_000)] = 2048

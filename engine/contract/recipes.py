@@ -106,6 +106,7 @@ class RecipeFacts(msgspec.Struct, frozen=True, kw_only=True):
         source_size: Length in pixels of the longer side of the median image in the dataset.
         model_size: Default side length in pixels of the model's images.
         min_size: Minimum side length in pixels of the model's images.
+        parameters: Number of the model's parameters.
         of_weights: Values that the authors of the weights chose, by field.
         chosen: Values that the user has set and that no recipe changes, by field.
         idle: Fields that have no effect with this task, model or strategy.
@@ -123,6 +124,7 @@ class RecipeFacts(msgspec.Struct, frozen=True, kw_only=True):
     source_size: int | None = None
     model_size: int | None = None
     min_size: int | None = None
+    parameters: int | None = None
     chosen: Mapping[str, Any] = {}
     idle: frozenset[str] = frozenset()
 
@@ -167,6 +169,7 @@ def collect_facts(
         source_size=max(report.sizes.middle) if report is not None and report.sizes is not None else None,
         model_size=model.image_size or None if model is not None else None,
         min_size=model.min_image_size or None if model is not None else None,
+        parameters=model.parameters if model is not None else None,
         chosen={name: value for name, value in right.items() if name in (*SETTABLE, "weights_file")},
         idle=frozenset(idle_by_entries(job.values(), catalogue)),
     )
@@ -191,7 +194,9 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: float
 
 
-_COUNTED = ("images", "classes", "images_per_class", "source_size", "image_size", "batch_size", "epochs", "steps")
+_COUNTED = (
+    "images", "classes", "images_per_class", "source_size", "image_size", "parameters", "batch_size", "epochs", "steps",
+)  # fmt: skip
 """Conditions in rules that are ranges of numbers."""
 
 
@@ -217,6 +222,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     images_per_class: Range | None = None
     source_size: Range | None = None
     image_size: Range | None = None
+    parameters: Range | None = None
     batch_size: Range | None = None
     epochs: Range | None = None
     steps: Range | None = None
@@ -237,6 +243,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             "images_per_class": images / classes if images and classes else None,
             "source_size": facts.source_size,
             "image_size": value("image_size") or facts.model_size,
+            "parameters": facts.parameters,
             "batch_size": batch,
             "epochs": epochs,
             "steps": math.ceil(images / batch) * epochs if images else None,
@@ -490,7 +497,7 @@ _REMEDIES = {
     **dict.fromkeys(("batch_norm", "weights", "pretrained"), "Give true or false."),
     "task": "Give a task's id, or a list of ids.",
     "tasks": "Give a list of tasks' ids.",
-    "model": "Give cnn, transformer or detr.",
+    "model": "Give cnn, transformer, detr or mask_transformer.",
     "of_weights": 'Give ["val_crop"].',
     "scale": "Give { batch = … } for each field.",
 }

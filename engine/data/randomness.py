@@ -40,6 +40,8 @@ class Purpose(IntEnum):
     """Choice of the other images in a mosaic."""
     LOAD = 10
     """Global random numbers for `load` of a user-defined class in a process that loads samples."""
+    SIZE = 11
+    """Image size of a batch in multi-scale training."""
 
 
 @dataclass(frozen=True)

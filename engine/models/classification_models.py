@@ -9,7 +9,8 @@ from torch import nn
 from torchvision.ops import StochasticDepth
 
 from engine.contract.catalogue import did_you_mean
-from engine.contract.job import TIMM, Job
+from engine.contract.images import varying_size_fields
+from engine.contract.job import FIELDS, TIMM, Job
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, torchvision_models, user_file, weights
 from engine.models.base import TaskError
@@ -100,9 +101,11 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         smallest = min_image_size(job.model.name)
         message = f"{title_and_family(job.model.name)[0]} needs images of at least {smallest} px."
         raise TaskError("image_size", message, f"Set {smallest} or more, or leave it empty.")
-    if job.data.progressive_from is not None and _has_one_size(job.model.name):
+    varying = varying_size_fields(job)
+    if varying and _has_one_size(job.model.name):
         message = f"{title_and_family(job.model.name)[0]} is built for a fixed image size."
-        raise TaskError("progressive_from", message, "Leave it empty, or choose a convolutional network.")
+        remedy = f"{FIELDS[varying[0]].back_to_default}, or choose a convolutional network."
+        raise TaskError(varying[0], message, remedy)
     dropped = {name: job.value(name) for name in _TITLES if job.value(name) is not None}
     if job.model.name == MNIST_CNN:
         for name in dropped:

@@ -17,7 +17,7 @@ from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.pyramid_detectors import region_samples
 from engine.models.registry import build_foreign, build_seeded, is_foreign
-from engine.models.tensor_detector import LoadableDetector, load_and_mark_heads
+from engine.models.tensor_detector import LoadableDetector, fit_sizes, load_and_mark_heads
 from engine.models.torchvision_detectors import use_tensors
 
 CLASSES = 90
@@ -166,9 +166,7 @@ def _build_foreign(job: Job, classes: int, channels: int, size: int) -> nn.Modul
     """Build a detector from a library or a file. As in torchvision, its number of classes includes the background."""
     plain = build_foreign(job, classes + 1, channels)
     if isinstance(plain, LoadableDetector):
-        plain.fit_size(job.model.name, size)
-        if job.data.progressive_from is not None:
-            plain.check_growth(job.model.name, job.data.progressive_from)
+        fit_sizes(plain, job, size)
         return plain
     try:
         return use_tensors(plain, _max_detections(plain))

@@ -10,7 +10,7 @@ from engine.models import encoders, user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, find_head, set_heads
 from engine.models.registry import build_foreign, build_seeded, is_foreign
-from engine.models.tensor_detector import LoadableDetector, load_and_mark_heads
+from engine.models.tensor_detector import LoadableDetector, fit_sizes, load_and_mark_heads
 
 CLASSES = 21
 """Number of classes for describing torchvision's models in the catalogue.
@@ -92,9 +92,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         return _of_torchvision(job, classes, channels)
     model = build_foreign(job, classes, channels)
     if isinstance(model, LoadableDetector):
-        model.fit_size(job.model.name, size)
-        if job.data.progressive_from is not None:
-            model.check_growth(job.model.name, job.data.progressive_from)
+        fit_sizes(model, job, size)
         return model
     remedy = f"Make it return {classes} values per pixel."
     user_file.try_out(job.model.name, model, (channels, size, size), (classes, size, size), remedy)

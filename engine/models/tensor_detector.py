@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.contract.job import Job
+from engine.contract.images import USUAL_LIMITS, SizeLimits, varying_size_fields
+from engine.contract.job import FIELDS, Job
 from engine.models import weights
+from engine.models.base import TaskError
 from engine.models.model_surgery import set_heads
 
 BOX = 6
@@ -104,11 +106,10 @@ class LoadableDetector(TensorDetector):
         `title` is the model's name in the message.
         """
 
-    def check_growth(self, title: str, first: int) -> None:
-        """Raise TaskError if the model can't be trained with images that grow from `first` px in steps of `STEP` px.
-
-        `title` is the model's name in the message. This must be called after `fit_size`.
-        """
+    @property
+    def size_limits(self) -> SizeLimits | None:
+        """Limits for image sizes that change during training, or None if the model needs the size of `fit_size`."""
+        return USUAL_LIMITS
 
     @abstractmethod
     def load_initial(self, initial: weights.Initial) -> None:
@@ -116,6 +117,18 @@ class LoadableDetector(TensorDetector):
 
         Those that depend on the classes are left out if the number of classes differs. Raises TaskError.
         """
+
+
+def fit_sizes(model: LoadableDetector, job: Job, size: int) -> None:
+    """Prepare a model for images of `size` px, and check the other image sizes of the job. Raises TaskError."""
+    model.fit_size(job.model.name, size)
+    limits, first = model.size_limits, job.data.progressive_from
+    for name in varying_size_fields(job) if limits is None else ():
+        message = f"{job.model.name} is built for a fixed image size."
+        raise TaskError(name, message, f"{FIELDS[name].back_to_default}, or choose another model.")
+    if limits is not None and first is not None and first < limits.smallest:
+        message = f"{job.model.name} needs images of at least {limits.smallest} px."
+        raise TaskError("progressive_from", message, f"Set {limits.smallest} or more, or leave it empty.")
 
 
 def load_and_mark_heads(model: LoadableDetector, job: Job) -> nn.Module:

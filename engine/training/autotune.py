@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from engine.contract.events import Chosen
+from engine.contract.images import varying_size_fields
 from engine.contract.job import Job, fields_with
 from engine.strategies.base import Strategy, StrategyError, device_without_bf16
 from engine.strategies.single import SingleDevice
@@ -254,7 +255,7 @@ class Autotuner:
         job = self.job
         reasons = (
             (not self._objective.compiles, "in this task, each image takes a different path through the model"),
-            (job.data.progressive_from is not None, "it would have to be recompiled for every image size"),
+            (bool(varying_size_fields(job)), "it would have to be recompiled for every image size"),
             (job.unfreezes, "it would have to be recompiled when the backbone is unfrozen"),
             (
                 self._strategy.device.type == "cpu",

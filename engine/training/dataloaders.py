@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine.contract import augmentation
 from engine.contract.events import Chosen, LogLine, Warned
-from engine.contract.images import Preprocessing, side_of_epoch, validation_side
+from engine.contract.images import (
+    USUAL_LIMITS,
+    Preprocessing,
+    SizeLimits,
+    sides_of_epoch,
+    validation_side,
+    varying_size_fields,
+)
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
@@ -18,8 +26,9 @@ from engine.data.loading.base_loader import Loader
 from engine.data.loading.image_loader import BatchLoader
 from engine.data.loading.sample_loader import SampleLoader
 from engine.data.loading.sampler import GlobalBatchSampler, balancing_chances
-from engine.data.randomness import RandomStreams
+from engine.data.randomness import Purpose, RandomStreams
 from engine.data.transforms.device_transforms import Statistics
+from engine.models.tensor_detector import LoadableDetector
 from engine.strategies.base import Strategy, memory_format
 from engine.tasks.base import Task
 from engine.tasks.mixing import mixing
@@ -146,12 +155,15 @@ class DataLoaders:
             )
         if finish is None:
             finish = mixing(job, self._task.entry, len(self._splits.classes), self._streams, training=is_training)
+        model = strategy.model
+        limits = model.size_limits if isinstance(model, LoadableDetector) else None
         return image_loader(
             job.with_fields(picture_cache=cache or job.data.picture_cache),
             self._task,
             self._splits,
             samples,
             sampler,
+            limits=limits or USUAL_LIMITS,
             threads=threads,
             device=strategy.device,
             on_unreadable=self._report_unreadable,
@@ -171,16 +183,23 @@ class DataLoaders:
 
 
 def image_loader(
-    job: Job, task: Task, splits: Splits, images: ImageSet, sampler: GlobalBatchSampler, **settings: Any
+    job: Job,
+    task: Task,
+    splits: Splits,
+    images: ImageSet,
+    sampler: GlobalBatchSampler,
+    *,
+    limits: SizeLimits = USUAL_LIMITS,
+    **settings: Any,
 ) -> BatchLoader:
     """Create a loader for `images`, which belong to one of the job's `splits`.
 
-    If `sampler` shuffles, the loader yields augmented training batches. `settings` are additional arguments for
-    BatchLoader.
+    If `sampler` shuffles, the loader yields augmented training batches. Their image sizes, if these vary, keep within
+    `limits`. `settings` are additional arguments of BatchLoader.
     """
     size, training = task.image_size(job), sampler.shuffle
+    varies = training and not set(varying_size_fields(job)) <= set(task.entry.without)
     mean, std = normalisation(job, task, splits)
-    grows = "progressive_from" not in task.entry.without
     return BatchLoader(
         images,
         sampler,
@@ -191,12 +210,24 @@ def image_loader(
         mirror=augmentation.mirrors(job, splits.classes, images=images.mirror),
         epochs=job.training.epochs,
         resized=None if training else validation_side(job, task.entry, size),
-        side=(lambda epoch: side_of_epoch(job, size, epoch)) if training and grows else None,
+        side=(lambda epoch, index: _draw_side(sides_of_epoch(job, size, epoch, limits), sampler.streams, epoch, index))
+        if varies
+        else None,
         mean=mean,
         std=std,
         cache=job.data.picture_cache,
         **settings,
     )
+
+
+def _draw_side(sides: Sequence[int], streams: RandomStreams, epoch: int, batch_index: int) -> int:
+    """Draw the side length of the images in a training batch from `sides`. It is the same on all ranks.
+
+    The first batch of a run has the largest images, so that insufficient memory shows at once.
+    """
+    if (epoch, batch_index) == (1, 0):
+        return sides[-1]
+    return sides[streams.number(Purpose.SIZE, epoch=epoch, batch=batch_index) % len(sides)]
 
 
 def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:

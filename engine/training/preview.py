@@ -48,7 +48,7 @@ def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
     objective = task.objective(job, DatasetInfo(splits.classes, splits.channels))
     sampler = _FixedSampler(order.samples, len(splits.train), RandomStreams(job.training.seed))
     loader = image_loader(
-        job.with_fields(picture_cache="off"),
+        job.with_fields(picture_cache="off", multi_scale=0.0),
         task,
         splits,
         splits.train,

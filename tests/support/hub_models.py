@@ -54,7 +54,7 @@ _RESNET = {
     "depths": [1, 1, 1, 1],
     "out_indices": [2, 3, 4],
 }
-_VIT = {
+VIT = {
     "model_type": "rf_detr_dinov2",
     "hidden_size": 48,
     "num_hidden_layers": 4,
@@ -78,7 +78,7 @@ _GROUPS = {
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "tiny_dfine": ("DFine", {"backbone_config": _HGNET, "depth_mult": 0.34, "decoder_n_points": [2, 2, 2], **_HYBRID}),
     "tiny_rtdetrv2": ("RTDetrV2", {"backbone_config": _RESNET, **_HYBRID}),
-    "tiny_rfdetr": ("RfDetr", {"backbone_config": _VIT, **_GROUPS}),
+    "tiny_rfdetr": ("RfDetr", {"backbone_config": VIT, **_GROUPS}),
     "tiny_deimv2": (
         "Deimv2",
         {"backbone_config": _HGNET, "depth_mult": 0.34, "decoder_n_points": [2, 2, 2], **_HYBRID},
@@ -117,7 +117,7 @@ _EOMT = {
     **_POINTS,
 }
 MASKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "tiny_rfdetr_masks": ("RfDetrMasks", {"backbone_config": _VIT, **_GROUPS}),
+    "tiny_rfdetr_masks": ("RfDetrMasks", {"backbone_config": VIT, **_GROUPS}),
     "tiny_mask2former": ("Mask2FormerInstances", _MASK2FORMER),
     "tiny_eomt": ("EomtInstances", _EOMT),
 }

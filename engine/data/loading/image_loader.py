@@ -57,7 +57,8 @@ class BatchLoader(Loader[Slot]):
         mirror: True to allow mirrored images, or None to use the default of the images.
         epochs: Number of epochs in the run.
         resized: Side to which images are resized before the center crop, or None for `size`.
-        side: Function that returns the side of the model's images in an epoch, counted from 1, or None for `size`.
+        side: Function that returns the side length of the images in a batch, given the epoch, counted from 1, and the
+            batch index. None for `size`.
         mean: Mean of each channel, for images scaled to 0..1.
         std: Standard deviation of each channel, for images scaled to 0..1.
         threads: Number of decoding threads.
@@ -83,7 +84,7 @@ class BatchLoader(Loader[Slot]):
         mirror: bool | None = None,
         epochs: int = 1,
         resized: int | None = None,
-        side: Callable[[int], int] | None = None,
+        side: Callable[[int, int], int] | None = None,
         mean: Sequence[float],
         std: Sequence[float],
         threads: int,
@@ -241,7 +242,7 @@ class BatchLoader(Loader[Slot]):
         if staged.on_device:
             assert self._split_on_device is not None
             pixels = self._split_on_device[numbers[:, SAMPLE]]
-        size = self._size if self._side is None else self._side(epoch)
+        size = self._size if self._side is None else self._side(epoch, batch_index)
         inputs, planes, placement = self._transform(pixels, numbers, drawn, staged.drawn)
         if size != self._size:
             inputs = functional.interpolate(inputs, size, mode="bilinear", antialias=True)

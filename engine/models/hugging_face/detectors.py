@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from torchvision.ops import box_convert, generalized_box_iou
 from transformers.loss import loss_lw_detr, loss_rf_detr, loss_rt_detr
 
+from engine.contract.images import SizeLimits
 from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
 from engine.models.tensor_detector import FINE_MASK_SIDE, Detections
 from engine.models.torchvision_detectors import box_targets, count_objects, instance_targets
@@ -99,14 +101,15 @@ class HubDetector(HubModel):
         The library selects its queries among these positions. RF-DETR needs at least as many positions, because it has
         weights for each query.
         """
-        smallest = self.stride
-        while hasattr(self.config, "group_detr") and not self.accepts(smallest):
-            smallest += self.stride
-        self.check_size(title, size, smallest)
+        self.check_size(title, size, self.size_limits.smallest if hasattr(self.config, "group_detr") else self.stride)
         self.max_detections = self.config.num_queries = min(self.config.num_queries, self._positions(size))
 
-    def accepts(self, size: int) -> bool:
-        return self._positions(size) >= int(self.config.num_queries)
+    @property
+    def size_limits(self) -> SizeLimits:
+        """Limits with the smallest size whose feature maps have a position for each query."""
+        sizes = itertools.count(self.size_step, self.size_step)
+        smallest = next(size for size in sizes if self._positions(size) >= self.config.num_queries)
+        return SizeLimits(smallest, self.size_step)
 
     def _positions(self, size: int) -> int:
         """Return the number of positions in all feature maps of an image of `size` px."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from engine.contract.images import STEP
+from engine.contract.images import STEP, SizeLimits
 from engine.models import weights
 from engine.models.base import TaskError
 from engine.models.model_surgery import find_first_conv, match_channels
@@ -51,14 +51,14 @@ class HubModel(LoadableDetector):
             message = f"{title} needs an image size from {smallest} px on that is a multiple of {self.stride} px."
             raise TaskError("image_size", message, f"Set {valid}, or leave it empty.")
 
-    def check_growth(self, title: str, first: int) -> None:
-        if STEP % self.stride or not self.accepts(first // STEP * STEP):
-            message = f"{title} can't be trained with images of {first} px at first."
-            raise TaskError("progressive_from", message, "Leave it empty, or set a larger size.")
+    @property
+    def size_step(self) -> int:
+        """Step between image sizes that change during training, in pixels."""
+        return self.stride if STEP % self.stride else STEP
 
-    def accepts(self, size: int) -> bool:
-        """Return True if the model also accepts images of `size` px, after it was prepared for another size."""
-        return True
+    @property
+    def size_limits(self) -> SizeLimits | None:
+        return SizeLimits(self.size_step, self.size_step)
 
     def adapt_weights(self, state: weights.State) -> weights.State:
         """Return weights that are adapted to this model's image size."""

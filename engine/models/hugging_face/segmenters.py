@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from engine.contract.images import SizeLimits
 from engine.data.decoding.masks import NO_CLASS
 from engine.models import weights
 from engine.models.hugging_face.hub_model import HubModel, crop_masks, image_seeds, seeded, sum_by_kind
@@ -90,8 +91,9 @@ class HubSegmenter(HubModel):
         embeddings.position_embeddings = nn.Embedding.from_pretrained(resized, freeze=False)
         embeddings.position_ids = torch.arange(cells**2)[None]
 
-    def accepts(self, size: int) -> bool:
-        return not hasattr(self, "grid_size") or size == self.config.image_size
+    @property
+    def size_limits(self) -> SizeLimits | None:
+        return None if hasattr(self, "grid_size") else super().size_limits
 
     def adapt_weights(self, state: weights.State) -> weights.State:
         name = "embeddings.position_embeddings.weight"

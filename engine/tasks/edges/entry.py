@@ -1,6 +1,7 @@
 """Declaration of edge detection: the likelihood of a boundary at each pixel. Torch-free."""
 
 from engine.contract.catalogue import AnnotationKind, DefaultModel, Measure, TaskEntry
+from engine.contract.images import VARYING_SIZE_FIELDS
 from engine.contract.weights import INCLUDED_ENCODER
 from engine.data.formats.declarations import TaskDeclaration
 from engine.tasks.edges.formats import FORMAT
@@ -18,7 +19,7 @@ TASK = TaskDeclaration(
         ),
         defaults=(DefaultModel("hed_encoder", encoder=INCLUDED_ENCODER),),
         fields=("encoder",),
-        without=("progressive_from",),  # shrinking breaks lines that are one pixel wide
+        without=VARYING_SIZE_FIELDS,  # shrinking breaks lines that are one pixel wide
         predicts="lines",
         augmentation="edges",
         scores=1,

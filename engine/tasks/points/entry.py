@@ -1,6 +1,7 @@
 """Declaration of point cloud segmentation: a class for every point. Torch-free."""
 
 from engine.contract.catalogue import AnnotationKind, DefaultModel, Measure, TaskEntry
+from engine.contract.images import VARYING_SIZE_FIELDS
 from engine.data.formats.declarations import TaskDeclaration
 from engine.tasks.points.formats import FORMAT
 
@@ -18,7 +19,7 @@ TASK = TaskDeclaration(
         defaults=(DefaultModel("pointcnn"),),
         fields=("points", "loss", "class_weights", "ignore_value"),
         losses=("cross_entropy", "focal", "dice", "cross_entropy_dice"),
-        without=("image_size", "progressive_from", "transforms", "mirror", "picture_cache", "memory_format"),
+        without=("image_size", *VARYING_SIZE_FIELDS, "transforms", "mirror", "picture_cache", "memory_format"),
         predicts="points",
     ),
     "engine.tasks.points.task:PointSegmentation",

@@ -1,4 +1,4 @@
-"""Image sizes over the epochs of a run, and problems with progressive resizing."""
+"""Image sizes over the epochs of a run, and problems with sizes that change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from engine.checks.training_checks import image_size_problems
 from engine.contract.catalogue import load_catalogue
-from engine.contract.images import side_of_epoch, validation_side
+from engine.contract.images import SizeLimits, side_of_epoch, sides_of_epoch, validation_side
 from engine.contract.job import Job
 
 CATALOGUE = load_catalogue()
@@ -24,6 +24,23 @@ def test_side_of_epoch_grows_over_two_thirds_of_the_run() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "limits", "expected"),
+    [
+        ({}, SizeLimits(), [640]),
+        ({"multi_scale": 0.1}, SizeLimits(), [576, 608, 640, 672, 704]),
+        ({"multi_scale": 0.1}, SizeLimits(smallest=640), [640, 672, 704]),
+        ({"multi_scale": 0.05}, SizeLimits(24, 24), [624, 648, 672]),
+        ({"multi_scale": 0.02}, SizeLimits(), [640]),
+        ({"multi_scale": 0.25, "progressive_from": 128}, SizeLimits(), [96, 128, 160]),
+    ],
+)
+def test_sides_of_epoch_are_multiples_of_the_step_near_the_size(
+    fields: dict[str, object], limits: SizeLimits, expected: list[int]
+) -> None:
+    assert list(sides_of_epoch(Job.from_fields(**fields), 640, 1, limits)) == expected
+
+
+@pytest.mark.parametrize(
     ("fields", "is_refused"),
     [
         ({"progressive_from": 224}, True),
@@ -33,9 +50,14 @@ def test_side_of_epoch_grows_over_two_thirds_of_the_run() -> None:
         ({"progressive_from": 128, "compile": "on"}, True),
         ({"progressive_from": 128}, False),
         ({"progressive_from": 16, "task": "point_segmentation", "model": "pointcnn"}, False),
+        ({"multi_scale": 0.25, "strategy": "pipeline"}, True),
+        ({"multi_scale": 0.25, "compile": "on"}, True),
+        ({"multi_scale": 0.25, "task": "detection", "model": "ssd300_vgg16"}, True),
+        ({"multi_scale": 0.25, "task": "detection", "model": "ssd300_vgg16", "image_size": 448}, False),
+        ({"multi_scale": 0.25}, False),
     ],
 )
-def test_image_size_problems_of_progressive_sizes(fields: dict[str, object], is_refused: bool) -> None:
+def test_image_size_problems_of_changing_sizes(fields: dict[str, object], is_refused: bool) -> None:
     job = Job.from_fields(**fields)  # type: ignore[arg-type]
     task, strategy, model = (
         CATALOGUE.task(job.task),
@@ -43,7 +65,7 @@ def test_image_size_problems_of_progressive_sizes(fields: dict[str, object], is_
         CATALOGUE.model(job.model.name),
     )
     found = list(image_size_problems(job, task, strategy, model))
-    assert [problem.field for problem in found] == ["progressive_from"] * is_refused
+    assert [problem.field for problem in found] == [next(iter(fields))] * is_refused
     assert all(problem.remedy for problem in found)
 
 

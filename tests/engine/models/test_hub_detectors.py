@@ -18,7 +18,7 @@ from engine.contract.recipes import collect_facts, load_recipes
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
 from engine.models.hugging_face.variants import MODELS
-from engine.models.tensor_detector import BOX, FINE_MASK_SIDE
+from engine.models.tensor_detector import BOX, FINE_MASK_SIDE, fit_sizes
 from engine.models.torchvision_detectors import instance_targets
 from engine.models.weights import Initial, from_file
 from engine.tasks.detection.objects import found_in
@@ -32,7 +32,7 @@ from transformers.loss import loss_rf_detr
 
 from engine.models.hugging_face.hub_model import crop_masks
 from engine.models.hugging_face.segmenters import boxes_around
-from tests.support.hub_models import ALL, CONFIGS, MASKS, PIXELS, tiny
+from tests.support.hub_models import ALL, CONFIGS, MASKS, PIXELS, VIT, tiny
 from tests.support.waits import Waits
 
 SIDE = 128
@@ -303,18 +303,33 @@ def test_unsuitable_sizes_are_refused(name: str, valid: int, invalid: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "first", "is_valid"),
+    ("name", "field", "value", "is_valid"),
     [
-        ("tiny_dfine", 64, True), ("tiny_dfine", 32, False), ("tiny_rfdetr", 96, True), ("tiny_rfdetr", 64, False),
-        ("tiny_mask2former", 32, True), ("tiny_eomt", 96, False),
+        ("tiny_dfine", "progressive_from", 64, True), ("tiny_dfine", "progressive_from", 32, False),
+        ("tiny_rfdetr", "progressive_from", 96, True), ("tiny_rfdetr", "progressive_from", 64, False),
+        ("tiny_mask2former", "progressive_from", 32, True), ("tiny_eomt", "progressive_from", 96, False),
+        ("tiny_rfdetr", "multi_scale", 0.9, True), ("tiny_eomt", "multi_scale", 0.25, False),
     ],
 )  # fmt: skip
-def test_first_size_of_growing_images_is_checked(name: str, first: int, is_valid: bool) -> None:
-    model = build(name)
-    model.fit_size("x", SIDE)
+def test_changing_image_sizes_are_checked(name: str, field: str, value: float, is_valid: bool) -> None:
     with nullcontext() if is_valid else pytest.raises(TaskError) as caught:
-        model.check_growth("x", first)
-    assert is_valid or caught.value.field == "progressive_from"
+        fit_sizes(build(name), Job.from_fields(model=name, **{field: value}), SIDE)
+    assert is_valid or (caught.value.field == field and caught.value.remedy)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "expected"),
+    [
+        ("tiny_dfine", {}, (64, 32)),
+        ("tiny_rfdetr", {}, (96, 32)),
+        ("tiny_rfdetr_masks", {"backbone_config": VIT | {"patch_size": 12}}, (72, 24)),
+        ("tiny_mask2former_pixels", {}, (32, 32)),
+    ],
+)
+def test_size_limits_leave_a_position_for_each_query(
+    name: str, changed: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    assert build(name, **changed).size_limits == expected
 
 
 def test_small_images_have_fewer_queries() -> None:
@@ -374,21 +389,23 @@ def test_own_losses_leave_no_choice_of_the_loss() -> None:
 
 
 RATES = [
-    ("detection", "dfine_s", 0.1, 1e-4),
-    ("detection", "deimv2_n", 0.1, 1e-4),
-    ("instance_segmentation", "rfdetr_seg_nano", 0.1, 1e-4),
-    ("instance_segmentation", "mask2former_swin_t", 0.01, 0.05),
-    ("segmentation", "eomt_s_semantic", 0.01, 0.05),
+    ("detection", "dfine_s", 0.1, 1e-4, 0.25),
+    ("detection", "dfine_n", 0.1, 1e-4, None),
+    ("detection", "deimv2_n", 0.1, 1e-4, None),
+    ("instance_segmentation", "rfdetr_seg_nano", 0.1, 1e-4, 0.25),
+    ("instance_segmentation", "mask2former_swin_t", 0.01, 0.05, None),
+    ("segmentation", "eomt_s_semantic", 0.01, 0.05, None),
 ]
 
 
-@pytest.mark.parametrize(("task", "model", "clip_norm", "weight_decay"), RATES)
+@pytest.mark.parametrize(("task", "model", "clip_norm", "weight_decay", "multi_scale"), RATES)
 def test_recipe_trains_backbones_at_a_tenth_of_the_rate(
-    task: str, model: str, clip_norm: float, weight_decay: float
+    task: str, model: str, clip_norm: float, weight_decay: float, multi_scale: float | None
 ) -> None:
     values = {"task": task, "model": model}
     recipe = load_recipes().get("fine-tune")
     assert recipe is not None
     found = recipe.values(collect_facts(values, shipped_catalogue(), None, values))
     assert (found["optimizer"], found["clip_norm"], found["weight_decay"]) == ("adamw", clip_norm, weight_decay)
+    assert found.get("multi_scale") == multi_scale
     assert found["learning_rate"] * found["head_rate"] == pytest.approx(1e-4)

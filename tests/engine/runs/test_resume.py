@@ -31,7 +31,7 @@ def test_changeable_fields() -> None:
         "pretrained", "weights_file", "freeze_epochs", "loss", "encoder", "class_weights",
         "label_smoothing", "mixup", "cutmix", "oversample", "ignore_value", "points", "recipe", "momentum", "beta2",
         "nesterov", "optimizer_kernel", "decay_norms", "layer_decay", "head_rate", "milestones", "final_rate",
-        "warmup_epochs", "warmup_steps", "warmup_start", "ema_ramp", "progressive_from", "val_crop", "transforms",
+        "warmup_epochs", "warmup_steps", "warmup_start", "ema_ramp", "progressive_from", "multi_scale", "val_crop", "transforms",
         "mirror", "freeze_batchnorm", "dropout", "stochastic_depth", "fold", "format",
     }  # fmt: skip
     assert FIELDS.keys() - CHANGEABLE == stays
