@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from engine.contract.inference.conversion import OnnxOptions
 from engine.contract.problems import Problem
@@ -42,7 +43,8 @@ def write_onnx(
     samples = inputs[torch.arange(EXAMPLES) % len(inputs)]
     # The exporter would treat an equal height and width as one dimension.
     example = export.to_input(double_width(samples) if WIDTH in export.axes.values() else samples)
-    with suppress_output():
+    # The passes of the exporter run attention anew. Only with one kernel has the result the memory layout of the trace.
+    with suppress_output(), sdpa_kernel(SDPBackend.MATH):
         try:
             program = torch.onnx.export(
                 export.module,

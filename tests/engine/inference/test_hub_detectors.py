@@ -12,11 +12,13 @@ import pytest
 import torch
 from tqdm import tqdm
 
+from engine.contract.inference.conversion import OnnxOptions
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.prediction import PREDICTED, PredictOrder
 from engine.contract.inference.review import ReviewOrder, decode_review
 from engine.inference import Run
-from engine.inference.conversion.static_detectors import TRANSLATIONS
+from engine.inference.conversion.exportable import BATCH, Exportable
+from engine.inference.conversion.onnx_file import write_onnx
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.prediction.predict import predict
@@ -34,7 +36,7 @@ from tests.support.worker_group import Forker
 
 pytest.importorskip("transformers", reason="needs footplate[transformers]")
 
-from tests.support.hub_models import CONFIGS, INSTALL, TINY, tiny
+from tests.support.hub_models import ALL, CONFIGS, INSTALL, TINY, tiny
 
 SIDE = 64
 
@@ -113,7 +115,7 @@ def test_heat_maps_explain_predictions(run: Trained, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("name", [*CONFIGS, "tiny_rfdetr_masks", "tiny_eomt", "tiny_eomt_pixels"])
+@pytest.mark.parametrize("name", ALL)
 def test_exported_file_gives_the_same_results_for_any_batch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,14 +129,8 @@ def test_exported_file_gives_the_same_results_for_any_batch(
         _learn_statistics(model)
     model.eval()
     images = torch.rand(4, 3, 2 * SIDE, 2 * SIDE)
-    torch.onnx.export(
-        model,
-        (images[:2],),
-        tmp_path / "model.onnx",
-        dynamo=True,
-        dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
-        custom_translation_table=TRANSLATIONS,
-    )
+    export = Exportable(model, "inputs", "outputs", {0: BATCH}, torch.Tensor.contiguous)
+    write_onnx(tmp_path / "model.onnx", export, images, {}, OnnxOptions())
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     for count in (1, 2, 4):
         (found,) = session.run(None, {session.get_inputs()[0].name: images[:count].numpy()})
