@@ -74,9 +74,8 @@ def localised(value: float, digits: int = 0) -> str:
 
 
 def speed(images_per_second: float) -> str:
-    """Format a speed, as in "1,840 images/s" or "0.31 images/s"."""
-    rate = images_per_second
-    return f"{localised(rate) if rate >= 10 else significant(rate, 2)} images/s"
+    """Format a speed; see `engine.system.format.speed`."""
+    return _localised(plain.speed(images_per_second))
 
 
 def significant(value: float, digits: int = 6) -> str:

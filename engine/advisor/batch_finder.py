@@ -24,6 +24,7 @@ from engine.processes.orders import OrderError
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.restart_policy import world_size
 from engine.system.files import MAX_RESULT_BYTES, read_file
+from engine.system.format import speed
 
 WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05
@@ -158,11 +159,7 @@ def describe_result(searched: SearchResult) -> BatchFound:
         remedy = "Choose a smaller image size or model, bf16, activation checkpointing, or a device with more memory."
         return BatchFound(trials=trials, largest=None, knee=None, why=why, remedy=remedy)
     largest, knee = searched.largest, searched.knee
-    speeds = {
-        trial.size: f"{trial.images_per_second:,.{0 if trial.images_per_second >= 10 else 1}f} images/s"
-        for trial in trials
-        if trial.images_per_second is not None
-    }
+    speeds = {trial.size: speed(trial.images_per_second) for trial in trials if trial.images_per_second is not None}
     ended_by, why = _end_reason(searched)
     if knee < largest:
         why += (

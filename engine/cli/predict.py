@@ -12,7 +12,7 @@ from engine.cli.terminal import COMPLETED, report, say
 from engine.contract.inference.prediction import CAMERA, PREDICTED, Format, Predicted, PredictOrder
 from engine.contract.problems import Problem
 from engine.system.files import MAX_RESULT_BYTES, read_file
-from engine.system.format import counted
+from engine.system.format import counted, speed
 
 MAX_ROWS, MAX_SKIPPED = 10, 5
 """Maximum number of results and maximum number of skipped files that are printed."""
@@ -99,7 +99,7 @@ def _print(result: Predicted) -> None:
         say(f"Skipped {skipped.path}: {skipped.reason}")
     if result.skipped_count > MAX_SKIPPED:
         say(f"… and {result.skipped_count - MAX_SKIPPED:,} more skipped")
-    rate = f", {result.images_per_second:,.1f} images/s" if result.images_per_second else ""
+    rate = f", {speed(result.images_per_second)}" if result.images_per_second else ""
     say(f"Predicted for {counted(result.predicted, 'sample')} in {result.seconds:.1f} s{rate}.")
     for written in result.files:
         count = f" ({counted(written.count, 'file')})" if written.count > 1 else ""

@@ -33,7 +33,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import FIELDS
 from engine.runs.folder import RunFolder
-from engine.system.format import counted, duration, in_short, size
+from engine.system.format import counted, duration, in_short, size, speed
 
 _BAR_WIDTH = 24
 STEADY = 5
@@ -94,7 +94,7 @@ class Progress:
             left = (event.time - started) / (event.step - first) * (self._total - event.step)
         return (
             f"epoch {event.epoch}/{self._epochs or '?'} {_draw_bar(fraction)} {fraction:4.0%}  step {event.step}"
-            f"  loss {event.loss:.4f}  {event.images_per_second:,.0f} images/s  {duration(left)} left"
+            f"  loss {event.loss:.4f}  {speed(event.images_per_second)}  {duration(left)} left"
         )
 
     def _lines(self, event: AnyEvent) -> Sequence[str]:

@@ -24,7 +24,7 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.system import paths
-from engine.system.format import counted, duration
+from engine.system.format import counted, duration, speed
 from engine.system.plain_text import CsvWriter, escaped
 
 COMPLETED = 0
@@ -178,9 +178,9 @@ def _progress_text(message: Progress | InspectionProgress) -> str:
         return f"Inspecting the images: {message.done} of {message.total or '…'}"
     if isinstance(message, AdviceProgress):
         pending = f", {counted(message.left, 'candidate')} after it" if message.left else ""
-        best = next((row for row in message.table if row.images_per_second is not None), None)
-        fastest = f"; fastest: {best.name}, {best.images_per_second:,.0f} images/s" if best is not None else ""
+        measured = ((row.name, row.images_per_second) for row in message.table if row.images_per_second is not None)
+        fastest = next((f"; fastest: {name}, {speed(rate)}" for name, rate in measured), "")
         return f"{message.what}{pending}, {duration(message.seconds_left)} left{fastest} (Ctrl+C ends with this)"
-    rate = f", {message.images_per_second:,.1f} images/s" if message.images_per_second else ""
+    rate = f", {speed(message.images_per_second)}" if message.images_per_second else ""
     remaining = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
     return f"{message.what}: {100 * message.fraction:.0f}%{rate}{remaining}"

@@ -35,6 +35,12 @@ def duration(seconds: float | None) -> str:
     return f"{total // 3600}:{total // 60 % 60:02}:{total % 60:02} h"
 
 
+def speed(images_per_second: float) -> str:
+    """Format a speed, as in "1,840 images/s" or, below 10, with two digits, as in "0.31 images/s"."""
+    rate = images_per_second
+    return f"{rate:,.0f} images/s" if rate >= 9.95 else f"{rate:#.2g} images/s"
+
+
 def counted(count: int, noun: str) -> str:
     """Format a count with its noun: "1 run", "3,000 runs"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

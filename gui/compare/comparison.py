@@ -10,7 +10,7 @@ from engine.contract.catalogue import Measure
 from engine.contract.job import FIELDS, Job
 from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
-from gui.format import localised, significant
+from gui.format import localised, speed
 from gui.titles import PATHS, devices_words, option_fields, strategy_title, value_words
 from gui.translation import tr
 
@@ -66,9 +66,9 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
         Row(tr("Steps"), tuple(_steps(run) for run in runs), help=tr("Completed and planned steps")),
         *(_metric_row(runs, measure) for name in measures(runs) if (measure := find_measure(runs, name)) is not None),
         _figure_row(
-            tr("Images per second"),
+            tr("Speed"),
             [run.images_per_second for run in runs],
-            lambda value: localised(value) if value >= 10 else significant(value, 2),
+            speed,
             is_higher_better=True,
             help_text=tr("Median over the run, summed over its devices"),
         ),

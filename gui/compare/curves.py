@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 
 from gui.compare.compared_run import ComparedRun, Over
 from gui.compare.comparison import find_measure, measure_title, measures
-from gui.format import localised, significant
+from gui.format import localised, significant, speed
 from gui.plots.group import AxisKind, PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
@@ -41,7 +41,7 @@ class CompareCurves(QWidget):
         self.plots: dict[str, LinePlot] = {
             "loss": LinePlot(tr("Training loss"), self.group),
             "accuracy": _percent_plot(tr("Training accuracy"), self.group),
-            "images_per_second": LinePlot(tr("Images per second"), self.group, low=0, write=localised),
+            "images_per_second": LinePlot(tr("Speed"), self.group, unit="images/s", low=0, write=speed),
             "learning_rate": LinePlot(tr("Learning rate"), self.group, low=0, write=lambda v: significant(v, 3)),
         }
         self._runs: Sequence[ComparedRun] = ()

@@ -27,7 +27,7 @@ def window(wayland: Desktop) -> Iterator[Window]:
 
 def test_window_trains_the_sample_under_weston(wayland: Desktop, window: Window, tmp_path: Path) -> None:
     window.press("Train the sample", "push button")
-    window.wait_for_text("Run status", "Completed", 400)
+    window.wait_for_text("State of the run", "Completed", 400)
     (folder,) = (wayland.footplate_home / "runs").iterdir()
     assert RunFolder(folder).state() == "completed"
     assert [text for each in window.windows() for text in lacking(each)] == []
@@ -65,9 +65,9 @@ def test_keys_control_the_window_under_sway(
     window.keys("Escape")
     window.wait_for_end_of("Search settings")
     window.keys("ctrl+Return")
-    window.wait_for_text("Run status", "Running")
+    window.wait_for_text("State of the run", "Running")
     window.keys("ctrl+period")
-    window.wait_for_text("Run status", "Stopped")
+    window.wait_for_text("State of the run", "Stopped")
     (folder,) = (wayland_with_keyboard.footplate_home / "runs").iterdir()
     assert RunFolder(folder).state() == "stopped"
     window.quit()

@@ -9,7 +9,7 @@ from engine.contract.catalogue import Catalogue
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
 from engine.parallel.layout import bubble
-from engine.system.format import percent, size
+from engine.system.format import percent, size, speed
 
 MAX_RIVALS = 3
 """Maximum number of strategies that are compared with the fastest one."""
@@ -31,7 +31,7 @@ def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) 
     """
     measured = [row for row in table if row.images_per_second]
     best, alone = measured[0], next((row for row in measured if len(row.devices) == 1), None)
-    sentence = f"{best.name} is fastest: {speed_text(best)}"
+    sentence = f"{best.name} is fastest: {speed(_speed(best))}"
     if alone is not None and alone is not best:
         sentence += f", {_speed(best) / _speed(alone):.2f}x one device"
     sentences = [f"{sentence}."]
@@ -74,14 +74,9 @@ def list_remedies(table: Sequence[Candidate]) -> tuple[str, ...]:
     first, *others = measured
     slower = (f"{percent(1 - _speed(row) / _speed(first))} slower than the first" for row in others)
     return (
-        f"It fits with {first.name}: {speed_text(first)}.",
-        *(f"It fits with {row.name}: {speed_text(row)}, {loss}." for row, loss in zip(others, slower, strict=True)),
+        f"It fits with {first.name}: {speed(_speed(first))}.",
+        *(f"It fits with {row.name}: {speed(_speed(row))}, {loss}." for row, loss in zip(others, slower, strict=True)),
     )
-
-
-def speed_text(row: Candidate) -> str:
-    """Format the speed of a measured candidate, e.g. "812 images/s"."""
-    return f"{_speed(row):,.{0 if _speed(row) >= 10 else 1}f} images/s"
 
 
 def _speed(row: Candidate) -> float:

@@ -20,7 +20,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
-from gui.format import localised
+from gui.format import speed
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, FormGrid
 from gui.run.order_pages import InferenceChild, progress_words
 from gui.run.predictions.image_pane import ImagePane, Zoom
@@ -128,7 +128,7 @@ class LiveView(QWidget):
             return
         frame, image = newest
         self._frame_number = frame.number
-        caption = f"{localised(frame.images_per_second, 1)} images/s" + (f": {frame.text}" if frame.text else "")
+        caption = speed(frame.images_per_second) + (f": {frame.text}" if frame.text else "")
         self.caption.setText(shortened(caption))
         self.image.show_image(image, caption)
 

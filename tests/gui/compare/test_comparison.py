@@ -72,7 +72,7 @@ def test_rows_mark_best_values() -> None:
     assert row(table, "Best top-1 accuracy").best == {1, 2}
     assert row(table, "Best top-1 accuracy").texts[1] == "80.00%  (epoch 3)"
     assert row(table, "Best validation loss").best == {1, 2}
-    assert row(table, "Images per second").best == frozenset()
+    assert row(table, "Speed").best == frozenset()
 
 
 def custom_runs(metrics_of_run: tuple[tuple[Measure, ...], ...]) -> list[ComparedRun]:
