@@ -41,7 +41,7 @@ It is a fraction of the distance between this size and the largest size that fit
 KNEE_GAIN = 0.05
 """Maximum relative gain in throughput that any size above the knee may have."""
 KNEE_GAP = 4
-"""Ratio of the knee to the next smaller tried size above which another size is tried between them."""
+"""Maximum ratio of the knee to the next smaller tried size. If it is larger, another size is tried between them."""
 
 
 class Probe(NamedTuple):
@@ -83,7 +83,7 @@ class _Bracket(NamedTuple):
     smallest_failed: float
     """Smallest tried size that does not fit, or infinity if all tried sizes fit."""
     full: float
-    """Size at which memory is predicted to be full, or infinity if there is no prediction."""
+    """Size that is predicted to fill the memory, or infinity if there is no prediction."""
 
     @property
     def largest(self) -> int:
@@ -185,7 +185,7 @@ def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
 
 
 def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
-    """Predict the size at which memory is full by extending a line through two sizes that fit.
+    """Predict the size that fills the memory by extending a line through two sizes that fit.
 
     They are the largest one and the next one that is at most half of it. If the sizes were closer, small deviations
     from the line would influence its slope too much.

@@ -30,7 +30,7 @@ WARM_UP_GPU = 3
 """Number of untimed steps on GPUs. In the first ones, cuDNN tries algorithms and may keep memory allocated."""
 ENOUGH_S = 0.5
 ENOUGH_CPU_S = 5.0
-"""Seconds after which timing ends on a CPU.
+"""Maximum time for the timed steps on a CPU, in seconds.
 
 It is longer than on a GPU, since the heap fragments and grows over the first steps, by up to a quarter until the sixth.
 """

@@ -22,7 +22,7 @@ RUNNING = 0.98
 The average decides when the training has diverged. fastai uses the same average for `valley`.
 """
 DIVERGED = 4.0
-"""Ratio of the running average of the loss to its best value above which the training ends."""
+"""Maximum ratio of the running average of the loss to its best value. If it is exceeded, the training ends."""
 WIDTH = 0.25
 """Standard deviation, in decades of the rate, of the Gaussian that smooths the curve.
 

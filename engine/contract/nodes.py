@@ -27,9 +27,9 @@ from engine.system.files import open_file
 NODE_PROTOCOL = 1
 KEEP_ALIVE_S = 1.0
 SILENCE_S = 30.0
-"""Seconds without a message from the supervisor after which a node stops everything that it has started."""
+"""Maximum time in seconds without a message from the supervisor. Then a node stops everything that it has started."""
 LOST_S = 8.0
-"""Seconds without a message after which a node counts as lost.
+"""Maximum time in seconds without a message from a node. Then the node counts as lost.
 
 It is shorter than the limit for hanging ranks, so that the failure is attributed to the node, and longer than a brief
 network failure.
@@ -208,7 +208,7 @@ class LogChunk(Message, tag="log_chunk", kw_only=True, frozen=True):
 
 
 class RunLiveness(Message, tag="run_liveness", kw_only=True, frozen=True):
-    """State of the run when the log was sent up to its current end.
+    """State of the run, sent when the follower has received the entire log.
 
     `alive` is True if the run has a supervisor. `execution` is the number of the current execution, as in `RunStarted`.
     """

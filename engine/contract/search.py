@@ -124,7 +124,7 @@ class Goal(_Struct, frozen=True, kw_only=True):
 
 
 class Budget(_Struct, frozen=True, kw_only=True):
-    """Limits after which no more trials start. The first limit that is reached counts. None means no limit.
+    """Limits of a search. Once one of them is reached, no more trials start. None means no limit.
 
     `hours` limits the working time of the search, and `epochs` the epochs of all trials together. Running trials are
     completed, and repeats don't count.

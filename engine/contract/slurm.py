@@ -23,7 +23,7 @@ from engine.system.ssh import host_name_problem
 
 LOG = "slurm.log"
 WARNING_S = 90
-"""Seconds before its time limit at which a run is warned, so that it can save a checkpoint."""
+"""Time between the warning of a run and its time limit, in seconds. The run saves a checkpoint in this time."""
 MIN_TIME_S = 300
 """Minimum time limit in seconds. It is enough for the start, the warning and some training."""
 HEAD = "node --slurm"
@@ -44,7 +44,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     Attributes:
         setup: Shell commands before the run.
-        host: Host on which ssh reaches SLURM, or "" for this machine.
+        host: Machine with SLURM's commands that ssh connects to, or "" for this machine.
     """
 
     partition: str = ""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 MAX_CONFUSED = 64
-"""Maximum number of classes for which a confusion matrix is counted.
+"""Maximum number of classes for counting a confusion matrix.
 
 With more classes, only the correct, true and predicted samples of each class are counted.
 """

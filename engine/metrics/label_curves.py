@@ -12,7 +12,7 @@ from engine.contract.inference.evaluation import ClassCurves, Interval, Threshol
 Floats = npt.NDArray[np.float64]
 
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(20))
-"""Confidence thresholds for which precision and recall are listed."""
+"""Confidence thresholds in the list of precision and recall."""
 MAX_POINTS = 200
 """Maximum number of points in a saved curve."""
 

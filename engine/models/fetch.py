@@ -32,7 +32,7 @@ from engine.system.files import open_file
 PROGRESS_INTERVAL_S = 0.5
 """Seconds between two reports of the progress."""
 ANSWER_S = 30.0
-"""Maximum time in seconds for which a server may send nothing."""
+"""Maximum time in seconds without data from a server."""
 _CHUNK = 1 << 18
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")

@@ -75,7 +75,7 @@ def _has_meta(attributes: Mapping[str, Any]) -> bool:
 
 
 def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
-    """Return the largest size of square images for which some BatchNorm gets only one value per channel and image.
+    """Return the largest size of square images that leaves some BatchNorm only one value per channel and image.
 
     The result is ANY_SIZE if this is the case for all sizes, as after global pooling, and 0 if it is not the case for
     any size from `smallest` on. The model must be on the meta device and accept images of the `usual` size.

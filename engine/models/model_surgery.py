@@ -11,7 +11,10 @@ import torch
 from torch import Tensor, nn
 
 LARGE = 1.5
-"""Ratio of the standard deviation of a head's weights to torch's default above which the head is reinitialized."""
+"""Maximum standard deviation of a head's weights, as a multiple of torch's default.
+
+A head above it is reinitialized.
+"""
 
 
 def find_head(model: nn.Module, classes: int) -> str | None:

@@ -20,7 +20,7 @@ from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, read_regular
 
 MODULE = "footplate_model_file"
-"""Module name under which the user's file is imported."""
+"""Module name of the imported user's file."""
 
 
 def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:

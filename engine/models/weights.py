@@ -33,7 +33,7 @@ _SWAG = "SWAG"
 _MEASURES = {"mask_map": " mask AP", "box_map": " AP", "miou": " mIoU", "acc@1": "% top-1"}
 """Measures of accuracy in torchvision's metadata that are shown to users, with their units."""
 _STATES = ("model", "state_dict_ema", "state_dict")
-"""Keys under which files may contain weights, such as Footplate's checkpoints and those of timm's authors."""
+"""Possible keys of the weights in a file with other content, such as checkpoints of Footplate and of timm's authors."""
 
 
 class Initial(NamedTuple):

@@ -399,7 +399,7 @@ def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRSchedul
 
 
 def warmup_steps(job: Job, steps_per_epoch: int) -> int:
-    """Return the number of steps over which the learning rate warms up."""
+    """Return the number of warm-up steps at the beginning of the run."""
     return max(job.schedule.warmup_steps, round(job.schedule.warmup_epochs * steps_per_epoch))
 
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 PACKED_FOR = "packed_for"
-"""Name of a parameter's attribute with the number of ranks for which `pack_qkv` has reordered its rows."""
+"""Name of a parameter's attribute that holds the number of ranks given to `pack_qkv`."""
 _QKV = 3
 """Number of equal parts of a weight that `pack_qkv` reorders: rows for queries, keys and values."""
 

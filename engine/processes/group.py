@@ -34,7 +34,7 @@ SHARED = "The ranks are connected by the machine's own loopback interface, since
 UVM_DEVICE = "/dev/nvidia-uvm"
 _TICK_S = 0.05
 _NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine", "lost_gpu")
-"""Kinds of failures after which the other ranks can't save their state, because they wait for the failed rank."""
+"""Kinds of failures that leave the other ranks unable to save their state, because they wait for the failed rank."""
 
 
 class Group:

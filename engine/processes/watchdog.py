@@ -9,9 +9,9 @@ from engine.contract.events import Failed, Warned
 from engine.contract.worker import Heartbeat, ThreadState
 
 GAP_S = 2.0
-"""Seconds between two checks above which the supervisor itself was delayed.
+"""Maximum time in seconds between two checks by a supervisor that is not delayed.
 
-It then does not count the time as silence of the ranks.
+After a longer time, silence of the ranks is not counted.
 """
 STEADY_S = 3.0
 """Maximum time between two messages of a responsive rank, in seconds."""
@@ -24,7 +24,7 @@ It also applies to a rank that no other rank waits for.
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Times in seconds after which a rank counts as hanging.
+    """Time limits for ranks in seconds. A rank that exceeds one of them counts as hanging.
 
     - `silent`: it sends no message, while other ranks do.
     - `silent_preparing`: the same before the training, when imports and user code may block the interpreter.
@@ -68,7 +68,7 @@ class _Rank:
     stopped_at: float | None = None
 
     def seconds(self, now: float) -> float:
-        """Return the number of seconds for which the rank has been in its current activity."""
+        """Return the duration of the rank's current activity until now, in seconds."""
         return self.heartbeat.seconds + now - self.heartbeat_at if self.heartbeat is not None else 0.0
 
     @property
@@ -239,7 +239,7 @@ class HangWatch:
     def _failure_limit(
         self, warning_limit: float, waiting: list[int], busy: list[int], heartbeats: list[Heartbeat]
     ) -> float:
-        """Return the number of seconds without progress after which the run fails.
+        """Return the maximum time without progress, in seconds. After it, the run fails.
 
         `waiting` and `busy` are the ranks whose main thread waits or works, and `heartbeats` the last heartbeats of all
         ranks.

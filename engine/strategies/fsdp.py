@@ -198,7 +198,7 @@ class FullySharded(Distributed, SingleDevice):
             return result
 
     def _join_gradients(self) -> None:
-        """Complete the reduction of gradients after FSDP has summed them over the shards."""
+        """Complete the gradients after FSDP has summed them over the shards."""
         if self.used is not None:
             self.used.drop_others()
 

@@ -38,7 +38,7 @@ from engine.supervisor.event_log import EventLog
 MAX_CLIENTS = 64
 """Maximum number of clients that read events. If another connects, one that has stalled is disconnected."""
 STALLED_S = 5.0
-"""Seconds for which a client must read none of its pending events to count as stalled."""
+"""Minimum time in seconds without reading pending events for a client to count as stalled."""
 MAX_CONTROLS = 16
 """Maximum number of clients that only send commands. If another connects, the oldest one is disconnected."""
 MAX_UNAUTHENTICATED = 256
@@ -50,7 +50,7 @@ NO_FILE_S = 1.0
 GOODBYE_S = 2.0
 """Maximum time to wait until a client has read the reason for its disconnection, in seconds."""
 THIN_BYTES = 256 << 10
-"""Number of unsent bytes above which a client gets no droppable events."""
+"""Maximum number of unsent bytes for a client that gets droppable events."""
 
 _CHUNK_BYTES = 1 << 16
 _NO_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -75,7 +75,7 @@ class Client:
         self.last_read_at = time.monotonic()
 
     def stalled_s(self) -> float:
-        """Return the number of seconds for which the client has read nothing although data was pending."""
+        """Return the time in seconds since the client last read data. It is 0 if no data is pending."""
         return time.monotonic() - self.last_read_at if self.is_writing and not self.is_leaving else 0.0
 
 

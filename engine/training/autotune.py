@@ -35,7 +35,7 @@ Passes beyond the minimum are only made until `ENOUGH_S` have passed.
 """
 ENOUGH_S = 0.25
 CLEAR = 3.0
-"""Ratio of two candidates' times per pass above which the slower one is rejected without more passes."""
+"""Minimum ratio of two candidates' times per pass for rejecting the slower one without more passes."""
 FASTER = 0.05
 """Minimum fraction of the time that a candidate must save to be chosen, because measurements vary by that much."""
 COMPILING_S = 60.0

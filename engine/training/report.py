@@ -21,7 +21,7 @@ QUEUE_LIMIT = 1000
 """Maximum number of queued messages. Beyond it, droppable events are dropped and counted."""
 HEARTBEAT_S = 1.0
 INSPECT_S = 5.0
-"""Seconds for which the activity must stay the same before heartbeats include the state of the main thread's stack."""
+"""Minimum time in one activity, in seconds, before heartbeats include the state of the main thread's stack."""
 CLOSE_DEADLINE_S = 10.0
 
 _ACTIVITIES: dict[Phase, Activity] = {

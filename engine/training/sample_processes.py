@@ -41,13 +41,16 @@ from engine.system.format import exit_words
 from engine.tasks.registry import TASKS
 
 SLOW_S = 1e-3
-"""Processor time for a sample, in seconds, from which processes are faster than threads."""
+"""Minimum processor time for a sample, in seconds, for processes to be faster than threads."""
 WORTHWHILE_S = 30.0
-"""Processor time for all samples of a run, in seconds, from which it is worthwhile to start processes."""
+"""Minimum processor time for all samples of a run, in seconds, for starting processes."""
 MEASURED = 4
-"""Number of samples that are loaded to measure the time."""
+"""Number of samples that are loaded to measure the processor time."""
 _FORK = 0
-"""Request to the server for another process. Any other request is the id of a process, for its exit code."""
+"""Request to the server to fork another process.
+
+Any other request is the id of a process whose exit code is requested.
+"""
 
 SplitName = Literal["train", "val"]
 

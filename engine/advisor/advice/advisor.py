@@ -37,9 +37,9 @@ OPTIMISM = 0.8
 The prediction is scaled by a measured setup with the same strategy and number of devices.
 """
 VARY_WITHIN = 1.15
-"""Maximum step time of a setup for which variants are tried, as a multiple of the fastest setup's step time."""
+"""Maximum step time of a setup for trying its variants, as a multiple of the fastest setup's step time."""
 SUPERLINEAR = 1.1
-"""Speedup per device above which the measurement on one device is considered wrong and repeated."""
+"""Maximum plausible speedup per device. Above it, the measurement on one device is repeated."""
 TOO_LARGE = "By the estimate they need more memory than a device has."
 
 _Send = Callable[[AdviceProgress], object]

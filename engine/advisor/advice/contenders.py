@@ -22,7 +22,7 @@ MIN_HALF_WIDTH = 0.01
 Restarting the same process causes as much variation.
 """
 DROP_FACTOR = 1.3
-"""Step time, as a multiple of the fastest contender's, above which a contender is dropped."""
+"""Maximum step time of contenders that are kept, as a multiple of the fastest contender's."""
 
 
 class Speed(NamedTuple):

@@ -18,7 +18,7 @@ OPTIMIZER_STATES = {
 }  # fmt: skip
 """Number of values that each optimizer stores per parameter. Optional momentum is not included."""
 ESTIMATE_MARGIN = 1.25
-"""Ratio of a setup's estimate to the memory of its device above which the setup is excluded.
+"""Maximum estimate for a setup that is tried, as a multiple of its device's memory.
 
 Estimates may be 20% off.
 """

@@ -20,7 +20,7 @@ A full Ethernet frame takes 1,538 bytes on the wire with preamble and gap (IEEE 
 (RFC 7323) leaves 1,448 of them.
 """
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
-"""Sizes at which DDP sends a bucket of gradients. The first bucket is small, so that sending starts early."""
+"""Sizes of DDP's first bucket and of its other buckets. The first one is small, so that sending starts early."""
 
 
 class Step(NamedTuple):

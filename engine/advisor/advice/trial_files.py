@@ -19,7 +19,7 @@ class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.5
     """Minimum duration of the timed steps."""
     give_up_s: float = float("inf")
-    """Duration of a step in seconds above which the trial ends early."""
+    """Maximum duration of a step in seconds. After a longer step, the trial ends."""
     smaller: bool = False
     """True to also time steps with a quarter of the batch."""
     link: bool = False

@@ -40,7 +40,7 @@ In these steps, the optimizer creates its state, and cuDNN tries its algorithms.
 """
 MAX_STEPS = 400
 PATIENCE_S = 1.0
-"""Seconds after which a slow step ends the trial. A step that is slow earlier may just have been delayed."""
+"""Minimum time in seconds before a slow step ends the trial. A step that is slow earlier may just have been delayed."""
 SPARE_MEMORY = 0.1
 """Fraction of main memory that a trial must leave free.
 

@@ -46,7 +46,7 @@ READY_S = 60.0
 MAX_ATTEMPTS = 200
 """Maximum number of attempts to find settings for a trial, since many may be impossible or already tried."""
 MAX_FAILED = 3
-"""Number of failed trials after which the search ends if no other trial has succeeded."""
+"""Number of failed trials that ends the search if no other trial has succeeded."""
 
 
 class Driver:

@@ -153,7 +153,7 @@ class TrialHandle:
         """Devices in the job of the run. If the job can't be read, they are None and the trial fails."""
         self.restarts_left = job.faults.restarts if job is not None else 0
         self.pruning_epoch = 0
-        """Last epoch after which it was decided whether to stop the trial early."""
+        """Epoch of the last decision whether to stop the trial early."""
         self.is_cleared = False
         """True if the trial's checkpoints were deleted after it had ended."""
         self._log = TrialLog(run, search.goals, job.training.epochs if job is not None else 0)

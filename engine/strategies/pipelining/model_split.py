@@ -151,7 +151,7 @@ def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
 
 
 def _points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _Found:
-    """Find the nodes of `graph` after which the model can be cut.
+    """Find the split points of a traced model: the nodes of `graph` that a cut can follow.
 
     After such a node, its output is the only intermediate tensor that later nodes use, no parameter or buffer is used
     on both sides, and no later operation modifies the output in place.

@@ -39,7 +39,10 @@ ENOUGH_S = 2.0
 After its warm-up, a segment is repeated only while its part lasts. Another pass starts only while the budget lasts.
 """
 LONG_S = 0.5
-"""Duration of a run on a CPU, in seconds, above which it is not repeated, because its warm-up hardly matters."""
+"""Maximum duration of a run that is repeated on a CPU, in seconds.
+
+In longer runs, the warm-up hardly matters.
+"""
 USABLE = 0.9
 """Fraction of the free memory that stages may use.
 
@@ -419,6 +422,6 @@ def _segments(
 
 
 def split_points_of(traces: Traces, cut: Cut) -> tuple[CutPoint, ...]:
-    """Return the split points in `traces` at which `cut` cuts the model, for use in `split`."""
+    """Return the split points of `cut` as found in `traces`, for use in `split`."""
     by_name = {point.node: point for point in traces.points}
     return tuple(by_name[name] for name in cut.cuts)

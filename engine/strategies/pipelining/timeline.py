@@ -104,7 +104,7 @@ def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
 
 
 def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
-    """Return the fraction of time for which ranks are idle between the first start and the last end of a pass."""
+    """Return the idle fraction of the ranks' time between the first start and the last end of a pass."""
     passes = [each for rank in times for each in rank]
     span = max(end for _, end in passes) - min(start for start, _ in passes)
     return 1.0 - sum(end - start for start, end in passes) / (span * len(times))

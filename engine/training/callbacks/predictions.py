@@ -142,7 +142,7 @@ class PickedSamples(SampleSet):
 
 
 class RankSamples(NamedTuple):
-    """Samples for which predictions are saved, and the part of them that this rank predicts.
+    """Samples whose predictions are saved, and the part of them that this rank predicts.
 
     `samples` are the samples of all ranks, `positions` the positions of this rank's samples in them, and `split_loader`
     loads the latter.

@@ -12,7 +12,7 @@ from engine.strategies.memory import device_name
 from engine.training.callbacks.callback import Callback
 
 MAX_CONFUSION_CLASSES = 64
-"""Maximum number of classes for which a confusion matrix is reported."""
+"""Maximum number of classes for reporting a confusion matrix."""
 
 
 class ValidationReport(Callback):

@@ -55,7 +55,7 @@ class Written:
 
 
 def older_name(epoch: int, step: int) -> str:
-    """Return the name under which a last.pt is kept when a newer one replaces it.
+    """Return the new name of a last.pt that is kept when a newer one replaces it.
 
     It was saved after `step` steps of the run, in epoch `epoch`.
     """

@@ -39,7 +39,7 @@ from engine.training.randomness import random_state
 from engine.training.report import Reporter
 
 RETRY_COMPLETED_S, RETRY_STOPPED_S = 300.0, 60.0
-"""Number of seconds for which saving the final state is retried after a completed and after a stopped run."""
+"""Maximum time for retrying to save the final state of a completed run, and of a stopped run, in seconds."""
 RETRY_INTERVAL_S = 2.0
 """Seconds between retries."""
 
