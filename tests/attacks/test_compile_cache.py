@@ -69,7 +69,7 @@ raise SystemExit(reported(spec, theirs, work))
 @pytest.mark.long
 @pytest.mark.parametrize("does", some(["nothing", "compile"], everyday=["nothing"]))
 def test_compiler_avoids_prepared_folder_of_another_user(common: Path, does: str) -> None:
-    """Without torch's precompiled headers, compiling would take over a minute."""
+    """Compile only in the long tests: without torch's precompiled headers, it takes over a minute."""
     trap = common / f"torchinductor_{getpass.getuser()}"
     as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(trap))
     environment = os.environ | {"TMPDIR": str(common)}

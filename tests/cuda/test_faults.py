@@ -32,7 +32,7 @@ def test_single_gpu_splits_a_batch_without_memory(machine: Machine, job: Make, s
 
 @pytest.mark.parametrize(("strategy", "gpus"), [("single", 1), pytest.param("ddp", 2, marks=pytest.mark.long)])
 def test_rank_with_a_hung_gpu_is_reported(machine: Machine, job: Make, start: Start, strategy: str, gpus: int) -> None:
-    """A hung GPU must end the run after 30 s, although a step may normally take 5 min."""
+    """Check that a hung GPU ends the run after 30 s, although a step may normally take 5 min."""
     host = machine(gpus)
     group = start(host, job(host, strategy=strategy, epochs=1000))
     group.read_steps(3)

@@ -33,7 +33,7 @@ def test_rank_is_bound_to_the_cpus_near_its_gpu(machine: Machine, call: Call, bi
 def test_process_has_contexts_on_its_gpus_only(
     machine: Machine, job: Make, start: Start, strategy: str, gpus: int
 ) -> None:
-    """In exclusive mode, a CUDA context of a second process on a GPU would be an error."""
+    """Use GPUs in exclusive mode, in which a CUDA context of a second process would be an error."""
     host = machine(gpus, exclusive=True)
     start(host, job(host, strategy=strategy, epochs=2)).completed()
     contexts = Counter((note.pid, note.gpu) for note in host.notes("context"))

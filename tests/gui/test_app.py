@@ -128,7 +128,7 @@ def test_unexpected_exception_is_logged_and_reported(
 
 
 def test_void_calls_keep_references_to_none(styled: QApplication, qtbot: QtBot) -> None:
-    """Calls that return nothing must not change the reference count of None.
+    """Check that calls which return nothing don't change the reference count of None.
 
     PySide6 6.12 on Python 3.11 decrements it with each such call, until the interpreter aborts.
     """

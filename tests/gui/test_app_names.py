@@ -114,7 +114,7 @@ def test_fields_have_label_buddies(window: MainWindow) -> None:
 
 
 def test_labels_are_accessible(window: MainWindow) -> None:
-    """Labels with an accessible name must also expose their text, which Qt doesn't do by itself."""
+    """Check that labels with an accessible name also expose their text, which Qt doesn't do by itself."""
     labels = [label for label in window.findChildren(QLabel) if label.text()]
     assert len(labels) > 40
     spoken = {label: f"{spoken_name(label)} {label.accessibleDescription()}".lower() for label in labels}

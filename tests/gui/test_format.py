@@ -69,7 +69,7 @@ def test_numbers_are_parsed_in_both_formats(german: None) -> None:
 
 
 def test_only_format_groups_thousands() -> None:
-    """Only `gui.format` may add thousands separators, because it uses the desktop's number format."""
+    """Check that only `gui.format` adds thousands separators, because it uses the desktop's number format."""
     for path in (ROOT / "gui").rglob("*.py"):
         grouped = re.findall(r"\{[^{}\n]+:,[.\dg]*f?\}", path.read_text(encoding="utf-8"))
         assert grouped == [] or path == Path(window_format.__file__), path

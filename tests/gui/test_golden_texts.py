@@ -36,7 +36,7 @@ from tests.support.widgets import ShowWidget
 
 GOLDEN = Path(__file__).with_name("golden_texts.txt")
 VARIES = re.compile(r"(?<![\w<])/[\w./-]+|\d+")
-"""Regular expression for paths and numbers. Some of them depend on the machine."""
+"""Regular expression for paths and numbers, which are replaced because some of them depend on the machine."""
 
 
 def alerts() -> AlertsView:

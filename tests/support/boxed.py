@@ -223,7 +223,8 @@ def write_images_with_labels(root: Path, files: Mapping[str, str | None], yaml: 
     """Write images of 80 x 60 pixels, and a YOLO label file for each.
 
     `files` maps the path of an image to the content of its label file, or to None for an image without label file.
-    Label files are written to the same paths with "labels" in place of "images".
+    Label files are written to the same paths with "labels" in place of "images". `yaml` is the content of data.yaml, or
+    "" to write no such file.
     """
     for path, content in files.items():
         draw(root / path, Drawn(60, 80, ()))

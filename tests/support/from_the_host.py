@@ -12,7 +12,7 @@ _COPIES = (torch.ops.aten._to_copy, torch.ops.aten.copy_)
 
 
 class FromTheHost(TorchDispatchMode):
-    """Record operations with a CPU tensor as argument, which would synchronize a GPU.
+    """Recorder of operations with a CPU tensor as argument, which would make a GPU wait.
 
     Zero-dimensional tensors are passed as kernel arguments, so only copies of them are recorded.
     """

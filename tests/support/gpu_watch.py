@@ -62,7 +62,7 @@ class GpuWatch:
         self._thread.join()
 
     def during(self, window: tuple[float, float]) -> Usage:
-        """Return the use of the GPU within `window` (times from `time.monotonic`)."""
+        """Return the usage of the GPU within `window`, a pair of times from `time.monotonic`."""
         inside = [sample for sample in self._samples if window[0] <= sample[0] <= window[1]]
         active = [sm / 100 for _, _, sm, _ in inside if sm is not None]
         return Usage(

@@ -12,7 +12,7 @@ from engine.training.sample_processes import SampleProcesses
 
 
 def give_up_at_once(_spec: WorkerSpec) -> None:
-    """Don't retry saving the last checkpoint if the disk is full."""
+    """Make the worker give up at once if the disk is full when it saves the last checkpoint."""
     checkpointer.RETRY_COMPLETED_S = checkpointer.RETRY_STOPPED_S = 0.0
 
 
@@ -25,7 +25,7 @@ def compile_for_an_hour(_spec: WorkerSpec) -> None:
 
 
 def report_times_at_the_end(_spec: WorkerSpec) -> None:
-    """Report step times only once, at the end of the run."""
+    """Make the worker report step times only once, at the end of the run."""
     step_profile.EMIT_S = 3600.0
 
 

@@ -20,10 +20,10 @@ def included_weights() -> Weights:
 
 
 def replace_package(folder: Path, patch: pytest.MonkeyPatch, content: bytes | None) -> Path:
-    """Put a replacement package into `folder`, with a file of this `content`, and return the file's path.
+    """Create a replacement for the installed package in `folder`, and return the path of its weights file.
 
-    `content` None writes no file. This process and its children find the replacement instead of the installed package.
-    It raises an error when imported.
+    This process and its children find the replacement instead of the installed package. The weights file has this
+    `content`, or doesn't exist if it is None. Importing the replacement raises an error.
     """
     weights = included_weights()
     file = folder / weights.package / weights.path

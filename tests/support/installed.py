@@ -1,4 +1,4 @@
-"""Plug-in packages as pip installs them."""
+"""Builder of plug-in packages that look as if pip had installed them."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class Machines:
         return found
 
     def listeners(self, name: str) -> set[str]:
-        """Return the TCP addresses on which a machine listens, without that of ssh."""
+        """Return the TCP addresses on which a machine listens, except the one of its ssh server."""
         lines = _in(self.space(name), "ss", "-Hltn").splitlines()
         return {line.split()[3] for line in lines if not line.split()[3].endswith(":22")}
 

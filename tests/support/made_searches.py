@@ -113,7 +113,10 @@ _BETTER = (lambda a, b: a >= b, lambda a, b: a <= b)
 
 
 def make_search(name: str, count: int, *, running: int = 0, goals: int = 1) -> SearchFolder:
-    """Create the folder of a search with `count` trials."""
+    """Create the folder of a search with `count` trials and `goals` objectives.
+
+    The last `running` trials are still running.
+    """
     folder = create_search(a_search(name, count, goals=goals))
     folder.save_state(a_state(count, running=running, goals=goals))
     return folder

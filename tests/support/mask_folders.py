@@ -41,7 +41,10 @@ def with_palette(mask: np.ndarray, *colors: int) -> Image.Image:
 
 
 def encoded(mask: Any, ending: str, **options: Any) -> bytes:
-    """Encode a mask as an image or array file, and return the bytes. The endings npy and tif support any dtype."""
+    """Encode a mask in the format of the suffix `ending`, and return the bytes of the file.
+
+    The suffixes "npy" and "tif" support any dtype. `options` are passed to the encoder.
+    """
     stream = io.BytesIO()
     if ending == "npy":
         np.save(stream, mask)

@@ -47,7 +47,7 @@ class Machine:
 
 
 def consumer_gpu(index: int, **changes: object) -> Profile:
-    """Return a desktop GPU: a fan, no ECC, no NVLink, no memory temperature, no GPM."""
+    """Return the profile of a desktop GPU, which has a fan but no ECC, NVLink, memory temperature or GPM."""
     missing: dict[str, object] = dict.fromkeys((*HBM_ONLY, *DATACENTRE_ONLY))
     return gpu_profile(
         index,

@@ -64,7 +64,10 @@ class NvmlStub:
         return state.environment
 
     def write(self, gpus: Iterable[Profile] = (), **library: object) -> None:
-        """Write the profile: `gpus` come from `gpu_profile`, `library` are keys of the NVML library."""
+        """Write the profile that determines the stub's answers.
+
+        `gpus` are profiles from `gpu_profile`, and `library` holds values of the NVML library itself.
+        """
         lines = [*_lines({"driver_version": "595.58.03", "cuda_version": 13020} | library)]
         for gpu in gpus:
             lines += ["gpu", *_lines(gpu)]
@@ -129,7 +132,8 @@ def instance_uuid_of(index: int, number: int) -> str:
 def gpu_profile(index: int, **changes: object) -> Profile:
     """Return the profile of a healthy GPU behind NVLink switches that reports all quantities of an H200.
 
-    In `changes`, None removes a key and a list repeats it; "instances" are from `instance_profile`.
+    In `changes`, the value None removes a key, and a list repeats a key. The value of "instances" is a list of profiles
+    from `instance_profile`.
     """
     profile: dict[str, object] = {
         "name": "NVIDIA H200",

@@ -31,9 +31,9 @@ from gui.widgets.labels import RichLabel
 MAX_ROWS = 4
 """Maximum number of table rows to list."""
 MAX_CHARACTERS = 2000
-"""Maximum length of the listed part of a document."""
+"""Maximum number of characters of a document to list."""
 _CLOSED = QAbstractSpinBox | QComboBox | QTabBar
-"""Widgets whose children are Qt's own."""
+"""Widgets whose child widgets are part of Qt and aren't listed separately."""
 
 
 def contents(page: QWidget) -> Iterator[str]:

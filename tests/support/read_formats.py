@@ -128,7 +128,7 @@ def instances(content: Content, sizes: dict[str, tuple[int, int]], split: str = 
 
 
 def true_boxes(images: tuple[TrueImage, ...]) -> Boxes:
-    """Return the ground-truth boxes."""
+    """Return the class and the edges of each ground-truth box, by the image's name."""
     return {image.name: [(each.name, *map(float, each.box)) for each in image.objects] for image in images}
 
 

@@ -37,7 +37,7 @@ def written(writer: str, variant: str, folder: Path) -> Path:
 
 
 def true_boxes() -> Boxes:
-    """Return the ground-truth boxes of each image."""
+    """Return the class and the edges of each ground-truth box, by the image's name."""
     return of_truth(TRUTH, "boxes")
 
 
@@ -69,8 +69,8 @@ def check_reading(
     Args:
         folder: Folder that another library wrote.
         format: Expected id of the format.
-        kind: Kind of annotations; the most detailed one by default.
-        truth: Expected annotations by image; the shared ground truth by default.
+        kind: Kind of annotations, or None for the most detailed kind.
+        truth: Expected annotations by image, or None for those of the shared ground truth.
         left_out: Images that the library doesn't write.
         tolerance: Permitted difference between edges, in pixels.
         has_splits: True if the library writes the splits of the ground truth.

@@ -52,7 +52,10 @@ class Served:
         return client
 
     def greet(self, *, from_n: int = 1) -> tuple[socket.socket, Welcome | Goodbye]:
-        """Connect a client, send a hello message, and return the socket and the server's answer."""
+        """Connect a client that requests the events from number `from_n` on.
+
+        Returns its socket and the server's answer.
+        """
         client = self.client(ENCODE.encode(Hello(from_n=from_n)) + b"\n")
         message = self.line(client)
         assert isinstance(message, Welcome | Goodbye)

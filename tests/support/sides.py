@@ -69,8 +69,8 @@ class Rates:
 class Meter:
     """Measurement of the training speed in the first epoch and in later epochs.
 
-    The first measurement ends with the first epoch, or after `seconds`. The second one takes `seconds`; then `enough`
-    becomes True.
+    The first measurement ends with the first epoch, or after `seconds`. The second one takes `seconds`. After that,
+    `enough` is True.
     """
 
     def __init__(self, setting: Setting) -> None:

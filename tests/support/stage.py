@@ -106,7 +106,7 @@ class Stage:
         return pages_by_name | {"help": self.show_help}
 
     def unfolded(self) -> dict[str, Callable[[], QWidget]]:
-        """Return functions that open a page and expand its sections; they return the widget, by page name."""
+        """Return functions that open a page, expand its sections and return its widget, by page name."""
         sections, time = self.window.form.sections, self.workspace.run.time
         return {
             "new-job": self.show_form,
@@ -255,7 +255,7 @@ class Stage:
 
 
 def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Process events until `condition` returns True; raise TimeoutError after `seconds`."""
+    """Process events until `condition` returns True. Raise TimeoutError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -22,8 +22,8 @@ def make_images(
 ) -> Path:
     """Write an ImageFolder of two classes: `count` square images of `side` px, `held_out` of them for validation.
 
-    JPEGs are smooth noise of quality 90, which decodes like photographs; BMPs need no decoding. After the first `distinct`
-    images, files are links to earlier ones.
+    JPEGs are smooth noise of quality 90, which takes as long to decode as photographs. BMPs need no decoding. After the
+    first `distinct` images, files are links to earlier ones.
     """
     random = np.random.default_rng(0)
     paths: list[Path] = []

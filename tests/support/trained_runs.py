@@ -105,7 +105,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 def train(forker: Forker, folder: Path, task: str, *, prepare: str = "", **fields: Any) -> Trained:
     """Train a small model on a small dataset of the task for one epoch. `fields` override fields of the job.
 
-    The workers call `prepare` first, a function by "module:name".
+    `prepare` names a function ("module:name") that the workers call first.
     """
     values: dict[str, Any] = {"batch_size": 4, "epochs": 1, "learning_rate": 0.01, "predictions": 0}
     if task == "custom":

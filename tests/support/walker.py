@@ -153,7 +153,7 @@ class Walker:
 def _run(
     process: JsonLinesProcess, walker: Walker, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None
 ) -> None:
-    """Replacement for `JsonLinesProcess.run` that records the request instead of starting the child process."""
+    """Record the request of a child process instead of starting it. This replaces `JsonLinesProcess.run`."""
     walker.record(f"request {type(process).__name__} {_summary(list(arguments))} {_plain_values(stdin)}")
 
 

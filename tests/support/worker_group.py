@@ -221,7 +221,7 @@ class WorkerGroup:
         return None
 
     def read_steps(self, step: int) -> None:
-        """Read until rank 0 has reported `step`."""
+        """Read messages until rank 0 has reported `step`."""
         self.read(lambda _, message: isinstance(message, StepMetrics) and message.step >= step)
 
     def _receive(self, rank: int) -> list[Any]:

@@ -15,8 +15,9 @@ from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult, search
 class Machine:
     """Simulated machine with `limit` bytes of memory: `fixed` bytes are in use, and an image takes `each` bytes.
 
-    `curved` is the deviation from a straight line at the limit, and `step` the allocation unit in images. `noise` is
-    the relative variation of memory between batch sizes. It is the same whenever a size is repeated.
+    If `curved` isn't 0, an image takes more memory in a larger batch, by this fraction at the limit. Memory is
+    allocated in units of `step` bytes. `noise` is the relative variation of memory between batch sizes, which is the
+    same whenever a size is repeated.
     """
 
     def __init__(
@@ -43,7 +44,11 @@ class Machine:
         return round(self.fixed + math.ceil(straight / self.step) * self.step * (1 + noise))
 
     def limits(self, unit: int, maximum: int) -> tuple[int, int]:
-        """Return the largest batch size below the first one that doesn't fit, with and without noise."""
+        """Return two limits for batch sizes, which are multiples of `unit` up to `maximum`.
+
+        They are the largest size below the first one that doesn't fit, and the largest size that would fit without
+        noise.
+        """
         sizes = range(unit, maximum + 1, unit)
         surely = next((size for size in sizes if self.used(size) > self.limit), maximum // unit * unit + unit) - unit
         return surely, max((size for size in sizes if self.used(size, noisy=False) <= self.limit), default=0)

@@ -1,4 +1,4 @@
-"""Fixtures for commands: the NVML stub for child processes, and cached results of children."""
+"""Fixtures for commands: the NVML stub for child processes, and cached results of child processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List of `footplate queue` and its actions."""
+"""Command ``footplate queue``: its list, and its actions for queued runs."""
 
 from __future__ import annotations
 

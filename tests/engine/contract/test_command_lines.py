@@ -21,7 +21,7 @@ from engine.runs.resume import CHANGEABLE as OF_A_RUN
 
 
 def job_of(command: str) -> Job | None:
-    """Parse a command as the terminal does, and return its job."""
+    """Parse a command as the terminal does. Return its job, or None if its values are invalid."""
     program, verb, *flags = shlex.split(command)
     assert (program, verb) == ("footplate", "train")
     parser = argparse.ArgumentParser()

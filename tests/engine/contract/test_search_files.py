@@ -1,4 +1,4 @@
-"""Search files without default values."""
+"""Search files. They must contain no default values."""
 
 from __future__ import annotations
 

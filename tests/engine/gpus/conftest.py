@@ -37,7 +37,7 @@ class RunningSampler:
         self._thread.start()
 
     def next(self, timeout_s: float = 120.0) -> Snapshot:
-        """Return the next snapshot."""
+        """Wait for the sampler's next snapshot, and return it."""
         return self._snapshots.get(timeout=timeout_s)
 
     def until(self, condition: Callable[[Snapshot], bool], timeout_s: float = 120.0) -> Snapshot:

@@ -34,7 +34,7 @@ def readers() -> list[psutil.Process]:
 def test_unkillable_reader_blocks_a_new_one(
     nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGKILL is suppressed, as if the process were in a driver call that can't be interrupted."""
+    """Suppress SIGKILL, as if the process were in a driver call that can't be interrupted."""
     for name, value in nvml_stub.environment.items():
         monkeypatch.setenv(name, value)
     trigger = tmp_path / "hang"

@@ -80,7 +80,7 @@ def test_checkpoint_loads_in_torchvision(name: str) -> None:
 
 @pytest.mark.parametrize("name", some((*BEGINNING, *_others()), everyday=BEGINNING))
 def test_two_class_training_starts_near_chance(name: str) -> None:
-    """The first loss must be close to ln 2. With the default heads of some models it would be 2 to 5."""
+    """Check that the first loss is close to ln 2. With the default heads of some models it would be 2 to 5."""
     default = classification_models.default_image_size(name)
     has_fixed_size = timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES
     size = default if has_fixed_size else max(96, classification_models.min_image_size(name))

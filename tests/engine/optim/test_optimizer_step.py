@@ -162,7 +162,7 @@ def test_state_resumes_exactly(optimizer: str) -> None:
 
 
 def test_loaded_state_takes_memory_format() -> None:
-    """The strides must match, because fused optimizers read weights and state in memory order."""
+    """Check that strides match, because fused optimizers read weights and state in memory order."""
 
     def step(model: nn.Module, optimizer_step: OptimizerStep) -> None:
         optimizer_step.zero_grad()

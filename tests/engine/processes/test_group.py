@@ -145,7 +145,7 @@ TWO = {"devices": ("cpu", "cpu"), "strategy": "ddp"}
 def test_ranks_are_private_unless_they_need_the_network(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], started_here: int, fork: bool, is_private: bool
 ) -> None:
-    """The simulated machine has no driver files, and the user isn't root."""
+    """Simulate a machine without driver files, and a user other than root."""
     monkeypatch.setattr(plugins, "fingerprint", lambda: "")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     job = Job.from_fields(**(TWO | fields))

@@ -21,7 +21,7 @@ serve_order("test", str, lambda _order, _send: time.sleep(60))
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes can't be polled")
 def test_child_whose_parent_ended_during_its_imports_exits() -> None:
-    """The child prints nothing, so that it can't notice its parent's exit by a closed pipe."""
+    """Use a child that prints nothing, so that it can't notice its parent's exit by a closed pipe."""
     with subprocess.Popen(
         [sys.executable, "-c", SERVE, "0.2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     ) as process:

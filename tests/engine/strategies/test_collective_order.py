@@ -43,7 +43,7 @@ def test_ranks_choose_the_precision_of_the_weakest_gpu(job: Make, start: Start) 
 
 
 def test_best_epoch_and_early_stopping_follow_rank_0(job: Make, start: Start) -> None:
-    """Rank 1 computes metrics that improve with every validation."""
+    """Let rank 1 compute metrics that improve with every validation."""
     group = start(
         job(cpus=2, strategy="fsdp", patience=2, epochs=6), prepare="tests.support.unequal_machines:prepare"
     ).completed()

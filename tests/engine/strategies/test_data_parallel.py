@@ -195,7 +195,7 @@ def test_recompute_without_blocks_is_reported(job: Make, start: Start, model_fil
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", some(["ddp", "fsdp", "pipeline"], everyday=["ddp"]))
 def test_ranks_share_loss_scale(job: Make, start: Start, model_file: Write, strategy: str) -> None:
-    """Only the scales are compared, because a chunk of a batch overflows at a different scale than the full batch."""
+    """Compare only the scales, because a chunk of a batch overflows at a different scale than the full batch."""
     fields = model_file(LOUD) | {"precision": "fp16", "clip_norm": 0.5, "learning_rate": 0.002, "epochs": 6}
     alone = start(job(**fields), every_step=True).completed()
     ranks = start(job(2, strategy=strategy, **fields), every_step=True).completed()

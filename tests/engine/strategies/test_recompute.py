@@ -103,7 +103,7 @@ def test_recompute_restores_buffers() -> None:
 
 
 def test_recompute_twice_of_traced_stage() -> None:
-    """The stage is recomputed for gradients of inputs and again for those of weights, as in a zero-bubble schedule."""
+    """Recompute the stage for gradients of inputs and again for those of weights, as a zero-bubble schedule does."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 4, 3))
     stage = fx.symbolic_trace(model)

@@ -42,7 +42,7 @@ def test_speed_measurement_has_no_side_effects() -> None:
 
 
 def test_speed_covers_forward_and_backward() -> None:
-    """A model with more work must be slower, even if the machine is busy."""
+    """Check that a model with more work is slower, even if the machine is busy."""
     strategy = _strategy(Job.from_fields(batch_size=16))
     narrow, wide = (
         nn.Sequential(nn.Flatten(), nn.Linear(768, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 5))

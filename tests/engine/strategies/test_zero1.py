@@ -66,7 +66,7 @@ def test_zero1_divides_optimizer_state(
 
 @pytest.mark.long
 def test_zero1_validates_averages(job: Callable[..., Job], start: Callable[..., Any]) -> None:
-    """The model has no BatchNorm statistics. The results are compared with those of DDP."""
+    """Train a model without BatchNorm statistics, and compare the results with those of DDP."""
     fields: dict[str, Any] = {"ema_decay": 0.9, "optimizer": "adamw", "learning_rate": 0.003, "epochs": 3}
     ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
     group = start(job(cpus=2, strategy="zero1", **fields), every_step=True).completed()

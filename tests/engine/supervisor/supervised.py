@@ -85,7 +85,7 @@ class Supervised:
 
 
 def messages(connection: RunConnection) -> Iterator[ServerMessage]:
-    """Yield messages until the connection closes; fail if none arrives for a long time."""
+    """Yield messages until the connection closes. Fail if none arrives for a long time."""
     while not connection.closed:
         ready = select.select([connection], [], [], PATIENCE_S)[0]
         assert ready, "nothing came"

@@ -189,7 +189,7 @@ def test_connecting_to_an_ended_run_fails(start: Start, tmp_path: Path) -> None:
 
 
 def test_late_client_gets_the_complete_history(served: Served, tmp_path: Path) -> None:
-    """The history consists of events that may be dropped, and is much longer than `THIN_BYTES`."""
+    """Use a history of events that may be dropped and that is much longer than `THIN_BYTES`."""
     for number in range(1, 4001):
         served.log.append(step_metrics(number))
     assert served.log.end > 2 * THIN_BYTES

@@ -179,7 +179,7 @@ def test_pretrained_weights_load_without_the_head(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", pyramid_detectors.KINDS)
 def test_detector_on_encoder_works_as_plain_torchvision_model(name: str) -> None:
-    """Without Footplate, the model must normalize images and return torchvision's dicts."""
+    """Check that the model works without Footplate: it normalizes images and returns torchvision's dicts."""
     task = MASKS if name == "maskrcnn" else BOXES
     trained = task.build_model(job(task=task.entry.id, model=name), len(CLASSES), 3).eval()
     plain = pyramid_detectors.construct(name, ENCODER, 1 + len(CLASSES), 3, 64).eval()

@@ -214,7 +214,7 @@ def test_autotune_skips_compile_before_unfreezing() -> None:
 
 
 def test_autotune_skips_compile_of_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulated GPU takes a millisecond for a pass."""
+    """Simulate a GPU that takes a millisecond for a pass."""
     monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
     monkeypatch.setattr(Autotuner, "_compare", lambda *_, **__: [0.001])
     model = SlowWhen(lambda _: False)
@@ -251,7 +251,7 @@ def build_model(num_classes):
 def test_autotune_agrees_among_ranks(
     job: Callable[..., Job], start: Callable[..., WorkerGroup], model_file: Callable[[str], dict[str, str]]
 ) -> None:
-    """The memory format channels_last is slightly faster on rank 0 and much slower on rank 1."""
+    """Make the memory format channels_last slightly faster on rank 0 and much slower on rank 1."""
     fields = {**model_file(SLOW_ON_RANK_1), "batch_size": 2, "epochs": 5, "memory_format": "auto"}
     group = start(job(cpus=2, strategy="ddp", **fields)).completed()
     (chosen,) = (event for event in group.of(Chosen) if event.field == "memory_format")
@@ -400,7 +400,7 @@ class SlowInOneWay(nn.Module):
 def test_autotune_keeps_compile_only_if_faster(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, choice: str
 ) -> None:
-    """The choice is made as for a GPU, but on the CPU."""
+    """Let the autotuner decide as for a GPU, although the model runs on the CPU."""
     monkeypatch.setattr(Autotuner, "_reason_against_compiling", lambda _: "")
     monkeypatch.setattr("engine.training.autotune.COMPILING_S", 0.0)
     # Torch's progress bar would leave a thread running.

@@ -106,7 +106,7 @@ WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("way", some(list(WAYS), ["accumulation", "instances"]))
 def test_training_is_that_of_a_single_device(start_tiny: Start, discs: dict[str, Path], way: str) -> None:
-    """Losses are means over the boxes of all ranks. Each rank has a different number of boxes."""
+    """Compare the losses, which are means over the boxes of all ranks. Each rank has a different number of boxes."""
     name, cpus, changed = WAYS[way]
     fields = STILL | {"model": name}
     together = {"batch_size": changed.get("batch_size", 4), "multi_scale": changed.get("multi_scale", 0.0)}

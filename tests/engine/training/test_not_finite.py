@@ -189,7 +189,7 @@ def test_rollback_skips_nonfinite_step(spoiled_job: Make, start: Start) -> None:
 
 
 def test_nonfinite_state_is_not_saved(spoiled_job: Make, start: Start) -> None:
-    """The weights become infinite in a step with a finite loss, just before a checkpoint."""
+    """Make the weights infinite in a step with a finite loss, just before a checkpoint."""
     fields = {"checkpoint_steps": 1, "keep_checkpoints": 100, "seed": 1}
     group = start(spoiled_job("gradient", **fields), every_step=True)
     assert group.finish() == [1]

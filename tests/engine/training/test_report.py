@@ -32,7 +32,7 @@ class Ends:
         self._received: list[Any] = []
 
     def receive(self) -> Any:
-        """Return the next message, or None at the end of the stream."""
+        """Return the next message from the worker, or None at the end of the stream."""
         while not self._received:
             data = self.supervisor.recv(1 << 16)
             if not data:

@@ -96,7 +96,7 @@ def test_start_waits_for_the_disk(
 
 
 def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk changes while a refresh is running that has already read the old state."""
+    """Change the disk while a refresh is running that has already read the old state."""
     was_read, released = threading.Event(), threading.Event()
     real = RealDisk.kind
 

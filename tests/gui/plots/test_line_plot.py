@@ -89,7 +89,7 @@ def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
 def test_plot_wheel_zooms_at_pointer(screen: PlotOnScreen, height: float) -> None:
-    """The wheel is turned in the middle of the plot, and over the axis below it."""
+    """Turn the wheel in the middle of the plot, and over the axis below it."""
     screen.data(1000)
     viewport = screen.plot._view.viewport()
     place = QPointF(viewport.width() * 0.75, viewport.height() * height)

@@ -205,7 +205,10 @@ def test_session_close_leaves_run_running(store: RunSession, qtbot: QtBot, super
 
 
 def test_session_slow_reader_gets_all_events(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    """The session reads so slowly that the supervisor skips step metrics. It must then read them from the log file."""
+    """Let the session read so slowly that the supervisor skips step metrics.
+
+    The session must then read the skipped metrics from the log file.
+    """
     supervised = start_supervised(supervise, "flood 60000")
     store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 100)

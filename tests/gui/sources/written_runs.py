@@ -56,7 +56,7 @@ def a_run(
 
 
 def append(run: RunFolder, *events: AnyEvent) -> None:
-    """Number the events, and append them to the log of `run`."""
+    """Append events to the log of `run`, after numbering them in order."""
     last = run.last_event()
     write(run.events_file, events, last.n + 1 if last is not None else 1)
 

@@ -12,7 +12,10 @@ KIND = "boxes"
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as BDD100K's lists. Lanes have no box."""
+    """Write images, and a list of their objects per split in BDD100K's format.
+
+    Each image also has a lane, which has no box and must therefore be ignored.
+    """
     (folder / "labels/det_20").mkdir(parents=True)
     for split in ("train", "val"):
         images = []

@@ -46,5 +46,5 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image."""
+    """Return the annotation of `kind` that Footplate should read for an image."""
     return boxes_named(image, NAMES) if kind == "instances" else counts_of_values(image.mask())

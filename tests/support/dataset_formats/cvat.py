@@ -14,7 +14,10 @@ KINDS = {"boxes": "boxes", "turned": "boxes", "tags": "classes", "labels": "labe
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as one task, as a project with subsets, or as one task per split."""
+    """Write the ground truth as one task, as a project with subsets, or as one task per split.
+
+    `variant` selects one of these, and the kind of shapes.
+    """
     for image in truth.images:
         image.save(folder / _image_path(image, variant))
     if variant == "tasks":

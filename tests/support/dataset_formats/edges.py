@@ -52,5 +52,5 @@ def outline(image: TrueImage) -> npt.NDArray[np.bool_]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return a list with the number of edge pixels in an image. It is empty if there are none."""
+    """Return the number of edge pixels in an image, as a list of one element. The list is empty if there are none."""
     return [int(outline(image).sum())] if image.objects else []

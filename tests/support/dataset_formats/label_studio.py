@@ -19,7 +19,7 @@ KINDS = {"boxes": "boxes", "min": "boxes", "choices": "classes", "labels": "labe
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as one export, or as one per split."""
+    """Write the ground truth as a single export, or as an export per split, depending on the variant."""
     for image in truth.images:
         image.save(folder / f"images/{image.name}.png")
     make = _small_task if variant == "min" else _task

@@ -85,7 +85,7 @@ def _fields(image: TrueImage) -> dict[str, object]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image."""
+    """Return the annotation of `kind` that Footplate should read for an image."""
     return (
         boxes_named(image, dict.fromkeys(CLASSES, "pedestrian"))
         if kind == "instances"

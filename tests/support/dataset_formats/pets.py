@@ -36,5 +36,5 @@ def trimap(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image. It includes the unlabeled pixels."""
+    """Return the annotation of `kind` that Footplate should read for an image. Unclassified pixels are counted, too."""
     return counts_of_values(trimap(image))

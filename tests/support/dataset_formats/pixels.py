@@ -12,7 +12,7 @@ from tests.support.dataset_formats.truth import CLASSES, TrueImage
 
 
 def save_mask(path: Path, values: npt.NDArray[np.integer]) -> Path:
-    """Write values [h, w], or colors [h, w, 3], as an image or an array."""
+    """Write values [h, w], or colors [h, w, 3], to a NumPy file if the suffix is .npy, otherwise to an image."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".npy":
         np.save(path, values)
@@ -26,7 +26,7 @@ def save_mask(path: Path, values: npt.NDArray[np.integer]) -> Path:
 
 
 def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
-    """Return a mask that holds the number of the object at each pixel. Numbers start at 1."""
+    """Return a mask of the objects: 0 for the background, 1 for the first object, 2 for the second, and so on."""
     values = np.zeros((image.height, image.width), np.uint8)
     for number, each in enumerate(image.objects, 1):
         left, top, right, bottom = each.box
@@ -35,7 +35,10 @@ def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, first: int) -> npt.NDArray[np.uint16]:
-    """Return a mask of `label * factor + number`, with the objects of each label numbered from `first`."""
+    """Return a mask with a value for each object: `label * factor + number`.
+
+    `labels` maps a class to its label. The objects of each label are numbered from `first`.
+    """
     values = np.zeros((image.height, image.width), np.uint16)
     counts = dict.fromkeys(CLASSES, first)
     for each in image.objects:
@@ -46,6 +49,6 @@ def numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, first
 
 
 def with_labels(image: TrueImage, background: int, labels: dict[str, int]) -> npt.NDArray[np.uint8]:
-    """Return the mask of an image with custom values for the background and each class."""
+    """Return the mask of an image. `labels` gives the value of each class, and `background` that of other pixels."""
     table = np.array([background, *(labels[name] for name in CLASSES)], np.uint8)
     return table[image.mask()]

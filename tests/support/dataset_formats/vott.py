@@ -14,7 +14,7 @@ KINDS = {"plain": "boxes", "assets": "boxes", "polygons": "instances", "splits":
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the images, and a single export, one export per split, or one per image."""
+    """Write the images, and their annotations as a single export, as an export per split, or as an export per image."""
     for split in ("train", "val") if variant == "splits" else ("",):
         images = truth.of(split) if split else truth.images
         place = folder / split / ("" if variant == "assets" else "vott-json-export")

@@ -18,7 +18,7 @@ KINDS = {variant: "labels" if variant == "labels" else "classes" for variant in 
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the images and their classes to two tar files, or to one per split."""
+    """Write the images and their classes to two tar files, or to a tar file per split, depending on the variant."""
     with_splits = variant not in WITHOUT_SPLITS
     halves = {"train": truth.of("train"), "val": truth.of("val")}
     for number, (split, images) in enumerate(halves.items()):
@@ -36,7 +36,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _members(truth: Truth, image: TrueImage, variant: str) -> dict[str, bytes]:
-    """Return the files of a sample. Keys are their suffixes."""
+    """Return the contents of an image's files in the tar file, by suffix."""
     match variant:
         case "numbers":
             labels = {"cls": str(truth.classes.index(image.tags[0]))}

@@ -68,7 +68,7 @@ def _places(image: TrueImage, variant: str) -> tuple[str, str]:
 
 
 def _description(truth: Truth, variant: str) -> str:
-    """Return the contents of data.yaml."""
+    """Return the contents of data.yaml for a variant."""
     train, val = {
         "lists": ("train.txt", "val.txt"),
         "roboflow": ("../train/images", "../valid/images"),

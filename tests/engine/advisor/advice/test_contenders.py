@@ -41,7 +41,7 @@ def test_drop_slow_after_single_trial() -> None:
 
 @pytest.mark.parametrize(("half_widths", "settled"), [((0.3, 0.4), True), ((0.3, 0.6), False), ((0.9, 0.4), False)])
 def test_is_settled_once_both_are_within_half_a_tie(half_widths: tuple[float, float], settled: bool) -> None:
-    """`half_widths` are the contenders' confidence half-widths as fractions of a tie."""
+    """Compare two contenders whose confidence intervals have `half_widths`, as fractions of a tie."""
     pair = []
     for fraction in half_widths:
         spread = next(each / 1e5 for each in range(1, 10_000) if half_width(steps(each / 1e5)) >= fraction * TIE)

@@ -1,4 +1,4 @@
-"""Reading masks from images and arrays of every kind, with the type of their values."""
+"""Reading of masks from images and arrays of every kind, and the type of the masks' values."""
 
 from __future__ import annotations
 

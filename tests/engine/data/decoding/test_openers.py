@@ -39,7 +39,7 @@ def scene() -> np.ndarray:
 
 
 def write(path: Path) -> Path:
-    """Write the image. The suffix determines the file format."""
+    """Write the image of `scene` to `path`. The suffix determines the file format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     image = Image.fromarray(scene())
     if path.suffix == ".npy":

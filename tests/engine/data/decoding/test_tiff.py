@@ -101,7 +101,7 @@ def test_missing_data_and_nan_become_0(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dataset", ["", "all"])
 def test_arcgis_statistics_are_used(tmp_path: Path, dataset: str) -> None:
-    """The statistics are in the dataset's folder, or in the parent of the folder with the images."""
+    """Put the statistics into the dataset's folder, or into the parent of the folder with the images."""
     files = [save(tmp_path / f"images/{number}.tif", scene(number, 4)) for number in range(2)]
     root = tmp_path / dataset
     root.mkdir(exist_ok=True)

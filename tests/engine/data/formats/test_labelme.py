@@ -31,7 +31,7 @@ def shape(kind: str | None = "polygon", points: Any = SQUARE, **more: Any) -> di
 
 
 def put(folder: Path, *shapes: Any, name: str = "a", **more: Any) -> Path:
-    """Write an image of 80 x 60 pixels and its JSON file."""
+    """Write an image of 80 x 60 pixels and a JSON file with these shapes. `more` are additional fields of the file."""
     draw(folder / f"{name}.png", TWO)
     content = {"shapes": list(shapes), "imagePath": f"{name}.png", "imageData": None, **more}
     text(folder / f"{name}.json", json.dumps(content))

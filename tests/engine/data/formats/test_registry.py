@@ -337,7 +337,7 @@ def drawn(split: object) -> list[object]:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "files"])
 def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> None:
-    """The kind "files" is left out, because custom tasks read their files themselves."""
+    """Check all kinds except "files", which custom tasks read themselves."""
     folder = MAKERS[kind](tmp_path / "data", {"train": 30})
     found = [recognize(str(folder), val_fraction=0.3, seed=seed, kinds=(kind,)) for seed in (1, 1, 2)]
     assert [each.kind for each in found] == [kind] * 3

@@ -148,7 +148,7 @@ def test_masks_with_too_many_objects_are_reported_once(tmp_path: Path) -> None:
 
 
 def test_empty_boxes_are_reported(tmp_path: Path) -> None:
-    """There are more images than a report has examples."""
+    """Use more images than a report has examples."""
     flat = Drawn(80, 60, (*ONE.rectangles, Rectangle(20, 20, 20, 40, "dog")))
     named = {f"{number:02}": (TWO, flat)[number % 2] for number in range(16)}
     folder = boxed.voc(tmp_path, {"train": named, "val": {"c": ONE, "d": TWO}})

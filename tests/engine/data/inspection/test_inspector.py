@@ -274,7 +274,7 @@ def test_real_datasets_are_inspected(real_dataset: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["images", "digits"])
 def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
-    """The number of images is that of the dataset hymenoptera, or a tenth of MNIST's."""
+    """Measure with the number of images in the dataset hymenoptera, and with a tenth of MNIST's."""
     random = np.random.default_rng(0)
     for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
         if kind == "digits":

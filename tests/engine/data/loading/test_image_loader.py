@@ -262,7 +262,7 @@ def test_upload_images_leaves_unreadable_ones_blank(one_unreadable: ImageSet) ->
 def test_uploaded_split_gives_the_same_batches(
     make: Make, one_unreadable: ImageSet, augmentation: str, shuffle: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The CPU takes the place of the GPU to which the split is uploaded."""
+    """Use the CPU in place of the GPU to which the split is uploaded."""
 
     def read_epochs() -> tuple[list[Batch], list[str]]:
         chosen: list[str] = []

@@ -17,7 +17,10 @@ SPLITS = {"train": "train", "validation": "val"}
 
 
 def dataset_of(split: str, kind: str, source: Path) -> Any:
-    """Return the ground-truth images of a split, with a column for one kind of annotations."""
+    """Return the ground-truth images of a split, with a column for annotations of `kind`.
+
+    `source` is a folder in which the images are saved first.
+    """
     import datasets
 
     datasets.disable_progress_bars()

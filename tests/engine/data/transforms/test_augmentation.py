@@ -540,7 +540,7 @@ def test_loader_stores_images_as_large_as_the_smallest_part_needs(
 def test_crops_reach_the_edges_of_an_elongated_image(
     loaders: Loaders, tmp_path: Path, cache: str, augmentation: str
 ) -> None:
-    """The left edge of the image is red and its right edge is blue. Both are outside of its center square."""
+    """Use an image with a red left edge and a blue right edge, both outside of its center square."""
     pixels = np.zeros((60, 120, 3), np.uint8)
     pixels[:, :6, 0] = 255
     pixels[:, -6:, 2] = 255

@@ -159,7 +159,7 @@ def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
 
 
 def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
-    """Squares are near the edges of the visible center of wide images, so that shifted heat maps would miss them."""
+    """Use wide images with squares near the edges of their visible center, which shifted heat maps would miss."""
     dataset = make_corners(tmp_path / "dataset", 32)
     of = train(forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=8, learning_rate=0.002)
     assert of.measures["top1"] == 1.0

@@ -57,7 +57,7 @@ def test_last_relevant_feature_map_is_found(model: str, side: int, layer: str) -
     ],
 )
 def test_map_cells_match_image_positions(model: str, layer: str, row: int, column: int) -> None:
-    """If an area of the image changes, the corresponding cell of the feature map must change most."""
+    """Change an area of the image, and check that the corresponding cell of the feature map changes most."""
     module = built(model)
     image = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     changed = image.clone()

@@ -169,7 +169,7 @@ def test_split_points_agree_in_both_modes() -> None:
 
 
 def test_split_points_take_linear_time() -> None:
-    """Function calls are counted, because their number doesn't depend on the machine's load."""
+    """Count function calls, because their number doesn't depend on the machine's load."""
 
     def calls(layers: int) -> int:
         model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers)))

@@ -251,7 +251,7 @@ def test_masks_are_read_as_edges(tmp_path: Path) -> None:
 
 
 def test_annotators_are_preferred_to_mean_images(tmp_path: Path) -> None:
-    """In a folder like BSDS500's, the maps of individual annotators are preferred to their mean."""
+    """Check that the maps of individual annotators are preferred to their mean, in a folder like BSDS500's."""
     make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     for path in tmp_path.glob("groundTruth/*/*.mat"):
         drawn = read_edges(path.name, path.read_bytes())

@@ -136,7 +136,7 @@ def test_soft_edge_is_thinned_to_its_middle() -> None:
 
 
 def test_annotator_agreement_matches_by_hand(tmp_path: Path) -> None:
-    """The second annotator has drawn half of the first annotator's edges, in the format of BSDS500.
+    """Let the second annotator draw half of the first annotator's edges, in the format of BSDS500.
 
     Half of the first one's edges are therefore correct, and all edges of the second one are found.
     """
@@ -152,7 +152,7 @@ def test_annotator_agreement_matches_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
 def test_bsds500_agreement_matches_the_benchmark() -> None:
-    """Arbelaez et al. 2011 give an agreement between annotators of 0.80."""
+    """Compare with the agreement between annotators of 0.80 that Arbelaez et al. 2011 give."""
     files = sorted((BSDS / "groundTruth/test").glob("*.mat"))[:2]
     counts = sum(
         count(layers[0] * 0.995, layers[1:])

@@ -49,7 +49,7 @@ def test_packed_maps_round_trip() -> None:
 
 
 def test_networks_have_the_authors_sizes() -> None:
-    """The authors' code gives the expected numbers of parameters."""
+    """Compare the numbers of parameters with those of the authors' code."""
     sizes = [
         sum(parameter.numel() for parameter in on_meta(build).parameters())
         for build in (lambda: LinkNetMTL("resnet34", 2, 37, 3), lambda: StackHourglassNetMTL(2, 37, 3))

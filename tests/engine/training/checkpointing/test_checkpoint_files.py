@@ -164,7 +164,7 @@ def test_write_checkpoint_reports_a_hidden_full_disk(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux maps checkpoints")
 def test_tensors_are_mapped_from_the_file(tmp_path: Path) -> None:
-    """Tensors must be memory-mapped, so that ranks share pages and read only their shards."""
+    """Check that tensors are memory-mapped, so that ranks share pages and read only their shards."""
     path = tmp_path / "last.pt"
     write_checkpoint({"model": torch.arange(1000.0)}, path)
     content, _ = read_checkpoint(path)

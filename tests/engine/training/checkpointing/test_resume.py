@@ -73,7 +73,7 @@ def _interrupted(group: Any, after: int) -> Any:
 
 
 def test_resume_in_mid_epoch_with_other_strategies(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
-    """The run resumes on two devices in the middle of the first epoch, and on one device in the middle of the next."""
+    """Resume on two devices in the middle of the first epoch, and on one device in the middle of the next."""
     gate = tmp_path / "gate"
     gate.touch()
     fields = {"schedule": "onecycle", "optimizer": "adamw", "learning_rate": 0.005, "ema_decay": 0.8, "clip_norm": 0.5}
