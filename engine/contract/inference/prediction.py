@@ -19,11 +19,14 @@ CAMERA = "camera:"
 Format = Literal["csv", "coco", "yolo", "png", "geotiff", "cloud", "json", "npy"]
 """Format of results.
 
-csv      predictions.csv, a row per image with the probability of each class coco     predictions.coco.json, boxes with
-scores, and masks as RLE yolo     labels/NAME.txt for each image, and data.yaml png      masks/NAME.png for each image:
-class number of each pixel, with a palette; gray levels for lines geotiff  masks/NAME.tif, with the georeference of the
-source cloud    clouds/NAME, the point cloud with a class per point json     predictions.jsonl, a line per sample with
-the model's output npy      outputs/NAME.npy for each sample
+- csv: predictions.csv, a row per image with the probability of each class.
+- coco: predictions.coco.json, boxes with scores, and masks as RLE.
+- yolo: labels/NAME.txt for each image, and data.yaml.
+- png: masks/NAME.png for each image, the class number of each pixel with a palette, or gray levels for lines.
+- geotiff: masks/NAME.tif, with the georeference of the source.
+- cloud: clouds/NAME, the point cloud with a class per point.
+- json: predictions.jsonl, a line per sample with the model's output.
+- npy: outputs/NAME.npy for each sample.
 """
 
 FORMATS: dict[PredictionKind, tuple[Format, ...]] = {
