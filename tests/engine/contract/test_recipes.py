@@ -287,6 +287,8 @@ def test_read_recipe_reports_all_problems(tmp_path: Path) -> None:
         assert len([problem for problem in wrong if f"mine.toml: {key}" in problem.message]) == 1, key
     assert len(wrong) == len(keys)
     assert all(problem.remedy for problem in wrong)
+    (devices,) = [problem for problem in wrong if "“set.devices”" in problem.message]
+    assert devices.remedy == "Remove it."
 
 
 def test_load_recipes_lists_invalid_recipes(separate_home: Path) -> None:

@@ -78,6 +78,15 @@ def test_falling_loss_at_most_doubles_the_epochs() -> None:
     assert found.changes == {"epochs": 12}
 
 
+def test_worthwhile_epochs_follow_from_the_last_gains() -> None:
+    slow = decaying(12)
+    fast = [slow[0] + 8 * 0.3**number for number in range(6)]
+    found, expected = (of(losses, losses, epochs=12) for losses in (fast + slow, slow))
+    assert found is not None
+    assert expected is not None
+    assert found.figures["epochs_more"] == expected.figures["epochs_more"]
+
+
 def test_falling_loss_may_fall_unevenly() -> None:
     found = of([2.203, 1.93, 1.351, 1.258, 1.151], [2.28, 2.1, 1.67, 1.21, 1.2])
     assert found is not None

@@ -144,6 +144,14 @@ def test_yolo_reports_images_that_lists_miss(tmp_path: Path) -> None:
     assert "1 image named in train.txt but not in the folder: gone.png" in warnings_of(content_of(FORMAT, root))
 
 
+def test_yolo_prefers_lists_in_the_main_folder(tmp_path: Path) -> None:
+    root = write_images_with_labels(tmp_path, {"images/a.png": BOX, "images/b.png": BOX, "images/c.png": BOX})
+    text(root / "train.txt", "images/a.png\n")
+    text(root / "val.txt", "images/b.png\n")
+    text(root / "data" / "train.txt", "../images/c.png\n")
+    assert names(root) == {"train": ["images/a.png"], "val": ["images/b.png"]}
+
+
 def test_yolo_gives_shared_labels_to_all_images(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX, "images/a.jpg": BOX, "images/b.png": BOX})
     content = content_of(FORMAT, root)
