@@ -164,7 +164,7 @@ class Strategy(ABC):
 
     @property
     def job(self) -> Job:
-        """Job as it is trained."""
+        """Job with its automatic choices made, as it is trained."""
         return self.resolved.job
 
     @abstractmethod

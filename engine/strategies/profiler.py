@@ -36,7 +36,7 @@ class StepProfiler:
         self.mark = self.watch.mark
         self.recording = False
         self.cost_s = 0.0
-        """Time that recording the last recorded step has cost, in seconds."""
+        """Additional time that the last recorded step took because of the recording, in seconds."""
         self._started = time.monotonic()
         self._recorded_at = -math.inf
 

@@ -24,8 +24,8 @@ SAMPLES_PER_S = 20.0
 class Times:
     """Mean duration of a step and of each of its parts in seconds, over `steps` steps.
 
-    The durations of the parts add up to `step_s`. `starved` is the fraction of steps before which the device ran out of
-    work because the next batch was late. It is None on the CPU, and if no step was timed.
+    The durations of the parts add up to `step_s`. `starved` is the fraction of steps that began after the device had
+    run out of work, because their batch was late. It is None on the CPU, and if no step was timed.
     """
 
     steps: int
@@ -142,8 +142,8 @@ class DeviceStopwatch(Stopwatch):
     """Stopwatch for GPU workers, which records events in the stream and reads them later.
 
     Only some steps are timed. Their events are read once the device has passed them. The time between two events
-    includes both computing and idle time. The part in which the device is idle therefore shows the delay if a batch is
-    late or the host queues work too slowly. Steps are chosen at random, so that periodic effects are sampled in
+    includes both computing and idle time. If a batch is late or the host queues work too slowly, the device is idle,
+    and this part of the step becomes longer. Steps are chosen at random, so that periodic effects are sampled in
     proportion.
     """
 

@@ -93,8 +93,8 @@ class Autotuner:
     def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
         """Choose the precision and memory format for a model, and return `job` with these choices.
 
-        `model` is the plain model in training mode. `before` has the fields of the job from which this run resumes. It
-        is empty if the run doesn't resume.
+        `model` is the plain model in training mode. `before` has the fields of the job that this run resumes. It is
+        empty if the run doesn't resume one.
         """
         self.job, strategy = job, self._strategy
         if self.job.precision.name == "auto":

@@ -56,8 +56,8 @@ class SavedStreams:
     """States of the random number generators at the last `save`.
 
     `save` runs before every step, so it must take only a few microseconds. Saving the states of Python and numpy takes
-    ten times as long, and is done only for an `untrusted_model`, a user's. The models of torchvision draw only from
-    torch.
+    ten times as long, and is done only for an `untrusted_model`, which comes from a user's file. The models of
+    torchvision draw only from torch.
     """
 
     def __init__(self, gpus: Sequence[torch.device], *, untrusted_model: bool) -> None:

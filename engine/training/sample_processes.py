@@ -246,7 +246,7 @@ def _samples(splits: Splits, split: SplitName) -> SampleSet:
 
 
 def _as_bytes(tensor: Tensor) -> tuple[Any, torch.dtype, torch.Size]:
-    """Convert a tensor to an array of bytes, its type and its shape, since numpy lacks some types."""
+    """Convert a tensor to an array of bytes, its type and its shape. numpy lacks some of torch's types."""
     flat = tensor.detach().contiguous().view(-1)
     return flat.view(torch.uint8).numpy(), tensor.dtype, tensor.shape
 

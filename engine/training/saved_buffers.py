@@ -1,4 +1,4 @@
-"""Copies of a model's buffers that undo the changes of a step."""
+"""Copies of a model's buffers, for undoing the changes of a step."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ class SavedBuffers:
             buffers[name] = current
 
     def _is_known(self, current: list[Tensor | None]) -> bool:
-        """Return True if `current` has the same tensor objects as the last time. A model may have replaced them."""
+        """Return True if the `current` buffers are the same tensor objects as before.
+
+        A model may have replaced them.
+        """
         return len(current) == len(self._originals) and all(map(operator.is_, current, self._originals))
 
     def _learn(self, current: list[Tensor | None]) -> None:

@@ -301,10 +301,7 @@ def _parameter_counts(model: nn.Module) -> tuple[int, int]:
 def _report_plan(
     context: WorkerContext, reporter: Reporter, train: SplitLoader, val: SplitLoader, *, from_step: int
 ) -> None:
-    """Report the size of the training, and the messages for the user.
-
-    They are about the model's placement and the checkpoint from which the run resumes.
-    """
+    """Report the size of the training, and messages about the model's placement and the resumed checkpoint."""
     strategy, splits, job = context.strategy, context.splits, context.strategy.job
     parameters, trainable = context.counts
     reporter.send(

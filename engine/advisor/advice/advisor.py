@@ -125,7 +125,7 @@ class _Advisor:
                 state.queued.append(smaller)
 
     def _fitting_setups(self, setup: Setup) -> Iterator[Contender]:
-        """Yield variants of `setup` that need less memory than it, and fit into the memory according to their estimate.
+        """Yield variants of `setup` that need less memory and fit, according to their estimates.
 
         The variants that are expected to be the fastest come first.
         """
@@ -202,7 +202,7 @@ class _Advisor:
         return [*varied, *running, *self._suspect_baseline()]
 
     def _suspect_baseline(self) -> list[Contender]:
-        """Return the contender on one device in a list if its measurement should be repeated, otherwise [].
+        """Return a list with the contender on one device if its measurement should be repeated, otherwise [].
 
         It should be repeated if several devices appear implausibly fast in comparison, unless the contender is tried
         again anyway.
@@ -257,11 +257,11 @@ class _Advisor:
                     state.queued += list(self._fitting_setups(contender.setup))[:1]
 
     def _replace(self, failed: Contender) -> list[Contender]:
-        """Return a contender that replaces one that ran out of memory despite its estimate.
+        """Return a list with a contender to try instead of `failed`, which ran out of memory despite its estimate.
 
-        The result is [] if there is none. The estimate for the new contender must be lower than that for `failed` by
-        `ESTIMATE_MARGIN`. If there is none, and no contender has fitted yet, one of the next variants is returned
-        nevertheless. It is not the very next one, so that few trials are needed to find one that fits.
+        The estimate for the new contender must be lower than that for `failed` by `ESTIMATE_MARGIN`. If there is none,
+        and no contender has fitted yet, one of the next variants is returned nevertheless. It is not the very next one,
+        so that few trials are needed to find one that fits. If there are no variants, the list is empty.
         """
         state = self.state
         known = {each.setup.job for each in (*state.tried, *state.queued)}

@@ -30,7 +30,7 @@ MAX_ACCUMULATION = 64
 
 @dataclass(frozen=True)
 class Setup:
-    """Setting of the job for a trial: strategy, devices, and options for speed and memory."""
+    """Variant of the job that can be tried. It differs in strategy, devices, and options for speed and memory."""
 
     job: Job
     name: str

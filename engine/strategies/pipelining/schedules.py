@@ -1,4 +1,4 @@
-"""Pipeline schedules from torch.distributed.pipelining, whose import is slow."""
+"""Pipeline schedules from torch.distributed.pipelining. Importing this module is slow."""
 
 from __future__ import annotations
 

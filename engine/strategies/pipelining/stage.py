@@ -1,4 +1,4 @@
-"""Pipeline stages for torch.distributed.pipelining, whose import is slow."""
+"""Pipeline stages for torch.distributed.pipelining. Importing this module is slow."""
 
 from __future__ import annotations
 

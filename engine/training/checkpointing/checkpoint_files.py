@@ -65,8 +65,8 @@ def older_name(epoch: int, step: int) -> str:
 def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
     """Write `content` to `path` with torch.save and a checksum.
 
-    After any failure, even of power, the file at `path` is either the previous one or complete. If `aside` is given,
-    the previous file is renamed to `aside` and kept. Raises CheckpointError.
+    Even after a power failure, the file at `path` is either the previous one or complete. If `aside` is given, the
+    previous file is renamed to `aside` and kept. Raises CheckpointError.
     """
     started = time.perf_counter()
     temporary = _partial_path(path)

@@ -50,7 +50,7 @@ class TrainProgress:
         done: Number of completed steps in this epoch.
         steps: Number of steps in each epoch.
         step: Number of completed steps in the entire run.
-        validated: True if the epoch is complete and its validation, too.
+        validated: True if the epoch and its validation are complete.
     """
 
     epoch: int

@@ -1,4 +1,4 @@
-"""Decision when a run's checkpoints are saved.
+"""Schedule and content of a run's checkpoints.
 
 last.pt is saved after epochs and on request, best.pt after the best validation.
 """
