@@ -124,7 +124,7 @@ def _described(
 
 
 def _models_of(task: Task) -> Sequence[ModelEntry]:
-    """Return the models of a task from a plug-in."""
+    """Return the catalogue entries for all models of a task from a plug-in."""
     known = {model.id for model in shipped_catalogue().models}.intersection(task.model_names())
     if known:
         raise ValueError(f"Footplate has a model “{min(known)}”")

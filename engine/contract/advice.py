@@ -208,7 +208,7 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
 
     @property
     def equally_fast(self) -> tuple[Candidate, ...]:
-        """Fastest candidate and all candidates whose confidence intervals overlap with its interval."""
+        """Fastest candidate, and all candidates whose confidence intervals overlap with that of the fastest one."""
         lowest = self.table[0].low if self.table else None
         if lowest is None:
             return self.table[:1]

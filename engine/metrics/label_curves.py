@@ -113,10 +113,7 @@ def best_f1(curve: Curve) -> tuple[float, float]:
 
 
 def thin(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """Reduce a curve to at most `max_points` points, including its ends.
-
-    They are spaced evenly along the curve.
-    """
+    """Reduce a curve to at most `max_points` points, including its ends. They are spaced evenly along the curve."""
     if len(curve.x) <= max_points:
         return curve
     along = np.concatenate([[0], np.cumsum(np.hypot(np.diff(curve.x), np.diff(curve.y)))])

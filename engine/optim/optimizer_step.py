@@ -28,10 +28,7 @@ POWER = 0.9
 
 
 class Group(NamedTuple):
-    """Parameter group.
-
-    `rate` is the factor on the learning rate. `decays` is True if weight decay applies.
-    """
+    """Parameter group. `rate` is the factor on the learning rate. `decays` is True if weight decay applies."""
 
     rate: float = 1.0
     decays: bool = True

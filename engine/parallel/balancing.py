@@ -152,10 +152,7 @@ def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> En
 
 
 def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
-    """Run `_minimize_worst` only on divisions whose stages cost at most `bound` each.
-
-    Returns None if there is none.
-    """
+    """Run `_minimize_worst` only on divisions whose stages cost at most `bound` each. Returns None if there is none."""
     firsts = [segments]  # earliest start of each stage with which the later stages can hold the remaining segments
     for stage in range(stages - 1, 0, -1):
         end = firsts[0]

@@ -51,10 +51,7 @@ def death(rank: int, exit_code: int, log: Path) -> Failed:
 
 
 def describe_stuck(ranks: Collection[int], devices: Iterable[str]) -> Failed:
-    """Describe the failure of workers that have survived SIGKILL.
-
-    The cause depends on the run's `devices`.
-    """
+    """Describe the failure of workers that have survived SIGKILL. The cause depends on the run's `devices`."""
     text = f"Rank {', '.join(map(str, sorted(ranks)))} can't be killed"
     if any(map(is_gpu, devices)):
         cause = f"{text}: it hangs in a call of the GPU's driver. Restart the machine."

@@ -20,10 +20,7 @@ DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch
 DistributedDataParallel imports torch._dynamo, which takes over a second.
 """
 SOME = ("timm", "segmentation_models_pytorch")
-"""Modules that some models need.
-
-Importing them takes over half a second. A parent that waits anyway can afford it.
-"""
+"""Modules that some models need. Importing them takes over half a second. A parent that waits anyway can afford it."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 

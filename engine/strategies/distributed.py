@@ -21,10 +21,7 @@ from engine.strategies.link_check import check_links
 from engine.system.loopback import same_user_only
 
 TIMEOUT = timedelta(seconds=2 * PATIENCE * LIMITS.first_step)
-"""Timeout of collectives.
-
-The supervisor stops a hanging run much earlier and names the rank that blocks it.
-"""
+"""Timeout of collectives. The supervisor stops a hanging run much earlier and names the rank that blocks it."""
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 

@@ -54,10 +54,7 @@ TRANSITIONS: dict[tuple[RunState, Trigger], RunState] = {
 """Next state for each state and trigger. If another combination occurs, this is a bug, and the run fails."""
 
 HAS_WORKERS = frozenset((_S.TRAINING, _S.RESTARTING, _S.FAILING, _S.ENDING))
-"""States that end when the last worker has exited.
-
-In `FAILING` and `ENDING`, there may be no workers to wait for.
-"""
+"""States that end when the last worker has exited. In `FAILING` and `ENDING`, there may be no workers to wait for."""
 BEFORE_END = frozenset((_S.IDENTIFYING, _S.QUEUED, *HAS_WORKERS))
 """States that a stop or pause command ends."""
 USES_GATE = frozenset((_S.IDENTIFYING, _S.QUEUED, _S.TRAINING, _S.RESTARTING, _S.FAILING))

@@ -11,10 +11,7 @@ import msgspec
 from msgspec import structs
 
 MAX_SHOWN_CHARS = 1000
-"""Maximum number of displayed characters.
-
-Laying out a label takes 0.01 s for 1,000 characters and 0.1 s for 10,000.
-"""
+"""Maximum number of displayed characters. Laying out a label takes 0.01 s for 1,000 characters and 0.1 s for 10,000."""
 
 _OBEYED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Pattern for characters that control a terminal or the layout.

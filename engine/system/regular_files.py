@@ -1,7 +1,4 @@
-"""Opening of files only if they are regular.
-
-Opening a FIFO may block forever, and reading a device may never end.
-"""
+"""Opening of files only if they are regular. Opening a FIFO may block forever, and reading a device may never end."""
 
 from __future__ import annotations
 

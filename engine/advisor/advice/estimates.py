@@ -18,10 +18,7 @@ OPTIMIZER_STATES = {
 }  # fmt: skip
 """Number of values that each optimizer stores per parameter. Optional momentum is not included."""
 ESTIMATE_MARGIN = 1.25
-"""Maximum estimate for a setup that is tried, as a multiple of its device's memory.
-
-Estimates may be 20% off.
-"""
+"""Maximum estimate for a setup that is tried, as a multiple of its device's memory. Estimates may be 20% off."""
 MIN_SCALE, MAX_SCALE = 0.5, 2.5
 MIN_ACTIVATIONS = 0.1
 """Minimum fraction of a worker's memory that activations must take to be scaled by a calibration."""

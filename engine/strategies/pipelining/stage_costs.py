@@ -39,10 +39,7 @@ ENOUGH_S = 2.0
 After its warm-up, a segment is repeated only while its part lasts. Another pass starts only while the budget lasts.
 """
 LONG_S = 0.5
-"""Maximum duration of a run that is repeated on a CPU, in seconds.
-
-In longer runs, the warm-up hardly matters.
-"""
+"""Maximum duration of a run that is repeated on a CPU, in seconds. In longer runs, the warm-up hardly matters."""
 USABLE = 0.9
 """Fraction of the free memory that stages may use.
 
@@ -57,10 +54,7 @@ STATE_BYTES = {"sgd": 12, "adam": 16, "adamw": 16}
 AVERAGE_BYTES = 4
 """Bytes per parameter for the moving average of weights."""
 UPDATED = 1 << 22
-"""Number of parameters in the timed optimizer step.
-
-They are too many for the CPU's caches, as in a real model.
-"""
+"""Number of parameters in the timed optimizer step. They are too many for the CPU's caches, as in a real model."""
 UPDATES = 3
 """Number of timed optimizer steps. The fastest counts."""
 

@@ -31,10 +31,7 @@ _OUTPUT_BYTES = 2000
 
 
 class TermHandler:
-    """Handler for SIGTERM that exits the process.
-
-    After `defer`, the exit is delayed until `allow` is called.
-    """
+    """Handler for SIGTERM that exits the process. After `defer`, the exit is delayed until `allow` is called."""
 
     def __init__(self) -> None:
         self._is_deferred = self._is_requested = False

@@ -33,10 +33,7 @@ WRITING_FRACTION = 0.01
 Writing occupies cores and wears the disk.
 """
 MAX_INTERVAL_S = 60.0
-"""Maximum age of the previous checkpoint in seconds.
-
-If it is older, the end of an epoch is not skipped.
-"""
+"""Maximum age of the previous checkpoint in seconds. If it is older, the end of an epoch is not skipped."""
 
 Kind = Literal["last", "best"]
 
