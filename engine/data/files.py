@@ -45,7 +45,10 @@ class Files(Sequence[str]):
     """Row of the first file in each folder, followed by the number of all files."""
     _names: bytes
     _bounds: npt.NDArray[np.int64]
-    """Position in `_names` before the name in row 0, and of the zero byte after each name."""
+    """Positions of the zero bytes in `_names`, preceded by -1.
+
+    The name in row i is between `_bounds[i]` and `_bounds[i + 1]`.
+    """
     _rows: npt.NDArray[np.uint32] | None = None
     """Rows of the selected files, or None if all files are selected."""
 

@@ -34,9 +34,9 @@ class Splits:
     """Dataset that is open for training.
 
     `channels` is the number of channels of images, such as 1 for gray and 3 for color. `statistics` are the mean and
-    standard deviation of the channels if the images have another number of channels than 1 or 3, for which there are no
-    pretrained models with statistics of their own. `test` is None if there is no test split. It is the same object as
-    `val` if the dataset uses one split for both purposes.
+    standard deviation of each channel, or None if the images have 1 or 3 channels, since the statistics of the
+    pretrained model are used for those. `test` is None if there is no test split. It is the same object as `val` if the
+    dataset uses one split for both purposes.
     """
 
     classes: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Interface for splits of other samples than image files, such as point clouds or samples of a user-defined class."""
+"""Interface for splits of samples that are not image files, such as point clouds or samples of a user-defined class."""
 
 from __future__ import annotations
 

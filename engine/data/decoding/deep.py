@@ -53,7 +53,7 @@ class Facts(NamedTuple):
 
 
 def is_array(content: bytes) -> bool:
-    """Return True if `content`, the first bytes of a file or more, is from a NumPy file."""
+    """Return True if `content` begins with the signature of a NumPy file."""
     return content.startswith(NUMPY)
 
 
@@ -292,5 +292,5 @@ def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
 NARROW = 16
 """Minimum ratio of the value for white to the largest value of a file for assuming that the file has unused bits.
 
-An example are 12-bit values stored in 16 bits.
+For example, 12-bit values may be stored in 16 bits.
 """

@@ -63,7 +63,7 @@ def decode_stretched(content: bytes, size: int, channels: int, bands: Bands | No
 def _decode(
     content: bytes, size: int, channels: int, bands: Bands | None, resize: Callable[[Bytes, int], Bytes]
 ) -> tuple[Bytes, float]:
-    """Decode an image, upright, and pass it to `resize` with `size`.
+    """Decode an image, turn it upright, and resize it with the function `resize`.
 
     `resize` converts an image, uint8 [h, w, C] or [h, w], to [C, size, size]. Returns the result, and the original
     width divided by the original height.
@@ -107,7 +107,7 @@ def letterbox(pixels: Bytes, size: int) -> Bytes:
 
 
 def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
-    """Make an image, uint8 [h, w, C], square as named by `framing`, and resize it to uint8 [C, size, size]."""
+    """Make an image, uint8 [h, w, C], square (see `Framing`) and resize it to uint8 [C, size, size]."""
     if framing == "crop":
         return _fit(pixels, size)
     image = letterbox(pixels, size)

@@ -67,7 +67,7 @@ def fits_colors(table: ClassTable, present: Levels) -> bool:
 
 
 def with_two_names(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
-    """Return a copy of `meaning`, which has two classes, with their names from a table.
+    """Return a copy of `meaning`, which has two classes, with the class names from one of `tables`.
 
     The table must contain exactly two names. If there is no such table, `meaning` is returned unchanged.
     """

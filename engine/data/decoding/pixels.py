@@ -1,4 +1,4 @@
-"""Decode image files to uint8 pixels in their original size, the first step for the input of all models. Torch-free."""
+"""Decode image files to uint8 pixels in their original size. Torch-free."""
 
 from __future__ import annotations
 

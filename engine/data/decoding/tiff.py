@@ -329,8 +329,8 @@ def _bands(*each: npt.NDArray[np.float64]) -> Bands:
 def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
     """Read the minimum, maximum, mean and standard deviation of each band, [bands, 4], from a file written by ArcGIS.
 
-    The file is searched in the dataset folder `folder` and in the parent of the folder that contains the image `file`.
-    Returns None if there is none.
+    The file is searched for in the dataset folder `folder` and in the parent of the folder that contains the image
+    `file`. Returns None if there is none.
     """
     for parent in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
         for name, read in ((_DEFINITION, _statistics_of_definition), (_ACCUMULATED, _accumulated_statistics)):

@@ -33,7 +33,7 @@ RPCCoefficientTag.
 NO_DATA_TAG = 42113
 """Tag GDAL_NODATA, which contains the value for missing data."""
 _JPEGS = (6, 7, 34892, 33007)
-"""Compressions with JPEG, whose tiles or strips need additional tables from the page to be decoded.
+"""Compression schemes based on JPEG. Their tiles or strips need additional tables from the page to be decoded.
 
 See `TiffPage.segments` of tifffile.
 """

@@ -150,7 +150,7 @@ def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
 def _paired(tree: Tree, images: str, masks: str, end: str) -> Pairs:
     """Pair the images in the folder `images` with the masks in the folder `masks`.
 
-    `end` is the suffix of the masks' names. Otherwise, they have the same names as the images.
+    A mask is named like its image, with the suffix `end` in place of "_leftImg8bit" and the extension.
     """
     names = set(tree.files(masks)) if tree.exists(masks) else set()
     pairs = Pairs()

@@ -62,7 +62,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _missing(files: IdxFiles) -> list[Problem]:
-    """Return an error for each missing file: labels without images, images without labels, or no training files."""
+    """Return an error for each missing file.
+
+    Both files for training are required. Those for validation may be missing, but not only one of them.
+    """
     problems = []
     for split, prefix, images, labels in (
         ("training", "train", files.train_images, files.train_labels),

@@ -85,7 +85,7 @@ _OTHERS = (
 
 
 class _Source(NamedTuple):
-    """Data of a detection.
+    """Data that the detection passes on to `read`.
 
     `class_name` is the class of the objects if the masks number objects.
     """

@@ -263,7 +263,7 @@ def _named(found: list[Reading], format: str) -> list[Reading]:
 
 
 def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the interpretation to use and warnings.
+    """Choose the interpretation to use, and return it with warnings.
 
     If there is none, or the user has to decide, returns a dataset that contains only an error or a question.
     """

@@ -175,7 +175,7 @@ def _rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
 def _polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
     """Convert an outline with holes to a single ring that runs to each hole and back.
 
-    The connecting lines have no area. Raises Unfit if the outline has less than three points.
+    The connecting lines have no area. Raises Unfit if the outline has fewer than three points.
     """
     outer, *holes = _rings(entry)
     ring = list(outer)

@@ -170,7 +170,10 @@ class Tree:
         return [name for requested in names for name in by_name.get(requested, ())]
 
     def splits(self, folder: str = "") -> dict[str, str]:
-        """Return the name of the folder in `folder` for each of the splits "train", "val" and "test" that has one."""
+        """Return the names of the folders for "train", "val" and "test" in `folder`, keyed by these splits.
+
+        A split without a folder has no entry.
+        """
         found: dict[str, str] = {}
         for split, names in SPLIT_NAMES.items():
             fitting = [name for name in self.folders(folder) if split_named(name) == split]
@@ -182,7 +185,7 @@ class Tree:
     def walk(self, folder: str = "", *, depth: int | None = None) -> Iterator[str]:
         """Yield `folder` and the folders below it, at most `depth` levels deep.
 
-        Parents come before their folders, and no folder is visited twice, even if several links lead to it.
+        A folder comes before the folders in it, and no folder is visited twice, even if several links lead to it.
         """
         visited: set[tuple[int, int]] = set()
         pending = [(folder, 0)]

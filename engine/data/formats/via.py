@@ -74,7 +74,7 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class _Source:
-    """Data of a detection.
+    """Data that the detection passes on to `read`.
 
     `attribute` is the attribute of regions that contains their class, or "" if regions have no attributes.
     """

@@ -124,7 +124,10 @@ def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 
 def _annotation(split: Any, index: int) -> bytes:
-    """Return bytes that identify the annotation of an image, or b"" if it has no objects or they are not compared."""
+    """Return bytes that identify the boxes or the instances of an image.
+
+    Returns b"" if there are none, and for annotations of other kinds, which are not compared.
+    """
     if isinstance(split, InstanceSplit):
         return split.sources[index].state()
     if not isinstance(split, BoxSplit):

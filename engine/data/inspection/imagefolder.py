@@ -125,18 +125,18 @@ class ImageCheck:
 
     def _check_chunk(self, paths: list[str], start: int, pool: ThreadPoolExecutor) -> Iterator[str | None]:
         complete = _check_headers(paths, pool)
-        closer: dict[int, Callable[[str], None]] = {}
-        for index, seems in enumerate(complete):
-            self._odd += not seems
-            if not seems:
-                closer[index] = _decode if self._odd <= ODD_DECODED else _read_header
+        checks: dict[int, Callable[[str], None]] = {}
+        for index, is_complete in enumerate(complete):
+            self._odd += not is_complete
+            if not is_complete:
+                checks[index] = _decode if self._odd <= ODD_DECODED else _read_header
             elif (start + index) % self.every == 0:
-                closer[index] = _decode
+                checks[index] = _decode
         gate = MemoryGate()
-        reasons = pool.map(lambda index: _failure(gate, closer[index], paths[index]), closer)
-        for index, seems in enumerate(complete):
-            reason = next(reasons) if index in closer else None
-            if seems and index in closer:
+        reasons = pool.map(lambda index: _failure(gate, checks[index], paths[index]), checks)
+        for index, is_complete in enumerate(complete):
+            reason = next(reasons) if index in checks else None
+            if is_complete and index in checks:
                 self.sampled += 1
                 self.damaged_within += reason is not None
             yield reason
@@ -191,12 +191,12 @@ def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list
     if present.sum() and not counts.sum():
         result.problems.append(_no_readable_image(name, int(present.sum())))
         return
-    for class_name, had, left in zip(classes, present, counts, strict=True):
-        if had and not left and name == "train":
-            message = f"None of the {had:,} training images of class {class_name} can be read."
+    for class_name, total, readable_count in zip(classes, present, counts, strict=True):
+        if total and not readable_count and name == "train":
+            message = f"None of the {total:,} training images of class {class_name} can be read."
             result.problems.append(dataset_error(message, "Replace them, or remove the class."))
-        elif had and not left:
-            message = f"None of the {had:,} validation images of class {class_name} can be read."
+        elif total and not readable_count:
+            message = f"None of the {total:,} validation images of class {class_name} can be read."
             result.problems.append(dataset_warning(message, "The class is never validated."))
 
 

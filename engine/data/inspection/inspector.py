@@ -257,7 +257,7 @@ def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
 
 
 STRONG_IMBALANCE = 10
-"""Ratio of the number of samples in the largest class to that in another class from which the latter is reported.
+"""Minimum ratio of the number of samples in the largest class to that in a class that is reported as rare.
 
 A model that never predicts the smaller of two such classes is right in 10 of 11 cases.
 """

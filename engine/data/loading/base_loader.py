@@ -21,7 +21,7 @@ PREFETCH = 3
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Batch of samples that this worker processes, its share of a global batch.
+    """Part of a global batch that this worker processes.
 
     Attributes:
         inputs: Normalized inputs on the device, float32 [n, ...], or [n, C, H, W] for images. n may be 0.

@@ -513,7 +513,10 @@ _DRAW: dict[str, Callable[..., None]] = {
 
 
 def shift(right: Numbers, down: Numbers) -> Numbers:
-    """Return matrices, [n, 3, 3], that move images by `right` [n] and `down` [n]. An image has a side of 2."""
+    """Return matrices, [n, 3, 3], that move images by `right` [n] and `down` [n].
+
+    In these coordinates, an image has a side of 2.
+    """
     maps = np.tile(np.eye(3), (len(right), 1, 1))
     maps[:, 0, 2], maps[:, 1, 2] = right, down
     return maps

@@ -75,7 +75,7 @@ ImageT = TypeVar("ImageT", bound=Annotated)
 class ImageSplits(Generic[ImageT]):
     """Collector for the annotated images of each split.
 
-    Each image is added only once per split. An image without a split must not be in any other split either.
+    Each image is added only once to a split. An image is not added without a split if a split already contains it.
 
     Attributes:
         images: Annotated images by split.

@@ -41,7 +41,8 @@ def assemble(
     """Convert the annotations from a folder to a dataset with splits for training.
 
     `val_fraction` is the fraction of the training samples to hold out, drawn with `seed`, if there is no validation
-    split. If it is 0, the splits are not for training. None is drawn, and their classes are not compared.
+    split. If it is 0, the splits are not for training: no validation split is drawn, and the classes of the splits are
+    not compared.
     """
     problems = list(content.problems)
     classes = content.classes
@@ -145,7 +146,7 @@ def _prepare_classes(
 def _only(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) -> Prepared:
     """Return only the `used` classes, given by their numbers, and only the images of these classes.
 
-    The classes are numbered anew in the splits.
+    The remaining classes are renumbered in the splits.
     """
     if len(used) == len(classes):
         return classes, splits

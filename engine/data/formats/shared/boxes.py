@@ -110,43 +110,44 @@ def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> Box
     sizes = image_sizes(images)
     paths = [image.path for image in images]
     boxes = [box for image in images for box in image.boxes]
-    of = np.repeat(np.arange(len(paths)), [len(image.boxes) for image in images])
+    image_of_box = np.repeat(np.arange(len(paths)), [len(image.boxes) for image in images])
     labels = np.array([box.label for box in boxes], np.int64)
     ignored = np.array([box.ignored for box in boxes], bool)
-    drawn = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
-    sides = np.tile(sizes[of][:, ::-1], 2).astype(np.float64)
-    drawn *= np.where(np.array([image.fractions for image in images], bool)[of, None], sides, 1)
-    within = np.clip(drawn, 0, sides)
+    edges = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
+    sides = np.tile(sizes[image_of_box][:, ::-1], 2).astype(np.float64)
+    edges *= np.where(np.array([image.fractions for image in images], bool)[image_of_box, None], sides, 1)
+    clipped = np.clip(edges, 0, sides)
     # Written so that NaN fails, too.
-    fine = (within[:, 2:] - within[:, :2] > MIN_SIDE).all(1)
-    beyond = np.concatenate([-drawn[:, :2], drawn[:, 2:] - sides[:, 2:]], 1).max(1, initial=0) > TOLERANCE
+    is_valid = (clipped[:, 2:] - clipped[:, :2] > MIN_SIDE).all(1)
+    is_outside = np.concatenate([-edges[:, :2], edges[:, 2:] - sides[:, 2:]], 1).max(1, initial=0) > TOLERANCE
     # The inspection reports unreadable images.
     readable = sides.all(1)
-    faults.empty += [paths[image] for image in of[~fine & readable].tolist()]
-    faults.outside += [paths[image] for image in of[fine & beyond].tolist()]
-    chosen = np.repeat(np.flatnonzero(fine), np.where(labels[fine] == ANY_CLASS, classes, 1))
+    faults.empty += [paths[image] for image in image_of_box[~is_valid & readable].tolist()]
+    faults.outside += [paths[image] for image in image_of_box[is_valid & is_outside].tolist()]
+    chosen = np.repeat(np.flatnonzero(is_valid), np.where(labels[is_valid] == ANY_CLASS, classes, 1))
     firsts = np.flatnonzero(np.diff(chosen, prepend=-1))
     indices = np.arange(len(chosen)) - np.repeat(firsts, np.diff(firsts, append=len(chosen)))
     labels = np.where(labels[chosen] == ANY_CLASS, indices, labels[chosen])
-    of, within, ignored = of[chosen], within[chosen], ignored[chosen]
-    used = _largest(of, within, paths, faults)
-    counts = np.bincount(of[used], minlength=len(paths))
+    image_of_box, clipped, ignored = image_of_box[chosen], clipped[chosen], ignored[chosen]
+    used = _largest(image_of_box, clipped, paths, faults)
+    counts = np.bincount(image_of_box[used], minlength=len(paths))
     bounds = np.concatenate([[0], np.cumsum(counts)])
-    return BoxSplit(paths, sizes, bounds, within[used].astype(np.float32), labels[used], ignored[used])
+    return BoxSplit(paths, sizes, bounds, clipped[used].astype(np.float32), labels[used], ignored[used])
 
 
 def _largest(
-    of: Labels, boxes: npt.NDArray[np.float64], paths: Sequence[str], faults: BoxFaults
+    image_of_box: Labels, boxes: npt.NDArray[np.float64], paths: Sequence[str], faults: BoxFaults
 ) -> npt.NDArray[np.bool_]:
     """Return a mask, bool [k], of the boxes to use: the `MAX_BOXES` largest ones of each image.
 
-    `of` holds the image of each box, and `boxes` [k, 4] their edges. Images with more boxes are added to `faults`.
+    `image_of_box` holds the image of each box, and `boxes` [k, 4] their edges. Images with more boxes are added to
+    `faults`.
     """
-    used = np.ones(len(of), bool)
+    used = np.ones(len(image_of_box), bool)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    for image in np.flatnonzero(np.bincount(of, minlength=len(paths)) > MAX_BOXES).tolist():
+    for image in np.flatnonzero(np.bincount(image_of_box, minlength=len(paths)) > MAX_BOXES).tolist():
         faults.crowded.append(paths[image])
-        rows = np.flatnonzero(of == image)
+        rows = np.flatnonzero(image_of_box == image)
         used[rows[np.argsort(-areas[rows], kind="stable")[MAX_BOXES:]]] = False
     return used
 

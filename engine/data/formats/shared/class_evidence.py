@@ -51,7 +51,10 @@ _SAMPLED = 40
 """Maximum number of class folders, and of files in each, that are examined."""
 _MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$")
 _COMPARED = 1000
-"""Maximum number of images per class whose names are compared. Equal names are among the first ones in each class."""
+"""Maximum number of images per class whose names are compared.
+
+The first ones in sorted order suffice, since equal names are sorted equally.
+"""
 _MIN_FOR_SINGLE = 8
 """Minimum number of folders with one image each as evidence that the folders are not classes."""
 _INNER_FOLDERS = 60
@@ -265,7 +268,8 @@ def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], st
 def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
     """Yield evidence if two class folders contain files with the same names and belong together.
 
-    An example are images and masks. `stems` holds the names of the images in each class folder, without extensions.
+    For example, one folder may contain images and the other masks. `stems` holds the names of the images in each class
+    folder, without extensions.
     """
     names = list(stems)
     plain = {name: {_MASK_ENDING.sub("", stem.lower()) for stem in found} for name, found in stems.items()}

@@ -143,7 +143,7 @@ def _rotated(image: BoxedImage, rotation: Rotation) -> list[Box]:
 
 
 class RotatedSource:
-    """Source of instances that turns those of another source upright, which were drawn on stored pixels."""
+    """Source that turns the instances of another source, which were drawn on the stored pixels, upright."""
 
     def __init__(self, source: Source, rotation: Rotation) -> None:
         self._source = source

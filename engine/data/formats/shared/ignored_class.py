@@ -14,7 +14,7 @@ from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset
 def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: int) -> Meaning | Problem:
     """Return the meaning of the values in masks without the class for `value`.
 
-    `train` and `val` are the paths of the masks. Returns a problem if less than two classes remain.
+    `train` and `val` are the paths of the masks. Returns a problem if fewer than two classes remain.
     """
     folders = {os.path.dirname(mask): None for masks in (train, val) for mask in masks[:1]}
     parents = [parent for folder in folders for parent in (os.path.dirname(folder), folder)]
@@ -29,7 +29,7 @@ def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: 
 def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
     """Return the meaning of point labels without the class for `value`.
 
-    `classes` are the names of the classes in `code`. Returns a problem if less than two classes remain.
+    `classes` are the names of the classes in `code`. Returns a problem if fewer than two classes remain.
     """
     remaining = [parent for parent, known in enumerate(code.values) if known != value]
     if len(remaining) < 2:

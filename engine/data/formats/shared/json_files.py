@@ -31,7 +31,7 @@ PIECE_BYTES = 1 << 20
 SAMPLED = 20
 """Maximum number of files about one image each that are opened to detect their format."""
 MAX_FILES_SAMPLED = 500
-"""Maximum number of such files that are opened to find one with at least one object."""
+"""Maximum number of files about one image each that are opened to find one with at least one object."""
 _MAX_SAMPLE_BYTES = 64 << 20
 _PATIENCE = 4
 """Number of chunks without any of the requested keys after which `sample_lists` stops."""
@@ -50,7 +50,7 @@ _ITEM = re.compile(r"[\s,]*(?=\S)")
 _DECODER = json.JSONDecoder()
 _EMPTY = re.compile(r"\s*\]")
 _MAX_BUFFERED = 64 << 20
-"""Number of characters after which `sample_lists` stops to search for the end of an entry."""
+"""Number of characters after which `sample_lists` stops searching for the end of an entry."""
 _LONGEST_KEY = 64
 _MAX_UNDECODED = 1 << 16
 """Number of characters that `sample_lists` returns for an entry that can't be decoded."""

@@ -71,7 +71,7 @@ class Group:
         files: The tables.
         profiles: Statistics about each column over all tables.
         labellings: Possible ways to read labels, most likely first.
-        share: Fraction of the images named in the tables that exist in the folder, in a sample.
+        share: Fraction of images that exist in the folder, in a sample of those named in the tables.
     """
 
     files: list[TableFile]
@@ -162,7 +162,7 @@ def _first_names(table: Table) -> set[str]:
 
 
 def share_found(file: TableFile, lookup: ImageLookup) -> float:
-    """Return the fraction of the images named in a table that exist in the dataset, in a sample."""
+    """Return the fraction of images that exist in the dataset folder, in a sample of those named in a table."""
     column = file_column(file.table)
     assert column is not None
     names = [row[column] for row in file.table.sample(20) if row[column]]

@@ -1,16 +1,4 @@
-"""Properties of a sample of masks.
-
-Attributes:
-    readable: Number of masks that could be opened.
-    label_like: Number of masks with few values or flat areas, like label images.
-    fitting: Number of masks that have the same size as their image.
-    colored: Number of masks that contain colors other than gray.
-    numbers: Distinct values except 0 in each readable mask.
-    number_objects: True if the values number the objects in each mask.
-    has_zero: True if any mask contains 0.
-    lossy: Number of masks whose compression changes values, as JPEG does.
-    failure: Name of a mask that can't be opened and the reason, or "" if all can be opened.
-"""
+"""Determine whether masks look like label images, and whether they number objects, in a sample. Torch-free."""
 
 from __future__ import annotations
 
@@ -36,7 +24,7 @@ _MIN_SHARE = 0.75
 This applies to masks with many values.
 """
 _MIN_FLAT = 0.7
-"""Minimum fraction of pixels with the value of their left neighbor in other images that look like label images."""
+"""Minimum fraction of pixels in a label image that have the value of their left neighbor (see `are_label_images`)."""
 _MAX_PIXELS = 1 << 21
 """Maximum number of pixels that are examined in a mask."""
 

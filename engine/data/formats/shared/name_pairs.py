@@ -149,7 +149,7 @@ def _pair(
 ) -> Pairs:
     """Pair the images `paths` with files in the folder `annotations`. All paths are relative to the dataset folder.
 
-    `files` are the names of these files, keyed as by `_keys`.
+    `files` are the names of these files, keyed by the results of `_keys`.
     """
     keys = _keys([stem(path) for path in paths])
     matches = match_names(keys, list(files), suffixes)
@@ -244,7 +244,7 @@ def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, l
 
 
 def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files in `folder` that have one of the extensions, keyed as by `_keys`."""
+    """Return the files in `folder` that have one of the extensions, keyed by the results of `_keys`."""
     names = [name for name in tree.files(folder) if suffix(name) in endings]
     names.sort(key=lambda name: (endings.index(suffix(name)), name))
     by_stem: dict[str, str] = {}

@@ -112,7 +112,10 @@ class _Place(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Names on the path without the words that give a role, and without names that have no other words."""
+        """Names of the folders on the path, without words for roles.
+
+        Names that consist only of such a word are left out. Names of splits are written uniformly.
+        """
         return tuple(split_named(part.rest) or part.rest for part in self.parts if part.rest)
 
     @property

@@ -81,7 +81,7 @@ def polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: boo
 
 
 def require_polygon(name: str, points: Sequence[tuple[float, float]]) -> Shape:
-    """Create a shape from the points (x, y) of its outline, in pixels. Raises Unfit if there are less than three."""
+    """Create a shape from the points (x, y) of its outline, in pixels. Raises Unfit if there are fewer than three."""
     shape = polygon_shape(name, points)
     if shape is None:
         raise Unfit(f"it has {len(points)} points")

@@ -136,7 +136,7 @@ def is_label_folder(name: str) -> bool:
 
 
 def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
-    """Yield `folder` and the folders below it, as far as they contain images.
+    """Yield those folders that contain images, from `folder` and all folders below it.
 
     Folders with a name for annotations must also contain text files.
     """
@@ -181,7 +181,7 @@ def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, lis
 
 
 def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
-    """Return the splits without images that have no text file, and a warning about these images."""
+    """Return the splits with only those images that have a text file, and a warning about the others."""
     alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     annotated = {split: [pair for pair in pairs if pair.text is not None] for split, pairs in splits.items()}
     if not alone:
@@ -193,7 +193,7 @@ def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pai
 
 
 def pairs_by_lists(splits: Mapping[str, list[Pair]], lists: Mapping[str, frozenset[str]]) -> dict[str, list[Pair]]:
-    """Divide all images anew into the splits for which there are lists.
+    """Divide all images into new splits, one for each list of names.
 
     `lists` holds the names of the images in each split, without extensions.
     """

@@ -50,7 +50,10 @@ ROUNDING = 0.01
 
 
 class Source(NamedTuple):
-    """Data of a detection: the description of the dataset, and the meaning of the columns in text files."""
+    """Data that the detection passes on to `read`.
+
+    `definition` is the description of the dataset, and `columns` the meaning of the columns in text files.
+    """
 
     definition: Definition
     columns: Columns

@@ -25,10 +25,12 @@ QUAD = 8
 MIN_OUTLINE = 6
 MARGIN = 0.1
 """Maximum distance of annotations beyond the image's edges, as a fraction of the image size."""
-CLEAR, UNCLEAR = 0.95, 0.8
-"""Minimum fraction of lines that fit the chosen meaning, and limit for the fraction that fits another meaning.
+CLEAR = 0.95
+"""Minimum fraction of lines that fit the chosen meaning of the columns."""
+UNCLEAR = 0.8
+"""Limit for the fraction of lines that fit another meaning of the columns.
 
-If another meaning fits as many lines as this limit, the lines are ambiguous.
+From this fraction on, the lines are ambiguous.
 """
 MIN_LINES = 5
 """Minimum number of lines that fit only the chosen meaning."""
