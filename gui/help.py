@@ -201,8 +201,8 @@ class HelpWindow(QDialog):
         if not text or not names:
             return
         cursor = self.browser.textCursor()
-        found = matches(self.browser.document(), text)
-        following = [each for each in found if (each.position() - cursor.position()) * by > 0]
+        match_cursors = matches(self.browser.document(), text)
+        following = [each for each in match_cursors if (each.position() - cursor.position()) * by > 0]
         if not following:
             row = names.index(self.page) if self.page in names else -by
             self.open_page(names[(row + by) % len(names)])
@@ -239,12 +239,12 @@ class HelpWindow(QDialog):
 
 def matches(document: QTextDocument, text: str) -> list[QTextCursor]:
     """Return a cursor for each occurrence of `text`, ignoring case."""
-    found = []
+    cursors = []
     cursor = document.find(text)
     while not cursor.isNull():
-        found.append(cursor)
+        cursors.append(cursor)
         cursor = document.find(text, cursor)
-    return found
+    return cursors
 
 
 class Browser(QTextBrowser):

@@ -71,12 +71,12 @@ def memory(candidate: Candidate) -> str:
 def memory_help(candidate: Candidate) -> str:
     if candidate.memory_bytes is None:
         return tr("Estimated, per device") if candidate.estimated_bytes is not None else ""
-    before = (
+    estimate_note = (
         f"; the estimate was {size_of(candidate.estimated_bytes, None)}"
         if candidate.estimated_bytes is not None
         else ""
     )
-    return tr("Measured on the device that used the most{before}").format(before=before)
+    return tr("Measured on the device that used the most{before}").format(before=estimate_note)
 
 
 def total_duration(candidate: Candidate) -> str:

@@ -142,8 +142,8 @@ class AdvicePage(FinderPage):
 
         Saved measurements are ignored only if the time limit has changed.
         """
-        before = self._order.seconds if self._order is not None else None
-        self._ask(should_remeasure=before is not None and self.options.time.currentData() != before)
+        previous_seconds = self._order.seconds if self._order is not None else None
+        self._ask(should_remeasure=previous_seconds is not None and self.options.time.currentData() != previous_seconds)
 
     def _update_ask_button(self) -> None:
         idle = self._stack.currentIndex() == EMPTY and self._job is not None

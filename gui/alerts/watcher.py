@@ -171,11 +171,11 @@ class Alerts(QObject):
 
     def set_rule(self, rule: Rule) -> None:
         """Set and save the rule for its kind of alert. `rule` must be valid."""
-        before = self._rules[rule.kind]
-        if rule == before:
+        previous_rule = self._rules[rule.kind]
+        if rule == previous_rule:
             return
         self._rules[rule.kind] = rule
-        if msgspec.structs.replace(before, notify=rule.notify) != rule:
+        if msgspec.structs.replace(previous_rule, notify=rule.notify) != rule:
             self._forget(lambda key: key[0] == rule.kind)
         self._set_problem(self._store.save(self._rules))
         self.rules_changed.emit()
@@ -319,9 +319,9 @@ class Alerts(QObject):
         if watch.alert is None:
             self._raise(watch, kind, subject, event)
             return
-        before = self._alerts[watch.alert]
-        severity: Severity = "error" if "error" in (before.severity, event.severity) else "warning"
-        repeated = replace(before, text=event.text, severity=severity, times=before.times + 1, acknowledged=False)
+        previous = self._alerts[watch.alert]
+        severity: Severity = "error" if "error" in (previous.severity, event.severity) else "warning"
+        repeated = replace(previous, text=event.text, severity=severity, times=previous.times + 1, acknowledged=False)
         self._alerts[watch.alert] = repeated
         self.raised.emit(repeated)
         self.changed.emit()
@@ -356,9 +356,9 @@ class Alerts(QObject):
             self._clear(key, self._last.get(key[1], self._clock()))
 
     def _notice_gap(self, host: str, now: float) -> None:
-        before = self._last.get(host)
+        previous_time = self._last.get(host)
         self._last[host] = now
-        if before is None or 0 <= now - before <= GAP_S:
+        if previous_time is None or 0 <= now - previous_time <= GAP_S:
             return
         for key, watch in list(self._watches.items()):
             if key[1] != host:

@@ -151,9 +151,9 @@ class RecentDatasets:
             return []
 
     def add(self, folder: str) -> None:
-        known = self.folders()
-        if folder and known[:1] != [folder]:
-            folders = [folder, *(each for each in known if each != folder)][:MAX_DATASETS]
+        folders = self.folders()
+        if folder and folders[:1] != [folder]:
+            folders = [folder, *(each for each in folders if each != folder)][:MAX_DATASETS]
             self._settings.set(_KEY, msgspec.json.encode(folders).decode())
 
     def forget(self) -> None:

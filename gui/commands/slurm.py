@@ -138,9 +138,9 @@ class SlurmDialog(QDialog):
         self.discard.setEnabled(self.script.document().isModified())
         self._show([*self.options().problems(), *script_problems(self.script.toPlainText())])
 
-    def _show(self, found: list[Problem]) -> None:
-        self.problem.show_problems(tuple(found))
-        self.submit.setEnabled(not errors(found) and self._submitting is None)
+    def _show(self, problems: list[Problem]) -> None:
+        self.problem.show_problems(tuple(problems))
+        self.submit.setEnabled(not errors(problems) and self._submitting is None)
 
     def _submit(self) -> None:
         job, options, script = self._job(), self.options(), self.script.toPlainText()

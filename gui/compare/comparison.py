@@ -111,14 +111,14 @@ def _differing_options(jobs: Sequence[Job | None]) -> list[Row]:
     """
     fields = [option_fields(job) if job is not None else {} for job in jobs]
     values = [
-        {name: field.default for name, field in known.items()} | (job.options if job is not None else {})
-        for job, known in zip(jobs, fields, strict=True)
+        {name: field.default for name, field in job_fields.items()} | (job.options if job is not None else {})
+        for job, job_fields in zip(jobs, fields, strict=True)
     ]
     found = []
     for name in dict.fromkeys(name for job_values in values for name in job_values):
         option_values = [job_values.get(name) for job_values in values]
         if any(value != option_values[0] for value in option_values):
-            field = next((known[name] for known in fields if name in known), None)
+            field = next((job_fields[name] for job_fields in fields if name in job_fields), None)
             texts = tuple(NOT_KNOWN if value is None else value_words("", value) for value in option_values)
             found.append(Row(field.label if field else name, texts, help=field.help if field else ""))
     return found
@@ -135,8 +135,8 @@ def find_measure(runs: Sequence[ComparedRun], name: str) -> Measure | None:
 
 
 def measure_title(runs: Sequence[ComparedRun], name: str) -> str:
-    known = find_measure(runs, name)
-    return known.title if known is not None else name
+    measure = find_measure(runs, name)
+    return measure.title if measure is not None else name
 
 
 def format_field(run: ComparedRun, name: str) -> str:
@@ -153,11 +153,11 @@ def format_field(run: ComparedRun, name: str) -> str:
 
 
 def _metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
-    found = [run.best(measure) for run in runs]
-    epochs = [best[1] if best is not None else 0 for best in found]
+    best_values = [run.best(measure) for run in runs]
+    epochs = [best[1] if best is not None else 0 for best in best_values]
     row = _figure_row(
         tr("Best {lower_first}").format(lower_first=_lower_first(measure.title)),
-        [best[0] if best is not None else None for best in found],
+        [best[0] if best is not None else None for best in best_values],
         lambda value: f"{localised(100 * value, 2)}%" if measure.percent else localised(value, 4),
         is_higher_better=measure.higher_is_better,
         help_text=tr("Best value over all validations, with its epoch"),

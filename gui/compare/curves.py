@@ -141,9 +141,9 @@ class CompareCurves(QWidget):
             key = f"{_VALIDATION}{name}"
             if key in self.plots:
                 continue
-            known = find_measure(runs, name)
+            measure = find_measure(runs, name)
             heading = _title(measure_title(runs, name))
-            plot = _percent_plot(heading, self.group) if known and known.percent else LinePlot(heading, self.group)
+            plot = _percent_plot(heading, self.group) if measure and measure.percent else LinePlot(heading, self.group)
             self.plots[key] = plot
             self._prepare(plot)
             if name == "loss":

@@ -259,18 +259,18 @@ class CutDiagram(QWidget):
             painter.drawText(QPointF(min(x - width / 2, self.width() - width - 1.0), top + metrics.ascent()), text)
 
     def _describe_handle(self, cut: Cut, number: int) -> str:
-        before, after = self._bar.stages[number], self._bar.stages[number + 1]
-        sender, receiver = self._titles[before.group_rank], self._titles[after.group_rank]
+        left_stage, right_stage = self._bar.stages[number], self._bar.stages[number + 1]
+        sender, receiver = self._titles[left_stage.group_rank], self._titles[right_stage.group_rank]
         sent = size(cut_format.sent_bytes(self._bar.stages, number))
         transfer = tr(
             "Each microbatch sends {sent} from {sender} to {receiver}, and gradients of the same size come back."
         ).format(sent=sent, sender=sender, receiver=receiver)
-        if before.group_rank == after.group_rank:
+        if left_stage.group_rank == right_stage.group_rank:
             transfer = tr("Nothing is sent, since both stages are on {sender}.").format(sender=sender)
         return tr(
             "After {last_module}, before {first_module}. {transfer} Left and Right move the cut by one "
             "position; Home resets it to the automatic cut."
-        ).format(last_module=before.last_module, first_module=after.first_module, transfer=transfer)
+        ).format(last_module=left_stage.last_module, first_module=right_stage.first_module, transfer=transfer)
 
 
 class Spot(NamedTuple):

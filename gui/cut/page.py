@@ -177,9 +177,9 @@ class CutPage(QWidget):
     def _show_cut(self, cut: Cut) -> None:
         self.cut = cut
         titles = rank_titles(cut.devices, self._names)
-        before = len(self.view.diagram.handles)
+        previous_count = len(self.view.diagram.handles)
         self.view.show_cut(cut, titles)
-        if len(self.view.diagram.handles) != before:
+        if len(self.view.diagram.handles) != previous_count:
             self.view.order_tabs(after=self.back)
         self._show_titles(self._measured, cut)
         self._stack.setCurrentWidget(self._cut_panel)

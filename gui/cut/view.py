@@ -53,7 +53,7 @@ class CutView(QWidget):
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
         """Show `cut`. `titles` are the names of its ranks' devices. Raises ValueError for impossible cuts."""
         cut_stages = stages(cut)
-        before = len(self.diagram.handles)
+        previous_count = len(self.diagram.handles)
         self.diagram.show_cut(cut, titles)
         self.model.show_cut(cut, titles)
         self.balance.setText(cut_format.describe_balance(cut, cut_stages))
@@ -65,7 +65,7 @@ class CutView(QWidget):
             bool(over),
         )
         self.automatic.setEnabled(not cut.chosen)
-        if before != len(self.diagram.handles):
+        if previous_count != len(self.diagram.handles):
             self._limit_table_height()
 
     def order_tabs(self, after: QWidget) -> None:

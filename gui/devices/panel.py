@@ -225,8 +225,8 @@ class MachineDevices(QWidget):
     def update_snapshot(self, snapshot: Snapshot) -> None:
         """Show a snapshot, which must already be in the history."""
         gpus = sorted(snapshot.gpus, key=card_order)
-        known = snapshot.nvml.status != "not_answering"  # otherwise, a restarted sampler hasn't found any GPUs
-        if gpus or known:
+        are_gpus_known = snapshot.nvml.status != "not_answering"  # otherwise, a restarted sampler hasn't found any GPUs
+        if gpus or are_gpus_known:
             self._arrange(gpus)
         for gpu in gpus:
             self._rows[gpu.uuid].update_gpu(gpu, self._history, snapshot.time)
@@ -237,7 +237,7 @@ class MachineDevices(QWidget):
             message = _NO_GPU.format(where=self.host or "this machine")
         self._message.setText(message)
         self._message.setVisible(bool(message))
-        if known:
+        if are_gpus_known:
             self._awaited = ()
         self._error = ""
         self._allow()

@@ -119,14 +119,14 @@ class GpuRow(DeviceRow):
 
     def _show_note(self, gpu: Gpu, now: float) -> None:
         """Show the GPU's most important warning, or else its user, or else its memory use."""
-        found = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
+        notable_states = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
         used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
         memory = size_of(gpu.memory_used_bytes, gpu.memory_total_bytes) if gpu.memory_used_bytes is not None else ""
         brief = device_format.busy_briefly(gpu.processes, device_format.current_user())
-        self.note.setText(joined(found) or brief[:1].upper() + brief[1:] or memory)
-        theme.set_kind(self.note, "warning" if found or used else "muted")
+        self.note.setText(joined(notable_states) or brief[:1].upper() + brief[1:] or memory)
+        theme.set_kind(self.note, "warning" if notable_states or used else "muted")
         facts = (
-            gpu.name, memory, joined(found), used[:1].upper() + used[1:],
+            gpu.name, memory, joined(notable_states), used[:1].upper() + used[1:],
             f"UUID {gpu.uuid}", device_format.gpu_number_origin(gpu), f"PCI {gpu.pci_bus_id or 'address unknown'}",
         )  # fmt: skip
         self.setToolTip("\n".join(filter(None, facts)))

@@ -151,9 +151,9 @@ class CachedDisk(QObject):
                 self._query(question)
         if isinstance(answer, Exception):
             raise answer
-        known = self._answers.get(question)
+        previous = self._answers.get(question)
         self._answers[question] = answer
-        if answer != known:
+        if answer != previous:
             self.changed.emit()
 
 

@@ -103,23 +103,23 @@ class ConsentBar(QFrame):
         if is_visible:
             in_background(partial(_text_of, self._path), self, self._fill, reraise)
 
-    def _fill(self, found: _Program) -> None:
-        if found.path != self._path:
+    def _fill(self, program: _Program) -> None:
+        if program.path != self._path:
             return
-        self._text.setPlainText(found.text)
-        lines = "1 line is" if found.left_lines == 1 else f"{localised(found.left_lines)} lines are"
+        self._text.setPlainText(program.text)
+        lines = "1 line is" if program.left_lines == 1 else f"{localised(program.left_lines)} lines are"
         self._cut.setText(
-            f"Only the first {localised(PREVIEW_BYTES)} bytes are shown; {lines} left ({localised(found.left_bytes)} bytes). "
+            f"Only the first {localised(PREVIEW_BYTES)} bytes are shown; {lines} left ({localised(program.left_bytes)} bytes). "
             "Read them in an editor before you allow the file."
         )
-        self._cut.setVisible(found.left_bytes > 0 and self._show.isChecked())
+        self._cut.setVisible(program.left_bytes > 0 and self._show.isChecked())
 
     def _agree(self) -> None:
         """Allow the contents that the banner shows, unless the file has changed since."""
         in_background(partial(_agreed_to, self._path, self._sha256), self, self._agreed, reraise)
 
-    def _agreed(self, found: tuple[str, str | None, str]) -> None:
-        path, sha256, problem = found
+    def _agreed(self, result: tuple[str, str | None, str]) -> None:
+        path, sha256, problem = result
         if path != self._path:
             return
         if problem:

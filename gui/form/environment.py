@@ -44,18 +44,18 @@ class JobEnvironment:
 
     def set_machine(self, snapshot: Snapshot) -> bool:
         """Set the snapshot of this machine. Return True if facts have changed that affect validation."""
-        known = self.hardware()
+        previous = self.hardware()
         self.machine, self.torch = snapshot, installed_torch()
-        return known != self.hardware()
+        return previous != self.hardware()
 
     def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> bool:
         """Set the titles of the devices on watched hosts, and the reasons why hosts can't be reached.
 
         Returns True if they have changed.
         """
-        known = self.host_device_names, self.host_problems
+        previous = self.host_device_names, self.host_problems
         self.host_device_names, self.host_problems = dict(names), dict(problems)
-        return known != (self.host_device_names, self.host_problems)
+        return previous != (self.host_device_names, self.host_problems)
 
     def device_names(self) -> dict[str, str]:
         """Return the titles of all known GPUs, by the keys that jobs use."""
@@ -66,16 +66,16 @@ class JobEnvironment:
         """Return the name of each device, or None if one is unknown, as on other machines."""
         if self.machine is None:
             return None
-        known = {gpu.uuid: gpu.name for gpu in self.machine.gpus} | {CPU: self.machine.cpu.name}
-        return tuple(known[device] for device in devices) if set(devices) <= known.keys() else None
+        names = {gpu.uuid: gpu.name for gpu in self.machine.gpus} | {CPU: self.machine.cpu.name}
+        return tuple(names[device] for device in devices) if set(devices) <= names.keys() else None
 
     def device_memory_bytes(self, devices: Sequence[str]) -> int | None:
         """Return the memory of the device that has the least, or None if unknown."""
         if self.machine is None:
             return None
-        known = {gpu.uuid: gpu.memory_total_bytes for gpu in self.machine.gpus}
-        known[CPU] = self.machine.cpu.memory_total_bytes
-        sizes = [known.get(device) for device in devices]
+        memory_bytes = {gpu.uuid: gpu.memory_total_bytes for gpu in self.machine.gpus}
+        memory_bytes[CPU] = self.machine.cpu.memory_total_bytes
+        sizes = [memory_bytes.get(device) for device in devices]
         return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
 
     def hardware(self) -> tuple[Any, ...]:

@@ -110,8 +110,8 @@ def metric_choices(
         of_file: Metrics that the task's Python file defines, which come first.
     """
     listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.metrics)]
-    known = task is not None and (not task.file or of_file)
-    default = tr("Task default ({title})").format(title=listed[0].title) if known else tr("Task default")
+    are_metrics_known = task is not None and (not task.file or of_file)
+    default = tr("Task default ({title})").format(title=listed[0].title) if are_metrics_known else tr("Task default")
     return [("", default, ""), *((name, title, "") for name, title in {m.id: m.title for m in listed}.items())]
 
 

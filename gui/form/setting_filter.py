@@ -55,8 +55,10 @@ class SettingFilter(QWidget):
     def matches(self) -> list[str]:
         """Return the names of matching fields that have an effect, those with a matching label first."""
         terms = self.box.text().lower().split()
-        found = [name for name, row in self._rows.items() if row.has_effect and _contains(row, terms)] if terms else []
-        return sorted(found, key=lambda name: not _all_in(self._rows[name].field.label.lower(), terms))
+        matching = (
+            [name for name, row in self._rows.items() if row.has_effect and _contains(row, terms)] if terms else []
+        )
+        return sorted(matching, key=lambda name: not _all_in(self._rows[name].field.label.lower(), terms))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if not isinstance(event, QKeyEvent) or not self.box.text():
@@ -73,15 +75,15 @@ class SettingFilter(QWidget):
         return False
 
     def _on_key(self, key: Qt.Key) -> None:
-        found = self.matches()
-        if not found:
+        matching = self.matches()
+        if not matching:
             return
         if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-            self.chosen.emit(self._current if self._current in found else found[0])
+            self.chosen.emit(self._current if self._current in matching else matching[0])
             return
         step = 1 if key == Qt.Key.Key_Down else -1
-        position = found.index(self._current) + step if self._current in found else 0
-        self._current = found[position % len(found)]
+        position = matching.index(self._current) + step if self._current in matching else 0
+        self._current = matching[position % len(matching)]
         self.pointed.emit(self._current)
 
     def _filter(self, text: str) -> None:
@@ -100,9 +102,9 @@ class SettingFilter(QWidget):
         is_titled = bool(terms) and _all_in(section.title.lower(), terms)
         for row in section.rows:
             row.filter_out(not (is_titled or _contains(row, terms)))
-        found = any(row.has_effect and not row.is_filtered_out for row in section.rows)
-        section.setVisible(found)
-        section.set_open(found if terms else self._open_before.get(section, section.is_open))
+        has_match = any(row.has_effect and not row.is_filtered_out for row in section.rows)
+        section.setVisible(has_match)
+        section.set_open(has_match if terms else self._open_before.get(section, section.is_open))
 
 
 def _contains(row: FieldRow, terms: Iterable[str]) -> bool:

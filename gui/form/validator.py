@@ -51,8 +51,8 @@ class JobValidator:
         if readable is None:
             readable, _ = job_from_values({name: value for name, value in values.items() if name not in unreadable})
         if readable is not None:
-            found = self._check(readable, values)
-            problems = [*problems, *(problem for problem in found if problem.field not in unreadable)]
+            check_problems = self._check(readable, values)
+            problems = [*problems, *(problem for problem in check_problems if problem.field not in unreadable)]
         return job, list(problems)
 
     def model_file(self, model: str) -> ModelFile | None:

@@ -182,8 +182,8 @@ class PlotGroup(QObject):
     def _show_newest(self, exactly: bool = False) -> None:
         low, high = self.range
         if self._span is not None:
-            known = max(self._last - self._first, _MIN_KNOWN_FRACTION * self._span)
-            self._set_range((self._last - min(self._span, known), self._last))
+            known_span = max(self._last - self._first, _MIN_KNOWN_FRACTION * self._span)
+            self._set_range((self._last - min(self._span, known_span), self._last))
             return
         length = max(self._last - self._first, 1e-9)
         fits = low == self._first and self._last <= high <= self._first + length * (1 + 3 * _HEADROOM)

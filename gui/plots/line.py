@@ -176,8 +176,8 @@ class Line:
             visible = slice(first, end) if self._smoother.weight > 0 else slice(0)
             spans.append(self._raw.set_data(*frame.thin(self.x[visible], self.y[visible], scale)))
         self._curves.update()
-        found = [span for span in spans if span is not None]
-        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
+        drawn_spans = [span for span in spans if span is not None]
+        return (min(low for low, _ in drawn_spans), max(high for _, high in drawn_spans)) if drawn_spans else None
 
 
 def _faint(color: QColor) -> QColor:

@@ -82,9 +82,9 @@ class PreferencesDialog(QDialog):
             row.setVisible(row.matches(terms))
         for title, heading in self._headings.items():
             heading.setVisible(any(row.matches(terms) for row in self.rows.values() if row.setting.section == title))
-        found = any(row.matches(terms) for row in self.rows.values())
+        has_match = any(row.matches(terms) for row in self.rows.values())
         self._no_match.setText(tr("No setting matches “{text}”.").format(text=text.strip()))
-        self._no_match.setVisible(not found)
+        self._no_match.setVisible(not has_match)
 
     def _focus_search(self) -> None:
         self.search.setFocus()

@@ -123,8 +123,8 @@ def worst_class(data: RunData) -> str:
     values = metrics.measures.get(title)
     if values is None or len(values) != len(data.plan.classes):
         return ""
-    known = values[np.isfinite(values)]
-    if not len(known) or known.min() == known.max():
+    finite = values[np.isfinite(values)]
+    if not len(finite) or finite.min() == finite.max():
         return ""
     index = int(np.nanargmin(values))
     return tr("worst class: {name} ({metric} {value}%)").format(

@@ -178,20 +178,20 @@ class NotesView(QWidget):
         self.hide()
 
     def show_data(self, data: RunData) -> None:
-        found = notes(data)
-        if found == self._notes:
+        new_notes = notes(data)
+        if new_notes == self._notes:
             return
-        self._notes = found
-        while len(self._lines) < len(found):
+        self._notes = new_notes
+        while len(self._lines) < len(new_notes):
             self._lines.append(WrappingLabel())
             self._layout.addWidget(self._lines[-1])
-        for line, note in zip(self._lines, found, strict=False):
+        for line, note in zip(self._lines, new_notes, strict=False):
             line.setText(f"⚠ {note.text}" if note.kind == "warning" else note.text)
             line.setObjectName(note.kind)
             line.style().polish(line)
         for index, line in enumerate(self._lines):
-            line.setVisible(index < len(found))
-        self.setVisible(bool(found))
+            line.setVisible(index < len(new_notes))
+        self.setVisible(bool(new_notes))
 
 
 def _resumed_text(data: RunData) -> str:

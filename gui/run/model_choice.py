@@ -48,10 +48,10 @@ class CheckpointEditor(ChoiceEditor):
                 partial(checkpoints_of, self._run), self, partial(self._show_checkpoints, self._run), ignore_os_error
             )
 
-    def _show_checkpoints(self, run: RunFolder, found: tuple[Checkpoint, ...]) -> None:
+    def _show_checkpoints(self, run: RunFolder, checkpoints: tuple[Checkpoint, ...]) -> None:
         if run is not self._run:
             return
-        choices = [(each.name, " · ".join(filter(None, (_title(each), each.words))), "") for each in found]
+        choices = [(each.name, " · ".join(filter(None, (_title(each), each.words))), "") for each in checkpoints]
         choices.sort(key=lambda choice: choice[0] != BEST)
         self.reset_choices(choices or [_BEST], self.value())
         self.found = bool(choices)

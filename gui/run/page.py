@@ -187,9 +187,9 @@ class RunPage(QWidget):
         self.verdict.show_data(store.data)
         self._reserve_room(status.active)
         self.time.show_data(store.data, status.active)
-        before = self.strategy.maximumHeight()
+        previous_height = self.strategy.maximumHeight()
         self.strategy.show_data(store.data, {**device_titles(store.data), **self._titles, **self._gpu_titles})
-        if self.strategy.maximumHeight() != before:
+        if self.strategy.maximumHeight() != previous_height:
             QTimer.singleShot(0, self, self._give_room_to_curves)  # after the splitter's layout
         if self.log.show_lines(store.data.lines):
             store.request_update()

@@ -60,7 +60,7 @@ class ValidationSlider(QWidget):
 
     def show_validations(self, validations: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
         """Show the `validations` in `data`. Return True if the selected validation has changed."""
-        before = self._chosen()
+        previous = self._chosen()
         is_at_end = self.position in (-1, self.slider.maximum())
         # Copy the list, because the session extends and truncates it.
         self._validations = tuple(validations)
@@ -74,7 +74,7 @@ class ValidationSlider(QWidget):
             self.slider.setRange(0, max(0, last))
             self.slider.setValue(max(0, self.position))
         self._show_label()
-        return self._chosen() is not before
+        return self._chosen() is not previous
 
     def step(self, count: int) -> None:
         """Move by `count` validations, but not beyond the first and the last."""

@@ -98,8 +98,8 @@ class Details(QWidget):
     def show_runs(self, runs: Sequence[RunSummary]) -> None:
         """Show the details if there is a single run in `runs`; otherwise, show a hint."""
         run = runs[0] if len(runs) == 1 else None
-        before = self._run
-        if before is not None and (run is None or run.run_id != before.run_id):
+        previous_run = self._run
+        if previous_run is not None and (run is None or run.run_id != previous_run.run_id):
             self.save()
         self._run = run
         if run is None:
@@ -107,10 +107,10 @@ class Details(QWidget):
             self._stack.setCurrentWidget(self.hint)
             return
         self._stack.setCurrentWidget(self._halves)
-        if before is None or before.run_id != run.run_id:
+        if previous_run is None or previous_run.run_id != run.run_id:
             self.facts.clear()
             self._fields = None
-        if before != run:
+        if previous_run != run:
             self._show(run)
             in_background(lambda: read_details(Path(run.folder)), self, self._show_fields, self._on_unread)
 

@@ -325,8 +325,8 @@ class RunsPage(QWidget):
             self._note([run.run_id], tags=(*others, *changed) if is_added else others)
 
     def _open_menu(self, position: QPoint) -> None:
-        known = sorted({tag for run in self.model.runs for tag in run.tags})
-        self.acts.menu(self.selected(), known).popup(self.table.viewport().mapToGlobal(position))
+        known_tags = sorted({tag for run in self.model.runs for tag in run.tags})
+        self.acts.menu(self.selected(), known_tags).popup(self.table.viewport().mapToGlobal(position))
 
     def _update_search_tip(self) -> None:
         self.filters.text.setToolTip(self.find_action.toolTip())

@@ -71,8 +71,8 @@ class SearchPlots(QWidget):
 
     def show_data(self, data: SearchData) -> None:
         """Show the current state of a search."""
-        before, self._data = self._data, data
-        has_other_plots = before is None or _plots_depend_on(before) != _plots_depend_on(data)
+        previous, self._data = self._data, data
+        has_other_plots = previous is None or _plots_depend_on(previous) != _plots_depend_on(data)
         self._panels[self.fields].setVisible(len(data.axes) > 1)
         self._panels[self.pareto].setVisible(len(data.search.goals) > 1)
         self._panels[self.history].setVisible(len(data.search.goals) == 1)
@@ -240,10 +240,10 @@ class TwoFields(TrialPlot):
             return False
         x_axis, y_axis = axes
         x, y = data.positions[:, data.axes.index(x_axis)], data.positions[:, data.axes.index(y_axis)]
-        known = np.isfinite(x) & np.isfinite(y) & np.isfinite(ranks)
+        is_finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(ranks)
         is_numeric = x_axis is not y_axis and not x_axis.choices and not y_axis.choices
-        if known.sum() >= _MIN_CONTOUR_TRIALS and is_numeric:
-            self._draw_contours(x_axis, y_axis, x[known], y[known], ranks[known])
+        if is_finite.sum() >= _MIN_CONTOUR_TRIALS and is_numeric:
+            self._draw_contours(x_axis, y_axis, x[is_finite], y[is_finite], ranks[is_finite])
         self.points(x, y, data)
         _fit_axis(self, "bottom", x_axis)
         _fit_axis(self, "left", y_axis)

@@ -141,12 +141,12 @@ class TrialPlot(ThemedPlot):
 
         Each color is a separate item, because pyqtgraph is slow to draw items with several colors.
         """
-        known = np.isfinite(x) & np.isfinite(y)
+        is_finite = np.isfinite(x) & np.isfinite(y)
         early = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(goodness(data))
         steps = np.where(early, -1, np.round(np.nan_to_num(goodness(data)) * (_SHADES - 1)))
         edge = pg.mkPen(theme.colors().panel, width=1)
         for step in range(-1, _SHADES):
-            rows = np.flatnonzero(known & (steps == step))
+            rows = np.flatnonzero(is_finite & (steps == step))
             key = ("points", step)
             item = self.put(key, self._create_points)
             brush = gray() if step < 0 else shade(step / (_SHADES - 1))
@@ -202,8 +202,8 @@ class HistoryPlot(TrialPlot):
         worst = -np.inf if goal.higher_is_better else np.inf
         best = np.maximum if goal.higher_is_better else np.minimum
         running_best = best.accumulate(np.where(completed & np.isfinite(values), values, worst))
-        known = np.isfinite(running_best)
-        self.line("best", *_steps(numbers[known], running_best[known]), theme.colors().accent, BEST_WIDTH)
+        is_finite = np.isfinite(running_best)
+        self.line("best", *_steps(numbers[is_finite], running_best[is_finite]), theme.colors().accent, BEST_WIDTH)
         self.points(numbers, values, data)
         self.setXRange(0, numbers[-1] + 1, padding=0.02)
         self.setYRange(*axis_range(values, goal))
@@ -271,12 +271,12 @@ def goal_label(goal: Goal) -> str:
 
 def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
     """Return the range of a goal's axis, excluding outliers that are much worse than the median."""
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return 0.0, 1.0
-    best = float(known.max() if goal.higher_is_better else known.min())
-    worst = float(known.min() if goal.higher_is_better else known.max())
-    median = float(np.median(known))
+    best = float(finite.max() if goal.higher_is_better else finite.min())
+    worst = float(finite.min() if goal.higher_is_better else finite.max())
+    median = float(np.median(finite))
     reach = median + _OUTLIERS * (median - best)
     if median != best:
         worst = max(worst, reach) if goal.higher_is_better else min(worst, reach)

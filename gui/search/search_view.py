@@ -280,8 +280,8 @@ class TrialsModel(RowModel[TrialRow]):
 
     def show_data(self, data: SearchData) -> None:
         """Show the current trials of a search."""
-        before, self._data = self._data, data
-        if before is None or _columns_depend_on(before) != _columns_depend_on(data):
+        previous, self._data = self._data, data
+        if previous is None or _columns_depend_on(previous) != _columns_depend_on(data):
             self.set_columns(_columns(data))
         self.set_rows(self.sorted_rows(data.trials))
 

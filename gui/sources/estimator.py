@@ -125,15 +125,15 @@ class Estimator(QObject):
         )
 
     def _on_estimated(self, answer: tuple[EstimateRequest | None, Estimate | None]) -> None:
-        request, found = answer
+        request, estimate = answer
         if request != self._newest_request:
             return
-        self.request, self.estimate = request, found
-        if request is not None and (found is None or found.memory_bytes is None):
+        self.request, self.estimate = request, estimate
+        if request is not None and (estimate is None or estimate.memory_bytes is None):
             memory_bytes = self._computed.get(_memory_key(request.job))
             if memory_bytes is not None:
-                found = found or Estimate(seconds=None)
-                self.estimate = msgspec.structs.replace(found, memory_bytes=memory_bytes, is_computed=True)
+                estimate = estimate or Estimate(seconds=None)
+                self.estimate = msgspec.structs.replace(estimate, memory_bytes=memory_bytes, is_computed=True)
             elif _memory_key(request.job) not in self._computed:
                 self._pause.start()
         self.changed.emit()

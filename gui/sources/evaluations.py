@@ -228,8 +228,8 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
     if true is None or len(true) != len(column):
         raise DamagedEvaluation(f"{file} can't be read: it is not of these samples")
     has_it = np.fromiter((class_index in indices for indices in true), np.bool_, len(true))
-    known = ~np.isnan(column)
-    return Outcomes(column[known], has_it[known])
+    is_known = ~np.isnan(column)
+    return Outcomes(column[is_known], has_it[is_known])
 
 
 def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
@@ -241,9 +241,9 @@ def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Number
     if true is None or predicted is None or confidence is None:
         return None
     thresholded = np.where((confidence < threshold) | (predicted == NO_CLASS), classes, predicted)
-    known = (true >= 0) & (true < classes) & (thresholded <= classes)
+    is_known = (true >= 0) & (true < classes) & (thresholded <= classes)
     row_length = classes + 1
-    counts = np.bincount(true[known] * row_length + thresholded[known], minlength=row_length * row_length)
+    counts = np.bincount(true[is_known] * row_length + thresholded[is_known], minlength=row_length * row_length)
     return counts.reshape(row_length, row_length).astype(np.int64)
 
 

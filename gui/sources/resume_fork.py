@@ -71,8 +71,12 @@ def to_resume(summary: RunSummary) -> Prefill:
 def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
     """Return a prefill for a new run that starts from a checkpoint, by default the last one. Raises CannotPrefill."""
     run, job = _read(summary)
-    found = checkpoints_of(run)
-    chosen = to_fork_from(found) if checkpoint is None else next((c for c in found if c.path == checkpoint), None)
+    checkpoints = checkpoints_of(run)
+    chosen = (
+        to_fork_from(checkpoints)
+        if checkpoint is None
+        else next((c for c in checkpoints if c.path == checkpoint), None)
+    )
     if chosen is None:
         reason = f"its {checkpoint.name} is gone" if checkpoint is not None else "it has no checkpoint yet"
         raise CannotPrefill(f"“{run_title(summary)}” can't be forked: {reason}.")
@@ -108,8 +112,8 @@ def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool)
     if further:
         return replace(to_resume(summary), preset=dict(changes))
     job = _read(summary)[1]
-    before, after = (_fitting_recipe(each) for each in (job, job.with_fields(**changes)))
-    preset = {"recipe": after, **changes} if before == job.recipe != after else dict(changes)
+    old_recipe, new_recipe = (_fitting_recipe(each) for each in (job, job.with_fields(**changes)))
+    preset = {"recipe": new_recipe, **changes} if old_recipe == job.recipe != new_recipe else dict(changes)
     return Prefill(
         text=tr("A new run like “{summary}”, but with {preset}.").format(
             summary=run_title(summary), preset=changes_words(preset)
@@ -138,10 +142,10 @@ def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
 
 def _from(run: RunFolder, path: Path | None) -> str:
     """Describe where a run starts, as in "from epoch 3, step 345 (last.pt, 14:05)" or "from /runs/other/last.pt"."""
-    known: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
-    if known is not None:
-        file = f"{known.name}, {lately(known.written)}"
-        return f"from {known.location} ({file})" if known.location else f"from a checkpoint ({file})"
+    checkpoint: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
+    if checkpoint is not None:
+        file = f"{checkpoint.name}, {lately(checkpoint.written)}"
+        return f"from {checkpoint.location} ({file})" if checkpoint.location else f"from a checkpoint ({file})"
     return f"from {path}" if path is not None else "from the beginning, since it has no checkpoint"
 
 

@@ -251,8 +251,8 @@ class RunData:
                     event, "info", tr("Saved the {kind} checkpoint to {path}").format(kind=event.kind, path=event.path)
                 )
             case Warned():
-                before = self.warnings.pop(event.code, None)
-                self.warnings[event.code] = Warnings(before.count + 1 if before is not None else 1, event)
+                previous = self.warnings.pop(event.code, None)
+                self.warnings[event.code] = Warnings(previous.count + 1 if previous is not None else 1, event)
                 self.unsaved |= event.code == "unsaved"
                 self._add_line(event, "warning", event.message)
             case EventsLost():

@@ -115,9 +115,9 @@ class IntervalReader:
         """
         known = {run_id: self._known[run_id] for run_id in unread if run_id in self._known}
         for run in runs:
-            before = self._known.get(run.run_id)
-            if before is not None and before[0] == run and run.state in ENDED:
-                known[run.run_id] = before
+            cached = self._known.get(run.run_id)
+            if cached is not None and cached[0] == run and run.state in ENDED:
+                known[run.run_id] = cached
                 continue
             try:
                 known[run.run_id] = run, _intervals_of(run)
@@ -125,8 +125,8 @@ class IntervalReader:
                 continue  # deleted or not readable
             except Exception as error:  # a damaged run must not hide the others
                 unread[run.run_id] = describe_error(error)
-                if before is not None:
-                    known[run.run_id] = before
+                if cached is not None:
+                    known[run.run_id] = cached
         self._known = known
         oldest = time.time() - RECENT_S
         every = (interval for _run, intervals in known.values() for interval in intervals)
@@ -140,7 +140,7 @@ def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
     if summary.state in ENDED and _is_too_old(run):
         return ()
     last, parsed = run.last_event(), executions(run)
-    before = [
+    earlier = [
         RunInterval(summary.run_id, name, each.devices, each.state, each.start, each.end)
         for each in parsed
         if each.state is not None
@@ -161,7 +161,7 @@ def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
         # Otherwise the process is on another machine.
         supervisor=supervisor.pid if supervisor is not None and not summary.slurm else None,
     )
-    return (*before, newest)
+    return (*earlier, newest)
 
 
 def _is_too_old(run: RunFolder) -> bool:
@@ -207,17 +207,17 @@ def executions(run: RunFolder) -> list[Execution]:
         offsets = _offsets(log) if _has_several(run) else [0]
         parsed = [_execution(log, offset) for offset in offsets]
         ends = [_last_before(log, offset) for offset in offsets[1:]]
-    known = [each for each in parsed if each is not None]
-    if len(known) != len(offsets):
-        return known[-1:]  # with damaged lines, only the newest execution is certain
-    return [_ended(each, end) for each, end in zip(known, ends, strict=False)] + known[-1:]
+    decoded = [each for each in parsed if each is not None]
+    if len(decoded) != len(offsets):
+        return decoded[-1:]  # with damaged lines, only the newest execution is certain
+    return [_ended(each, end) for each, end in zip(decoded, ends, strict=False)] + decoded[-1:]
 
 
 def _has_several(run: RunFolder) -> bool:
     """Return True if the run has several executions, without reading a long log in full."""
     supervisor, last = run.supervisor(), run.last_event()
-    known = [supervisor.execution if supervisor is not None else 1]
-    return max(known + ([last.execution] if isinstance(last, RunFinished) else [])) > 1
+    numbers = [supervisor.execution if supervisor is not None else 1]
+    return max(numbers + ([last.execution] if isinstance(last, RunFinished) else [])) > 1
 
 
 def _offsets(log: IO[bytes]) -> list[int]:

@@ -138,9 +138,9 @@ class RunReader:
         slurm = read_slurm(self._run.path)
         return slurm, slurm is not None and supervised_elsewhere(self._run) is not None
 
-    def _connect(self, after: int) -> RunConnection | None:
+    def _connect(self, last_n: int) -> RunConnection | None:
         try:
-            return RunConnection(self._run, from_n=after + 1, timeout_s=0)
+            return RunConnection(self._run, from_n=last_n + 1, timeout_s=0)
         except OSError:
             return None
 

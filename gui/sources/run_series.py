@@ -164,10 +164,10 @@ def _cut(steps: Column, step: int, columns: Sequence[Column]) -> bool:
 
 def _cut_after(entries: list[ClassFigures] | list[Predicted], step: int) -> bool:
     """Remove the entries after `step`. Return False if there are none. A validation may be logged twice."""
-    before = len(entries)
+    previous_length = len(entries)
     while entries and entries[-1].step > step:
         entries.pop()
-    return len(entries) != before
+    return len(entries) != previous_length
 
 
 def _floats(all_of_them: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:

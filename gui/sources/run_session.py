@@ -267,7 +267,7 @@ class RunSession(QObject):
 
     def _on_log_end(self, poll: Poll) -> None:
         """Follow the run if it is active; otherwise, record how it ended."""
-        before, state = self._facts.state, poll.state or "starting"
+        previous_state, state = self._facts.state, poll.state or "starting"
         deadline, unchanged = self._starting
         if state in ENDED and time.monotonic() < deadline and poll.stamp == unchanged:
             state = "starting"
@@ -280,7 +280,7 @@ class RunSession(QObject):
         if state in ENDED:
             self._end()
             return
-        if before in ENDED:
+        if previous_state in ENDED:
             self._commands.requested, self._retry_ms = "", _FIRST_RETRY_MS
         self._followed = True
         if poll.connection is not None:
@@ -289,7 +289,7 @@ class RunSession(QObject):
             self._enter(Stage.RETRYING)
             self._poll_timer.start(self._retry_ms)
             self._retry_ms = min(int(_RETRY_BACKOFF * self._retry_ms), _RETRY_MS)
-        if state != before:
+        if state != previous_state:
             self._updates.schedule()
 
     def _end(self) -> None:

@@ -313,10 +313,10 @@ class Searches(QObject):
         return _Known(signatures, search, "" if search is not None else _why(files[0]), _state(folder, known))
 
 
-def _state(folder: SearchFolder, before: _Known | None) -> SearchState:
-    """Return the state of a search. While its file can't be read, return the state that was read `before`, if any."""
+def _state(folder: SearchFolder, previous: _Known | None) -> SearchState:
+    """Return the state of a search. While its file can't be read, return the previous state, if any."""
     state = folder.state()
-    return before.state if not state.time and before is not None else state
+    return previous.state if not state.time and previous is not None else state
 
 
 def _line(folder: SearchFolder, known: _Known) -> SearchLine:

@@ -113,7 +113,7 @@ class RunTabs(QTabBar):
 
         Tabs of ended runs stay if the user opened them. The state of the followed run isn't updated.
         """
-        before, self._listed = self._listed, {run.run_id: run for run in read.runs}
+        previous_runs, self._listed = self._listed, {run.run_id: run for run in read.runs}
         for summary in reversed(read.runs):
             run = RunFolder(summary.folder)
             if summary.state not in ENDED and summary.state != "waiting" and self._find(run) is None:
@@ -125,7 +125,7 @@ class RunTabs(QTabBar):
             if listed is not None:
                 _update(tab, listed, with_state=not is_followed)
                 self._show(number)
-            is_deleted = listed is None and tab.run.run_id in before and not machine_of(tab.run)
+            is_deleted = listed is None and tab.run.run_id in previous_runs and not machine_of(tab.run)
             if not is_followed and (is_deleted or not (tab.is_active or tab.is_opened)):
                 self._remove(number)
 

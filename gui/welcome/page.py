@@ -91,10 +91,10 @@ class WelcomePage(QWidget):
 
     def set_machine(self, snapshot: Snapshot) -> None:
         """Receive a snapshot of the machine. Update the findings if its driver or GPUs have changed."""
-        known = (snapshot.nvml, [(gpu.uuid, gpu.lost, gpu.mig_enabled, gpu.compute_mode) for gpu in snapshot.gpus])
-        if known == self._known or snapshot.nvml.status == "not_answering":
+        facts = (snapshot.nvml, [(gpu.uuid, gpu.lost, gpu.mig_enabled, gpu.compute_mode) for gpu in snapshot.gpus])
+        if facts == self._known or snapshot.nvml.status == "not_answering":
             return
-        self._known = known
+        self._known = facts
         self._machine = [
             *driver_findings(snapshot.nvml),
             *gpu_findings(snapshot),

@@ -60,7 +60,7 @@ class Banner(QFrame):
         if severity != self._severity:
             self._severity = severity
             self._mark.show_icon(severity, "accent" if severity == "info" else severity, _SPOKEN[severity])
-        before, text = self.text(), shortened(text)
+        previous_text, text = self.text(), shortened(text)
         self.label.setText(text)
         for button, title in zip(self._buttons, titles, strict=False):
             if title:
@@ -69,7 +69,7 @@ class Banner(QFrame):
         for button in self._buttons:
             if not button.toolTip():
                 button.setAccessibleDescription(text)  # screen readers read it when the button gets the focus
-        news = self.isHidden() or text != before
+        news = self.isHidden() or text != previous_text
         self.setVisible(bool(text))
         if news and self.isVisible():
             QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, text))

@@ -23,11 +23,11 @@ def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callab
     respond quickly.
     """
     search = Background(lambda: _existing(start), parent)
-    found: list[str] = []
-    search.done.connect(found.append)
+    folders: list[str] = []
+    search.done.connect(folders.append)
     search.start()
     search.finish(PATIENCE_S)
-    dialog = QFileDialog(parent, title, found[0] if found else str(Path.home()))
+    dialog = QFileDialog(parent, title, folders[0] if folders else str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     dialog.setFileMode(QFileDialog.FileMode.Directory if folder else QFileDialog.FileMode.ExistingFile)
     dialog.setOption(QFileDialog.Option.ShowDirsOnly, folder)

@@ -50,8 +50,8 @@ class Direction:
             Qt.Key.Key_Up: (0.0, -step),
             Qt.Key.Key_Down: (0.0, step),
         }
-        found = steps.get(Qt.Key(event.key()))
-        return None if found is None else self.turned(*found)
+        turn = steps.get(Qt.Key(event.key()))
+        return None if turn is None else self.turned(*turn)
 
     def __str__(self) -> str:
         return tr("Turned by {turn}°, tilted by {tilt}°").format(turn=round(self.turn_deg), tilt=round(self.tilt_deg))

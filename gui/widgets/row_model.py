@@ -95,11 +95,11 @@ class RowModel(ColumnModel, Generic[Row]):
         if self.sort_column >= len(self.columns):
             return list(rows)
         keys = [(self.columns[self.sort_column].key(row), self.key_of(row), row) for row in rows]
-        known = sorted((entry for entry in keys if entry[0] is not None), key=lambda entry: entry[:2])
+        keyed = sorted((entry for entry in keys if entry[0] is not None), key=lambda entry: entry[:2])
         unknown = sorted((entry for entry in keys if entry[0] is None), key=lambda entry: entry[1])
         if self.sort_order == Qt.SortOrder.DescendingOrder:
-            known.reverse()
-        return [row for _key, _identity, row in (*known, *unknown)]
+            keyed.reverse()
+        return [row for _key, _identity, row in (*keyed, *unknown)]
 
     def set_columns(self, columns: Sequence[Column[Row]]) -> None:
         """Replace the columns and remove all rows."""

@@ -173,10 +173,10 @@ class GpuDetail(QWidget):
         self._title.setText(each.title)
         self._chip.setText(each.gpu.name)
         self.plot.setAccessibleName(f"{each.title}, {each.gpu.name}")
-        found = each.states
-        self._state.setText(joined(found))
-        self._state.setVisible(bool(found))
-        theme.set_kind(self._state, "warning" if any(state.alarming for state in found) else "muted")
+        states = each.states
+        self._state.setText(joined(states))
+        self._state.setVisible(bool(states))
+        theme.set_kind(self._state, "warning" if any(state.alarming for state in states) else "muted")
         self._who.setText(each.who)
         theme.set_kind(self._who, "warning" if each.shared else "")
         self._who.setVisible(bool(each.who))

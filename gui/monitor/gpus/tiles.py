@@ -115,11 +115,11 @@ class TilesView(QScrollArea):
                 tile = self.tiles[key] = Tile(each, self._group, self._energy)
                 tile.opened.connect(self.opened)
                 tile.reset_energy.connect(self.reset_energy)
-        before = self._columns
+        previous_columns = self._columns
         self._columns = self._columns_now()
         for index, key in enumerate(self._gpus):
             self._grid.addWidget(self.tiles[key], index // self._columns, index % self._columns)
-        for column in range(max(before, self._columns)):
+        for column in range(max(previous_columns, self._columns)):
             self._grid.setColumnStretch(column, int(column < self._columns))
         order_tabs(self._inside, [self.tiles[key] for key in self._gpus])
 
@@ -248,11 +248,11 @@ class Tile(QFrame):
             self._more.setToolTip(tr("Details of {title} (Enter)").format(title=each.title))
 
     def _show_states(self, each: WatchedGpu) -> None:
-        found = each.states
-        text = joined(found)
+        states = each.states
+        text = joined(states)
         self.state.setText(text)
         self.state.setToolTip(text)
-        theme.set_kind(self.state, "warning" if any(state.alarming for state in found) else "muted")
+        theme.set_kind(self.state, "warning" if any(state.alarming for state in states) else "muted")
         self.who.setText(each.who)
         self.who.setToolTip(each.who)
         self.who.setVisible(bool(each.who))

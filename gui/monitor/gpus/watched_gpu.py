@@ -121,10 +121,10 @@ class LastSnapshots:
         return self._snapshots
 
     def _filled(self, host: str, snapshot: Snapshot) -> Snapshot:
-        before = self._snapshots.get(host)
-        if snapshot.gpus or snapshot.nvml.status != "not_answering" or before is None:
+        previous = self._snapshots.get(host)
+        if snapshot.gpus or snapshot.nvml.status != "not_answering" or previous is None:
             return snapshot
-        return msgspec.structs.replace(before, nvml=snapshot.nvml)
+        return msgspec.structs.replace(previous, nvml=snapshot.nvml)
 
 
 class LoadOrder:
@@ -150,8 +150,8 @@ def _load(each: WatchedGpu, history: DeviceHistory) -> float:
     x = history.x(each.key)
     quantity = "utilization_percent" if history.has_data(each.key, "utilization_percent") else "sm_active_percent"
     recent = history.values(each.key, quantity)[int(np.searchsorted(x, x[-1] - SORT_OVER_S)) :]
-    known = recent[np.isfinite(recent)]
-    return float(known.mean()) if len(known) else -1.0
+    finite = recent[np.isfinite(recent)]
+    return float(finite.mean()) if len(finite) else -1.0
 
 
 @dataclass(frozen=True)

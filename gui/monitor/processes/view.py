@@ -128,8 +128,8 @@ class ProcessesView(QWidget):
         if chosen is not None and self.selected() is None:  # the row may have moved to another parent
             self.tree.setCurrentIndex(self.rows.mapFromSource(self.model.find(chosen.key)))
         for column in range(1, len(COLUMNS)):
-            known = len(snapshots) > 1 if column == HOST else self.model.ever_known(column)
-            self.tree.setColumnHidden(column, not known)
+            has_values = len(snapshots) > 1 if column == HOST else self.model.ever_known(column)
+            self.tree.setColumnHidden(column, not has_values)
         self._warning.say(sharing(lines, self._intervals.intervals))
         self._show_count(lines)
         self._show_buttons()
@@ -215,9 +215,9 @@ class ProcessesView(QWidget):
         """List all known GPUs in the filter. The choice is kept while its GPU exists."""
         offered = [(ALL_GPUS, "")]
         for host, snapshot in snapshots.items():
-            before = f"{snapshot.host} · " if len(snapshots) > 1 else ""
+            prefix = f"{snapshot.host} · " if len(snapshots) > 1 else ""
             for gpu in sorted(snapshot.gpus, key=card_order):
-                offered.append((before + gpu_title(gpu), device_key(host, gpu.uuid)))
+                offered.append((prefix + gpu_title(gpu), device_key(host, gpu.uuid)))
         if offered == [(self.gpus.itemText(n), self.gpus.itemData(n)) for n in range(self.gpus.count())]:
             return
         chosen = self.gpus.currentData()
@@ -242,8 +242,8 @@ class ProcessesView(QWidget):
         font = QFont(self.tree.font())
         font.setBold(line.group)
         text = QFontMetrics(font).horizontalAdvance(COLUMNS[number].text(line))
-        before = {PROCESS: _TREE, GPU: swatches_width(len(line.devices)) + _AFTER_ICON}
-        return text + before.get(number, 0)
+        symbol_widths = {PROCESS: _TREE, GPU: swatches_width(len(line.devices)) + _AFTER_ICON}
+        return text + symbol_widths.get(number, 0)
 
     def _unfold(self, parent: QModelIndex, first: int, last: int) -> None:
         for row in range(first, last + 1):

@@ -196,9 +196,9 @@ class TimeBar(QWidget):
 
     def piece(self, part: Part) -> QRectF:
         """Return the rectangle of the segment for a part."""
-        before = sum(_fraction(self._spent, other) for other in ORDER[: ORDER.index(part)]) if self._spent else 0.0
+        start = sum(_fraction(self._spent, other) for other in ORDER[: ORDER.index(part)]) if self._spent else 0.0
         fraction = _fraction(self._spent, part) if self._spent else 0.0
-        return QRectF(before * self.width(), 0, fraction * self.width(), BAR_HEIGHT)
+        return QRectF(start * self.width(), 0, fraction * self.width(), BAR_HEIGHT)
 
     def entries(self) -> list[_Entry]:
         """Return the entries of the legend with their rectangles, in as many columns as fit."""

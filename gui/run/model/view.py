@@ -111,13 +111,15 @@ class ModelView(QWidget):
                 job.parallel.devices if job is not None else (),
                 Path(job.data.dataset).name if job is not None else "",
             )
-        before, self._evaluations = self._evaluations, found.evaluations
+        previous, self._evaluations = self._evaluations, found.evaluations
         self.form.set_has_results(bool(found.evaluations))
         if self.pages.is_working:
             self.pages.setCurrentIndex(WORKING)
         elif not found.evaluations:
             self.pages.setCurrentIndex(FORM)
-        elif is_first or chosen or [saved.folder for saved in before] != [saved.folder for saved in found.evaluations]:
+        elif (
+            is_first or chosen or [saved.folder for saved in previous] != [saved.folder for saved in found.evaluations]
+        ):
             self._requested = ""
             self.bar.show_list(found.evaluations, chosen)
         elif self.pages.currentIndex() == READING:

@@ -50,9 +50,11 @@ def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str
     memory: dict[str, int | None] = {}
     for process in processes:
         user = process.user or process.name or nameless_text or f"process {process.pid}"
-        before = memory.get(user, 0)
+        previous_bytes = memory.get(user, 0)
         memory[user] = (
-            None if before is None or process.memory_used_bytes is None else before + process.memory_used_bytes
+            None
+            if previous_bytes is None or process.memory_used_bytes is None
+            else previous_bytes + process.memory_used_bytes
         )
     if me is not None and set(memory) == {me}:
         return "in use by " + _holding("you", memory[me])

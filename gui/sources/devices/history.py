@@ -148,15 +148,15 @@ class DeviceHistory:
 
     def _name(self, snapshot: Snapshot, host: str) -> None:
         """Set the titles of a host's devices: those in `snapshot`, then removed devices that still have readings."""
-        before = f"{host} " if host else ""
+        prefix = f"{host} " if host else ""
         gpus = sorted(snapshot.gpus, key=card_order)
-        titles = {device_key(host, gpu.uuid): before + gpu_title(gpu) for gpu in gpus}
-        titles[device_key(host, CPU)] = before + "CPU"
-        known = self._titles[host]
-        titles |= {key: title for key, title in known.items() if key not in titles and self._is_left(key)}
-        if list(titles.items()) != list(known.items()):
+        titles = {device_key(host, gpu.uuid): prefix + gpu_title(gpu) for gpu in gpus}
+        titles[device_key(host, CPU)] = prefix + "CPU"
+        previous_titles = self._titles[host]
+        titles |= {key: title for key, title in previous_titles.items() if key not in titles and self._is_left(key)}
+        if list(titles.items()) != list(previous_titles.items()):
             self._titles[host] = titles
-            self._forget(known.keys() - titles)
+            self._forget(previous_titles.keys() - titles)
             self._hosts |= dict.fromkeys(titles, host)
             self._join_titles()
 

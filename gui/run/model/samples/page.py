@@ -179,18 +179,20 @@ class SamplesPage(QWidget):
         if opened is None or self.true.box.count() == 0:
             return
         choice = self.choice() if only is None else Choice(sort=self.choice().sort, only=only)
-        found = rank_samples(opened.samples, choice)
-        rows = found[:MAX_SAMPLES].tolist()
-        self._show(opened, rows, partial(short_caption, opened), _summary(len(found), len(rows), len(opened.samples)))
+        matching = rank_samples(opened.samples, choice)
+        rows = matching[:MAX_SAMPLES].tolist()
+        self._show(
+            opened, rows, partial(short_caption, opened), _summary(len(matching), len(rows), len(opened.samples))
+        )
 
     def _show(
         self, opened: OpenedEvaluation, rows: Sequence[int], caption: Callable[[int], tuple[str, str]], summary: str
     ) -> None:
-        before = self.wall.samples.rows[self.wall.current()] if self.wall.current() >= 0 else None
+        previous_row = self.wall.samples.rows[self.wall.current()] if self.wall.current() >= 0 else None
         self.wall.samples.show_rows(rows, partial(sample_file, opened), caption)
         self.summary.setText(summary)
         if rows:
-            self.wall.choose(rows.index(before) if before in rows else 0)
+            self.wall.choose(rows.index(previous_row) if previous_row in rows else 0)
 
     # Marking
 
