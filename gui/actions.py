@@ -54,7 +54,7 @@ class Action(QAction):
             keys: Default shortcuts.
             icon: Name of an icon.
             color: Color of the icon.
-            context: Focus for which the shortcuts work.
+            context: Widgets that need the focus for the shortcuts to work.
             on: Initial state of a toggle, or None for a command.
             always_enabled: Allow the action even with a `disabled_reason`, which may be out of date.
         """
@@ -99,7 +99,7 @@ class Action(QAction):
         self._update_tool_tip()
 
     def allow(self, disabled_reason: str = "") -> None:
-        """Disable the action for this reason, or enable it if the reason is ""."""
+        """Disable the action for the given reason, or enable it if the reason is ""."""
         self.disabled_reason = disabled_reason
         self._update_tool_tip()
         self.setEnabled(self._always_enabled or not disabled_reason)

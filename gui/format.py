@@ -25,7 +25,11 @@ _DECIMAL = {"B": "B", "KiB": "kB", "MiB": "MB", "GiB": "GB", "TiB": "TB"}
 
 @dataclass
 class _Style:
-    """Number format: locale (None for that of files), translation table for comma and point, and decimal units."""
+    """Number format.
+
+    It consists of a locale (None for the format of files), a translation table for comma and point, and the choice
+    between decimal and binary units.
+    """
 
     locale: QLocale | None = None
     separators: Mapping[int, str] = field(default_factory=dict)
@@ -98,7 +102,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def size(count: float | None, unit: str = "") -> str:
-    """Format a size, as in "44.9 MiB", or "47.1 MB" in decimal units; see `engine.system.format.size`."""
+    """Format a size, as in "44.9 MiB", or "47.1 MB" in decimal units.
+
+    The arguments are those of `engine.system.format.size`.
+    """
     if not _style.decimal or count is None or math.isnan(count):
         return _localised(plain.size(count, unit))
     units = list(_DECIMAL)

@@ -340,7 +340,7 @@ class MainWindow(QMainWindow):
 
         Args:
             path: Dataset folder or job file to open, or "" for none.
-            activation_token: Token with which the desktop permits the window to take the focus.
+            activation_token: Token from the desktop that permits the window to take the focus.
         """
         if activation_token:
             os.environ["XDG_ACTIVATION_TOKEN"] = activation_token  # Qt passes the token to the desktop

@@ -19,7 +19,7 @@ TIMEOUT_S = 5.0
 MAX_BYTES = 64 << 10
 _POLL_S = 0.05
 _TOKENS = ("XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID")
-"""Environment variables with tokens with which the desktop permits a window to take the focus."""
+"""Environment variables with tokens from the desktop that permit a window to take the focus."""
 
 
 class OpenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

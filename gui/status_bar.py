@@ -157,7 +157,7 @@ class StatusBar(QWidget):
 
 
 class _Link(QToolButton):
-    """Button that looks like text, and is hidden while its text is empty. Enter presses it, too."""
+    """Button that looks like text. It is hidden while its text is empty, and Enter also presses it."""
 
     def __init__(self, name: str) -> None:
         """Create a link. `name` is its accessible name while it has no text."""

@@ -84,7 +84,7 @@ def total_duration(candidate: Candidate) -> str:
 
 
 def total_duration_help(candidate: Candidate) -> str:
-    """Describe what the duration of the job consists of.
+    """Describe the parts of the job's duration.
 
     For example "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step.
     Estimated: start."

@@ -98,7 +98,7 @@ class AnswerView(QWidget):
 
 
 class _Section(QWidget):
-    """Title with a list of sentences below it; hidden while the list is empty."""
+    """Title with a list of sentences below it. The section is hidden while the list is empty."""
 
     def __init__(self, title: str) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
 
 TOGETHER_MS = 1000
-"""Milliseconds during which alerts, such as those of eight hot GPUs, are combined into one notification."""
+"""Milliseconds for collecting alerts, such as those of eight hot GPUs, into one notification."""
 AT_MOST_EVERY_MS = 20_000
 """Minimum milliseconds between notifications. Alerts in the meantime are combined into the next one."""
 LINES = 4

@@ -22,7 +22,7 @@ from gui.widgets.layouts import vbox
 from gui.widgets.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0
-"""Default duration in seconds from which a rule's duration is edited in minutes instead of seconds."""
+"""Minimum default duration, in seconds, of a rule whose duration is edited in minutes instead of seconds."""
 _EDITOR_WIDTH = 240
 _SUMMARY_BELOW = 480
 """Width in pixels, at a text size of 100%, below which a row shows the summary below the name."""
@@ -231,7 +231,7 @@ class RuleEditors(QWidget):
             self.edited.emit(self._written())
 
     def _show_devices(self) -> None:
-        """Show a check box for each device, including missing devices for which the rule applies."""
+        """Show a check box for each device, including missing devices that the rule covers."""
         if "devices" not in self._problems:
             return
         named = self._rule.devices or ()

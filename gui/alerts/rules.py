@@ -55,7 +55,7 @@ class Threshold:
 
     Attributes:
         read: Returns the value of a GPU in `unit`.
-        margin: Distance by which the value must return across the limit to end an alert, so that alerts don't flicker.
+        margin: Distance that the value must move back across the limit to end an alert, so that alerts don't flicker.
         device_limit: Returns the limit that the GPU reports, or None if it reports none.
         device_limit_name: Name of that limit.
     """

@@ -77,8 +77,8 @@ class _Watch:
     """State of a rule for a subject.
 
     Attributes:
-        since: Time at which the condition began, or None for events.
-        calm: Time since which the condition has been absent, or None while it is present.
+        since: Time when the condition began, or None for events.
+        calm: Time when the condition ended, or None while it is present.
         alert: Number of the active alert, or None if there is none.
     """
 
@@ -101,7 +101,7 @@ class Alerts(QObject):
         cleared(Alert): an alert has ended.
         changed(): `active_alerts`, `history` or `devices` has changed.
         rules_changed(): `rules` has changed.
-        message(str): an error in the file of the rules; "" once it is solved.
+        message(str): an error in the file of the rules, or "" once it is solved.
         test_requested(object): the user wants a test notification. The argument is called with a message about the
             result.
     """

@@ -37,7 +37,7 @@ _TEXT_STEP = 10
 
 
 class Commands(QObject):
-    """Handlers of the window's actions. Those that need the pages work after `complete` has been called."""
+    """Handlers of the window's actions. Handlers that need the pages work after `complete` has been called."""
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context.window)
@@ -62,7 +62,7 @@ class Commands(QObject):
         self._connect()
 
     def complete(self, workspace: Workspace, page_commands: Sequence[Action] = ()) -> None:
-        """Enable the commands that need the pages, and add those that open pages without a tab."""
+        """Enable the commands that need the pages, and add `page_commands`, which open pages without a tab."""
         self._workspace = workspace
         self.effects.complete(workspace)
         self.menus.offer_runs(workspace.runs.acts)

@@ -161,7 +161,7 @@ class RecentDatasets:
 
 
 def datasets_of(runs: Sequence[RunSummary], recent: Sequence[str]) -> list[str]:
-    """Return all known datasets: the recent ones, then those of the runs, newest first."""
+    """Return all known datasets: the recent ones, then the datasets of the runs, newest first."""
     return list(dict.fromkeys([*recent, *(run.dataset for run in runs if run.dataset)]))
 
 

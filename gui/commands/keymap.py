@@ -15,7 +15,7 @@ _KEY = "shortcuts"
 
 
 class Keymap(QObject):
-    """Shortcuts of the commands. Those that differ from the defaults are saved."""
+    """Shortcuts of the commands. Shortcuts that differ from the defaults are saved."""
 
     def __init__(self, acts: Actions, settings: Settings, parent: QObject) -> None:
         super().__init__(parent)

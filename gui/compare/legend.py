@@ -1,4 +1,4 @@
-"""Legend of the compared runs, with which users show and hide them."""
+"""Legend of the compared runs, whose check boxes show and hide them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Page on which users divide a model into pipeline stages."""
+"""Page for dividing a model into pipeline stages."""

@@ -19,7 +19,7 @@ def format_count(count: int) -> str:
 
 
 def format_memory(stage: Stage, cut: Cut) -> str:
-    """Format the memory that a stage needs and, if known, that of its device, as in "1.2 GiB of 8.0 GiB"."""
+    """Format the memory need of a stage and, if known, the memory of its device, as in "1.2 GiB of 8.0 GiB"."""
     limit = cut.memory_bytes[stage.group_rank]
     needed = size(stage.memory_bytes)
     if limit is None:

@@ -300,7 +300,7 @@ class Bar(NamedTuple):
 def lay_out(cut: Cut) -> Bar:
     """Compute the layout of the bar for `cut`. Raises ValueError for impossible cuts.
 
-    The width of a stage is proportional to its time, and that of a segment to its compute time.
+    The width of a stage is proportional to its time, and the width of a segment to its compute time.
     """
     cut_stages = stages(cut)
     total = sum(stage.seconds for stage in cut_stages)

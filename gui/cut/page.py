@@ -1,4 +1,4 @@
-"""Page that measures the segments of a model, and on which the user can move the cuts."""
+"""Page that measures the segments of a model, and where the user can move the cuts."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class CutPage(QWidget):
 
         Args:
             job: Job in the form, or None if it is invalid.
-            problems: All problems with the job. Only those of fields that affect the cut are relevant.
+            problems: All problems with the job. Only problems of fields that affect the cut are relevant.
             names: Titles of devices by id.
         """
         self._names = dict(names)

@@ -168,7 +168,7 @@ class DatasetPage(QWidget):
         self.renderer.close()
 
     def set_job(self, job: Job | None) -> None:
-        """Set the job for which images are rendered, or None if it is invalid.
+        """Set the job whose training images are rendered, or None if it is invalid.
 
         Rendered images are dropped only if a field that affects them has changed.
         """

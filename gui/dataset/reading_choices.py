@@ -16,7 +16,7 @@ NO_EXAMPLES = tr("No image can be shown for this.")
 
 
 class ReadingChoices(QWidget):
-    """List of the possible interpretations of a folder in a report; hidden if there are none.
+    """List of the possible interpretations of a folder in a report. It is hidden if there are none.
 
     Signals:
         chosen(Choice): the user has pressed the button of an interpretation.

@@ -206,7 +206,7 @@ class MachineDevices(QWidget):
         return next((row for row in (*self._rows.values(), self._cpu) if row.check.isChecked()), None)
 
     def choose(self, devices: Sequence[str]) -> None:
-        """Check those of `devices` that belong to this machine, and uncheck the others.
+        """Check the `devices` that belong to this machine, and uncheck all others.
 
         Unknown GPUs are checked when they appear.
         """

@@ -118,7 +118,7 @@ class GpuRow(DeviceRow):
         self.show_readings(gpu.utilization_percent if awake else None, gpu.temperature_c if awake else None, history)
 
     def _show_note(self, gpu: Gpu, now: float) -> None:
-        """Show the GPU's most important warning, or else its user, or else its memory use."""
+        """Show the most important warning about the GPU. Without a warning, show its user, or else its memory use."""
         notable_states = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
         used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
         memory = size_of(gpu.memory_used_bytes, gpu.memory_total_bytes) if gpu.memory_used_bytes is not None else ""

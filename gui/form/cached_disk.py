@@ -63,7 +63,7 @@ class CachedDisk(QObject):
 
     @property
     def unanswered(self) -> list[str]:
-        """Return the paths without an answer, except those of network queries.
+        """Return the paths without an answer, leaving out network queries.
 
         The start of a run doesn't wait for the network.
         """

@@ -37,7 +37,7 @@ class _Program(NamedTuple):
 
 
 class ConsentBar(QFrame):
-    """Banner that asks for consent to run a model file; hidden while there is nothing to ask.
+    """Banner that asks for consent to run a model file. It is hidden while there is nothing to ask.
 
     Signals:
         allowed(str): the user has allowed the contents with this SHA-256.

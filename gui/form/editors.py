@@ -107,7 +107,7 @@ class ModelPicker(Editor):
     def set_models(
         self, models: tuple[ModelEntry, ...], recommended: Sequence[str] = (), *, of_file: bool = False
     ) -> None:
-        """Offer models, those with `recommended` ids first. The value doesn't change.
+        """Offer models, with the `recommended` ids first. The value doesn't change.
 
         `of_file` is True for a task that is defined in a Python file.
         """

@@ -38,7 +38,7 @@ class JobEnvironment:
     runs: tuple[RunSummary, ...] = ()
     """All runs, newest first, which are the basis of estimates."""
     default_recipe: str = ""
-    """Default recipe for new jobs according to the settings, or "" for the one that matches the job."""
+    """Default recipe for new jobs according to the settings, or "" to use the recipe that matches the job."""
     is_starting: bool = False
     """True while a run is being created."""
 

@@ -120,7 +120,7 @@ PREFIX = "options."
 
 
 class OptionRows(QWidget):
-    """Rows for the options; hidden if there are none. Options that aren't offered keep their values.
+    """Rows for the options, which are hidden if there are none. Options that aren't offered keep their values.
 
     Signals:
         edited(): a value may have changed.

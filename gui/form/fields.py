@@ -81,7 +81,7 @@ class JobFields(QObject):
         return values
 
     def editor_values(self) -> dict[str, Any]:
-        """Return the values in all editors, including those of fields without effect."""
+        """Return the values in all editors, including the editors of fields without effect."""
         return {name: row.editor.value() for name, row in self.rows.items()}
 
     def without_effect(self) -> set[str]:

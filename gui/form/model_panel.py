@@ -153,7 +153,7 @@ class ModelPanel(QFrame):
         self.setLayout(vbox(head, (self.table, 1), self.about, margins=(10, 10, 10, 8)))
 
     def offer(self, models: Sequence[ModelEntry], recommended: Sequence[str], current: str) -> None:
-        """List models, those with `recommended` ids first, and select the `current` one."""
+        """List models, with the `recommended` ids first, and select the `current` one."""
         self._offered = [OfferedModel(entry, entry.id in recommended, missing_extra(entry.extra)) for entry in models]
         self.search.clear()
         families = sorted({entry.family for entry in models})

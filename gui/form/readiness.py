@@ -91,7 +91,7 @@ class Readiness:
         return not self._fields.rows["dataset"].value()
 
     def mistakes(self, problems: Sequence[Problem]) -> list[Problem]:
-        """Return the problems to show, that is, all except the missing folder of a new job."""
+        """Return the problems to show. The missing folder of a new job isn't one of them."""
         return [problem for problem in problems if not (self.lacks_dataset and problem.field == "dataset")]
 
     def show(self, problems: Sequence[Problem]) -> None:

@@ -168,7 +168,7 @@ class RecipeFollower(QObject):
             (self._overridden.add if row.editor.value() != row.standard else self._overridden.discard)(name)
 
     def _choose(self, recipe: str) -> None:
-        """Switch to another recipe: store the overrides of the current one, and restore those of the new one."""
+        """Store the overrides of the current recipe, switch to another recipe, and restore its overrides."""
         if self._must_detect_overrides:
             self._detect_overrides()
         self._stash_overrides()
@@ -199,7 +199,7 @@ class RecipeFollower(QObject):
         return collect_facts(values, self._environment.catalogue, self._report, chosen, disk)
 
     def _detect_overrides(self) -> None:
-        """Mark the values of a loaded job that differ from those of its recipe."""
+        """Mark the values of a loaded job that differ from its recipe."""
         self._must_detect_overrides = False
         recipe = self.known.get(self._recipe)
         values = recipe.values(self._facts(SETTABLE)) if recipe is not None else {}
@@ -361,7 +361,7 @@ class ScaledRate(Banner):
     """Note about a learning rate that was scaled for the batch size, with a button that undoes the scaling.
 
     Signals:
-        undone(float): the user wants this learning rate, which is that of the recipe.
+        undone(float): the user wants this learning rate, which is the recipe's.
     """
 
     undone = Signal(float)

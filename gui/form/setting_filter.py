@@ -53,7 +53,7 @@ class SettingFilter(QWidget):
         self.setLayout(vbox(hbox(icon, (self.box, 1), spacing=6), self._no_match, spacing=4))
 
     def matches(self) -> list[str]:
-        """Return the names of matching fields that have an effect, those with a matching label first."""
+        """Return the names of matching fields that have an effect. Fields with a matching label are first."""
         terms = self.box.text().lower().split()
         matching = (
             [name for name, row in self._rows.items() if row.has_effect and _contains(row, terms)] if terms else []

@@ -98,7 +98,7 @@ class Bar(QWidget):
         self.newest.setVisible(not following and self.tabs.currentIndex() in (GPUS, GRAPHS))
 
     def show_past(self, text: str) -> None:
-        """Show the range to which the user has zoomed or panned, or nothing if the graphs follow the newest data."""
+        """Show the time range that the user has zoomed or panned to, or hide it if `text` is ""."""
         self.past.setText(text)
         self.past.setVisible(bool(text) and self.tabs.currentIndex() in (GPUS, GRAPHS))
 

@@ -100,7 +100,7 @@ class Annotations(QGraphicsItem):
         self._invalidate_thresholds()
 
     def show_marks(self, marks: tuple[Mark, ...], named: frozenset[Mark]) -> None:
-        """Show `marks`, but labels only for those in `named`."""
+        """Show `marks`. Only the marks in `named` get labels."""
         if (marks, named) != (self.marks, self.named):
             self.marks, self.named = marks, named
             self._invalidate_marks()

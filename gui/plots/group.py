@@ -14,7 +14,7 @@ AxisKind = Literal["clock", "elapsed", "count", "epochs"]
 """Quantity on the horizontal axis: time of day, seconds since the start, whole numbers, or fractional epochs."""
 
 REDRAW_MS = 40
-"""Milliseconds for which changes are collected before they are drawn."""
+"""Milliseconds for collecting changes before they are drawn."""
 
 DESCRIBE_MS = 1000
 """Minimum milliseconds between descriptions for screen readers."""

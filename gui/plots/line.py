@@ -190,7 +190,7 @@ def _faint(color: QColor) -> QColor:
 _LARGEST_EXPONENT = 200.0
 """Maximum exponent within a block of values.
 
-Values are divided by powers of the weight; e^200 fits into a float64.
+Values are divided by powers of the weight. A power of e^200 fits into a float64.
 """
 
 

@@ -147,7 +147,10 @@ class LinePlot(QWidget):
         self._view.annotations.show_thresholds(thresholds)
 
     def read(self, key: str) -> str:
-        """Format the value of a line at the crosshair, or else its newest value. Without values, return a dash."""
+        """Format the value of a line at the crosshair or, without a crosshair, its newest value.
+
+        Returns a dash if there is no value.
+        """
         line, cursor = self._lines[key], self.group.cursor
         return self._readout.write(line, line.latest if cursor is None else line.value_at(cursor))
 

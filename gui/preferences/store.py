@@ -55,7 +55,7 @@ class Preferences(QObject):
         return self.value(key) == BY_KEY[key].standard
 
     def set(self, key: str, value: Value) -> str:
-        """Save a value. If it is invalid, save nothing and return its problem; otherwise return "".
+        """Save a value and return "". If the value is invalid, save nothing and return its problem.
 
         The check of a folder may block, so call `save` with a checked folder on the GUI thread.
         """

@@ -37,7 +37,7 @@ class ResultCard(QFrame):
 
     Signals:
         trial_requested(): the user wants to run the model on an image.
-        mistakes_requested(): the user wants to see samples for which the model is wrong.
+        mistakes_requested(): the user wants to see samples that the model gets wrong.
         conversion_requested(): the user wants to convert the model.
         export_requested(): the user wants to export the run.
 
@@ -187,7 +187,7 @@ class _Advice(NamedTuple):
 
 
 class VerdictCard(QFrame):
-    """Card with advice after a run; hidden while the run is active, and without advice.
+    """Card with advice after a run. It is hidden while the run is active, and without advice.
 
     Signals:
         requested(dict, bool): the user wants to apply these values, by job field. The bool is True if

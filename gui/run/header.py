@@ -167,7 +167,7 @@ def notes(data: RunData) -> list[Note]:
 
 
 class NotesView(QWidget):
-    """View of the notes about a run; hidden if there are none."""
+    """View of the notes about a run. It is hidden if there are none."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -95,7 +95,7 @@ class RunHero(QWidget):
         self.progress.setValue(round(1000 * (status.fraction or 0)))
 
     def _show_time(self, data: RunData, status: RunStatus) -> None:
-        """Show the remaining time and the speed of an active run, or the duration of one that has ended."""
+        """Show the remaining time and the speed of an active run, or the duration of an ended run."""
         time, note = "", ""
         if status.active and status.label != "Waiting":
             progress = f"{100 * status.fraction:.0f}%" if status.fraction is not None else ""
@@ -169,9 +169,10 @@ def best_metric(data: RunData) -> BestMetric:
 
 
 def _main_metric(data: RunData) -> str:
-    """Return the metric that selects the best checkpoint if it is known, else the first known metric that isn't a loss.
+    """Return the metric that selects the best checkpoint, if it is known.
 
-    If there is no such metric, it is the loss, or "" if nothing is known.
+    Otherwise, return the first known metric that isn't a loss. If there is none, return the loss, or "" if nothing is
+    known.
     """
     known = [name for name, column in data.validations.measures.items() if np.isfinite(column.values).any()]
     chosen = data.started.job.checkpoints.best_by if data.started is not None else ""

@@ -72,7 +72,7 @@ class OrderPages(QStackedWidget):
         self.child.failed.connect(lambda text: self._on_refused((Problem("", text, tr("Try again.")),)))
 
     def show_run(self, run: RunFolder | None, page: int = FORM) -> None:
-        """Show the progress if work on `run` is in progress; otherwise, show `page`."""
+        """Show the progress if work on `run` is in progress. Otherwise, show `page`."""
         self._run = run
         self.setCurrentIndex(WORKING if self.is_working else page)
 

@@ -35,7 +35,10 @@ class RunActions(QObject):
     tag_changed = Signal(str, bool)
 
     def __init__(self, widget: QWidget, page: QWidget) -> None:
-        """Create the actions. Their shortcuts work while `widget` has the focus; Undo works anywhere in `page`."""
+        """Create the actions.
+
+        Their shortcuts work while `widget` has the focus, except Undo, which works anywhere in `page`.
+        """
         super().__init__(widget)
         self._widget = widget
         self.show = self._make("show_run", tr("&Show run"), tr("Opens the run on the Train page (Enter)"))

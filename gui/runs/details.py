@@ -96,7 +96,7 @@ class Details(QWidget):
         self._lay_out()
 
     def show_runs(self, runs: Sequence[RunSummary]) -> None:
-        """Show the details if there is a single run in `runs`; otherwise, show a hint."""
+        """Show the details if there is a single run in `runs`. Otherwise, show a hint."""
         run = runs[0] if len(runs) == 1 else None
         previous_run = self._run
         if previous_run is not None and (run is None or run.run_id != previous_run.run_id):

@@ -20,7 +20,7 @@ _MAX_INTERRUPTED = 2
 
 
 class InterruptedRuns(QWidget):
-    """Banners for interrupted runs that have neither been resumed nor dismissed; hidden if there are none.
+    """Banners for interrupted runs that have neither been resumed nor dismissed. They are hidden if there are none.
 
     Signals:
         resume(str): the user wants to resume the run with this id.

@@ -46,7 +46,7 @@ _SIZES = [690, 310]
 
 
 class RunsPage(QWidget):
-    """Page on which users search, sort, open, rename, pause, resume, fork and delete runs.
+    """Page for searching, sorting, opening, renaming, pausing, resuming, forking and deleting runs.
 
     Signals:
         run_chosen(RunFolder): the user has opened a run.

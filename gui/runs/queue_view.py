@@ -79,7 +79,7 @@ class QueueTable(RowTable):
 
 
 class QueueView(QWidget):
-    """Table of the queue with its buttons; hidden while no run is queued.
+    """Table of the queue with its buttons. It is hidden while no run is queued.
 
     Signals:
         run_chosen(RunFolder): the user has opened a run.

@@ -134,7 +134,7 @@ def _plots_depend_on(data: SearchData) -> tuple[int, bool]:
 
 _SHADES, _FAINTEST = 8, -0.1
 _GRID = 80
-"""Number of cells in each direction for which the contour plot is computed."""
+"""Number of cells of the contour plot in each direction."""
 _BANDS = 8
 _MIN_CONTOUR_TRIALS = 10
 _MIN_WEIGHT = 0.135

@@ -42,7 +42,7 @@ def closing(within_s: float = CLOSE_S) -> Iterator[None]:
 
 
 def patience_s(limit_s: float) -> float:
-    """Return the seconds for which something may be awaited: at most `limit_s`, and less while the window closes."""
+    """Return the maximum seconds to wait for something: `limit_s`, or less while the window closes."""
     return min([limit_s, *(max(0.0, deadline - time.monotonic()) for deadline in _closes_at)])
 
 

@@ -86,7 +86,7 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
 def to_fork_from(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
     """Return the default checkpoint for a fork, or None if there is none.
 
-    It is last.pt, or else the newest resumable checkpoint, or else the newest weights.
+    In order of preference, it is last.pt, the newest resumable checkpoint, or the newest weights.
     """
     resumable = [each for each in checkpoints if not each.weights_alone]
     last = next((each for each in resumable if each.name == LAST), None)

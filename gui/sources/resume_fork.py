@@ -194,7 +194,7 @@ class Prefill:
         return job if self.run is None else job.with_fields(resume_from=self.checkpoint)
 
     def changes(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return those of `values` that differ from the run's job."""
+        """Return the entries of `values` that differ from the run's job."""
         job_values = self._plain()
         return {name: value for name, value in values.items() if job_values.get(name) != value}
 

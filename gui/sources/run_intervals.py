@@ -221,7 +221,7 @@ def _has_several(run: RunFolder) -> bool:
 
 
 def _offsets(log: IO[bytes]) -> list[int]:
-    """Return the offsets in bytes at which executions begin."""
+    """Return the byte offset of the first event of each execution."""
     offsets, start, rest = [0], 0, b""
     while b"\n" in (chunk := log.read(MAX_LINE_BYTES)):  # a chunk without a newline is the end, or damaged
         text = rest + chunk
@@ -245,7 +245,7 @@ def _execution(log: IO[bytes], offset: int) -> Execution | None:
 
 
 def _device_time(started: RunStarted, events: Iterator[AnyEvent]) -> float:
-    """Return the time at which the execution got its devices."""
+    """Return the time when the execution got its devices."""
     start: float | None = started.time
     for event in events:
         if isinstance(event, Waiting):

@@ -25,7 +25,7 @@ from gui.sources.update_timer import UpdateTimer
 from gui.translation import tr
 
 SLICE_S = 0.012
-"""Seconds for which the log is read at a time. The window takes about as long to process the events."""
+"""Maximum seconds of a read of the log. The window takes about as long to process the events."""
 
 _GRACE_S = 0.02
 """Seconds to wait for the first read, so that the state of a run on a fast disk is known immediately."""
@@ -178,7 +178,10 @@ class RunSession(QObject):
             self.changed.emit()
 
     def _leave(self, within_s: float) -> None:
-        """Stop following the run. Wait up to `within_s` for the current read; a later result is discarded."""
+        """Stop following the run.
+
+        Wait up to `within_s` for the current read. If it takes longer, its result is discarded.
+        """
         self._poll_timer.stop()
         self._updates.stop()
         self._live.close()
@@ -266,7 +269,7 @@ class RunSession(QObject):
         self._poll_timer.start(_WATCH_MS)
 
     def _on_log_end(self, poll: Poll) -> None:
-        """Follow the run if it is active; otherwise, record how it ended."""
+        """Follow the run if it is active. Otherwise, record how it ended."""
         previous_state, state = self._facts.state, poll.state or "starting"
         deadline, unchanged = self._starting
         if state in ENDED and time.monotonic() < deadline and poll.stamp == unchanged:

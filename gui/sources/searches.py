@@ -135,7 +135,7 @@ def lines_of(rows: Sequence[TrialRow], goal: Goal) -> Lines:
 
 
 def to_display_unit(goal: Goal, value: float) -> float:
-    """Convert a value to the unit for display, that is fractions to percent."""
+    """Convert a value to its display unit. Fractions become percentages."""
     return 100 * value if goal.percent else value
 
 

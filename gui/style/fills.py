@@ -45,7 +45,7 @@ def blend(front: str, back: str, share: float) -> QColor:
 
 
 def light(color: str) -> QColor:
-    """Return a light version of `color` on which text is readable."""
+    """Return a light version of `color`, for a fill behind text."""
     return blend(color, theme.colors().panel, LIGHT_SHARE)
 
 

@@ -85,14 +85,14 @@ _order: dict[str, int] = {}
 
 
 _USUAL_PIXELS = 12
-"""Font size in pixels for which the pixel sizes in the code are meant: 9 points at 96 dots per inch."""
+"""Font size in pixels at a scale of 1: 9 points at 96 dots per inch. Pixel sizes in the code are for this font size."""
 
 
 @dataclass
 class _Chosen:
     """User's choices: the scheme ("light", "dark" or "system") and the text size in percent.
 
-    `base` is the font at 100%, or None before `begin` is called; `base_pixels` is its size.
+    `base` is the font at 100%, or None before `begin` is called. `base_pixels` is its size.
     """
 
     scheme: str = "system"

@@ -133,7 +133,7 @@ class _RowHeight(QObject):
 
 
 VALUE = int(Qt.ItemDataRole.UserRole)
-"""Item role of the number by which a cell is sorted. Unknown numbers are NaN."""
+"""Item role of the number that a cell is sorted by. Unknown numbers are NaN."""
 BAR = VALUE + 1
 """Item role of the length of a cell's bar, from 0 to 1, or None or NaN for no bar."""
 INTERVAL = VALUE + 2

@@ -60,7 +60,10 @@ class ComboBox(QComboBox):
 
 
 def offer(box: QComboBox, choices: Iterable[tuple[str, Any]], value: Any) -> None:
-    """Fill `box` with titles and values, and select `value`, or else the first entry. No signals are emitted."""
+    """Fill `box` with titles and values without emitting signals, and select `value`.
+
+    If `value` isn't among them, select the first entry.
+    """
     with QSignalBlocker(box):
         box.clear()
         for title, data in choices:

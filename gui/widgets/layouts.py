@@ -37,7 +37,7 @@ _Box = TypeVar("_Box", bound=QBoxLayout)
 
 
 def hbox(*items: Item, spacing: int = 8, margins: Margins = NO_MARGINS) -> QHBoxLayout:
-    """Create a horizontal layout. The arguments are those of `vbox`."""
+    """Create a horizontal layout. See `vbox` for the arguments."""
     return _fill(QHBoxLayout(), items, spacing, margins)
 
 
@@ -321,7 +321,7 @@ class PageScroll(QScrollArea):
 
 
 class FrontStack(QStackedWidget):
-    """Stacked widget whose size hint is that of its current page instead of its largest page."""
+    """Stacked widget with the size hint of its current page instead of its largest page."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ _MAX_TILT_DEG = 90.0
 _DEGREES_PER_PIXEL = 0.5
 _KEY_STEP_DEG = 10.0
 _POINT_FIELDS = [("position", "<i2", 3), ("color", "u1", 3)]
-"""Fields of the NumPy data type in which a point is stored."""
+"""Fields of the NumPy data type of a stored point."""
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ class GpuDetail(QWidget):
         return self._each.key if self._each is not None else ""
 
     def show_gpu(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
-        """Show the details of a GPU. `all_gpus` are those in the overview."""
+        """Show the details of a GPU. `all_gpus` are the GPUs in the overview."""
         if each.key != self.key:
             self.plot.forget()
         self._each, self._history = each, history

@@ -27,7 +27,7 @@ MEANING = tr("Utilization in %, memory and power in % of their maximum, temperat
 
 
 class GpuPlot(LinePlot):
-    """Graph of a GPU, with lines at the temperatures at which it slows down and shuts down.
+    """Graph of a GPU, with lines at its slowdown and shutdown temperatures.
 
     A `dense` graph leaves the display of values to its parent.
     """
@@ -85,7 +85,7 @@ class GpuPlot(LinePlot):
 def temperature_thresholds(
     slowdown_c: float | None, shutdown_c: float | None, *, labelled: bool = True
 ) -> list[Threshold]:
-    """Return thresholds for a plot at the temperatures at which a GPU slows down and shuts down, if these are known."""
+    """Return thresholds for a plot at the slowdown and shutdown temperatures of a GPU, if these are known."""
     named = (("slows down", slowdown_c, _warning), ("shuts down", shutdown_c, _error))
     known = [(action, limit, color) for action, limit, color in named if limit is not None]
     return [Threshold(limit, f"{action} {limit:.0f} °C" if labelled else "", color) for action, limit, color in known]

@@ -14,7 +14,7 @@ from gui.style import theme
 
 GAP = 16
 _LABEL_SHARE = 0.86
-"""Font size of labels as a fraction of that of the numbers."""
+"""Font size of labels as a fraction of the numbers' font size."""
 _MARK = 10
 """Length in pixels of the line sample that links a value to its line in the graph."""
 

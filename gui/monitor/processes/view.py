@@ -51,7 +51,7 @@ from gui.widgets.layouts import hbox, vbox
 ASKING_S = 5.0
 """Seconds without a list of processes after which the driver is assumed not to report any."""
 _CELL_PADDING = 5
-"""Padding in pixels that aligns the text of a cell with that of the header."""
+"""Padding in pixels that aligns cell texts with the header's texts."""
 _PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
 """Widths in pixels of the padding, of the tree's arrows and warnings, and of the gap between icon and text."""
 _MIN_PROCESS_WIDTH = 180
@@ -109,7 +109,7 @@ class ProcessesView(QWidget):
         self._show_buttons()
 
     def selected(self) -> ProcessRow | None:
-        """Return the selected row if exactly one is selected, else None."""
+        """Return the selected row, or None unless exactly one row is selected."""
         chosen = self.tree.selectionModel().selectedRows()
         return self.rows.line(chosen[0]) if len(chosen) == 1 else None
 

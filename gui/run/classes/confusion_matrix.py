@@ -31,7 +31,7 @@ MIN_SIDE, MAX_SIDE = 14, 96
 _MIN_NUMBERED_SIDE = 20
 """Minimum side length in pixels of cells that contain numbers."""
 _NUMBERED_UP_TO = 20
-"""Maximum number of classes for which cells are made large enough for numbers."""
+"""Maximum number of classes for enlarging the cells so that numbers fit."""
 _NUMBER_HEIGHT = 0.48
 """Maximum height of a number, as a fraction of the cell's side."""
 _MAX_NAME_WIDTH, _MAX_NAME_HEIGHT = 150, 110
@@ -53,7 +53,7 @@ class ConfusionMatrix(QWidget):
 
     Signals:
         cell_chosen(int, int, str): row, column and description of the selected cell.
-        cell_opened(int, int): row and column of a cell on which the user has clicked or pressed Enter.
+        cell_opened(int, int): row and column of a cell that the user has clicked or opened with Enter.
     """
 
     cell_chosen = Signal(int, int, str)

@@ -35,7 +35,7 @@ _SETTING = "run_plots"
 
 
 class PlotRows(QWidget):
-    """Plots in rows: the first plot is tall and has its own row, the others are in rows of two, or three if wide.
+    """Plots in rows. The first plot is tall and has its own row. The others are in rows of two, or of three if wide.
 
     Signals:
         enlarge_requested(str): the user wants to enlarge the plot with this name.

@@ -20,7 +20,7 @@ from gui.widgets.layouts import hbox, vbox
 
 
 class TimeSpentView(QWidget):
-    """View of the bottleneck of a run: advice, and a collapsible bar of the step time; hidden without data.
+    """View of the bottleneck of a run: advice, and a collapsible bar of the step time. It is hidden without data.
 
     Signals:
         loader_workers_requested(int): the user wants the open run to use this number of loader workers.

@@ -207,7 +207,7 @@ def _format_difference(value: float | None, percent: bool) -> str:
 
 
 def _describe_verdict(differences: Sequence[Difference]) -> str:
-    """Describe which metrics are significantly better or worse, that is, whose intervals exclude zero."""
+    """Describe the metrics that are significantly better or worse. Their intervals exclude zero."""
     better: list[str] = []
     worse: list[str] = []
     for each in differences:

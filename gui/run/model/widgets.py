@@ -199,7 +199,7 @@ def format_with_interval(interval: Interval | None, percent: bool = True) -> str
 
 
 def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
-    """Return the metrics of the evaluation in order, with those without a description last."""
+    """Return the metrics of the evaluation in order. Metrics without a description are last."""
     described = {entry.id: entry for entry in evaluation.entries}
     others = (Measure(name, name, True) for name in evaluation.measures if name not in described)
     return [

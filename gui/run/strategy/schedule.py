@@ -83,7 +83,7 @@ class ScheduleDiagram(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     def show_trace(self, trace: ScheduleTraced, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
-        """Show `trace`. `devices` and `titles` are those of the ranks."""
+        """Show `trace`. `devices` are the devices of the ranks, and `titles` their titles."""
         if trace is self._trace and titles == self._titles:
             return
         self._trace, self._devices, self._titles = trace, devices, titles

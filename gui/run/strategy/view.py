@@ -161,7 +161,7 @@ class RankBars(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_times(self, timed: RanksTimed, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
-        """Show `timed`. `devices` and `titles` are those of the ranks."""
+        """Show `timed`. `devices` are the devices of the ranks, and `titles` their titles."""
         if timed is self._timed and titles == self._titles:
             return
         self._timed, self._devices, self._titles = timed, devices, titles

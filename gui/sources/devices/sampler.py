@@ -25,7 +25,7 @@ _LONGEST_PAUSE_MS = 30_000
 _GOODBYE_S = 1.0
 _ERROR_TAIL_BYTES = 1 << 12
 _LOG_BYTES = 1 << 20
-"""Maximum size of a log to which a restart appends. A larger log is replaced.
+"""Maximum size of a log for appending to it after a restart. A larger log is replaced.
 
 Appending preserves the cause of the first failure.
 """

@@ -49,7 +49,7 @@ class Drawings(QObject):
 
     Signals:
         drawn(object): the Drawing of the sample that was requested last.
-        failed(object): the Problems (a tuple) because of which a drawing failed.
+        failed(object): the Problems (a tuple) that prevented a drawing.
 
     Attributes:
         child: Process that creates the drawings.

@@ -13,7 +13,7 @@ from gui.widgets.layouts import hbox, vbox
 
 
 class ProgressLine(QWidget):
-    """Line with a progress bar and a text, or with problems; hidden if there is neither work nor a problem."""
+    """Line with a progress bar and a text, or with problems. It is hidden if there is neither work nor a problem."""
 
     def __init__(self, name: str) -> None:
         """Create the line. `name` is the accessible name of the progress bar."""
