@@ -63,7 +63,7 @@ class Tray(QObject):
     def keeps_window(self) -> bool:
         """Return True if Footplate stays in the tray when the window is closed.
 
-        Return False at the end of the desktop session.
+        It doesn't at the end of the desktop session.
         """
         app = QApplication.instance()
         is_session_ending = isinstance(app, QApplication) and app.isSavingSession()

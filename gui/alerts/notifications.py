@@ -66,7 +66,7 @@ class DesktopNotices(QObject):
         alerts.test_requested.connect(self.send_test)
 
     def send_test(self, answer: Callable[[str], None]) -> None:
-        """Send a notification immediately and call `answer` with a message about the result."""
+        """Send a test notification immediately, and call `answer` with a message about its result."""
         self._send("Footplate", tr("This is what an alert looks like."), lambda problem: answer(problem or SENT))
 
     def close_work(self) -> None:
@@ -100,7 +100,7 @@ def _ignore(_problem: str) -> None:
 
 
 def in_words(alerts: list[Alert]) -> tuple[str, str]:
-    """Return the title of a notification about `alerts`, and its text with a line for each of the first ones."""
+    """Return title and text of a notification about `alerts`. The text has a line for each of the first alerts."""
     if len(alerts) == 1:
         return f"{alerts[0].title}: {alerts[0].what}", alerts[0].text
     lines = [alert.sentence for alert in alerts[:LINES]]

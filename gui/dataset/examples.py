@@ -165,7 +165,7 @@ class ExampleList(QListWidget):
         return b"" if image is None else image.png
 
     def _source(self, row: int) -> Example | PreviewImage | None:
-        """Return the example at `row`, whose file is shown, or the rendered image that replaces it.
+        """Return the example at `row` or, if the list shows rendered images, the rendered image of the example.
 
         Returns None if that image hasn't been rendered.
         """

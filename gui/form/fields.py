@@ -85,7 +85,7 @@ class JobFields(QObject):
         return {name: row.editor.value() for name, row in self.rows.items()}
 
     def without_effect(self) -> set[str]:
-        """Return the names of fields that have no effect because of the values of others."""
+        """Return the names of the fields that have no effect because of the values of other fields."""
         return {name for name, row in self.rows.items() if not row.has_effect}
 
     def title_of_value(self, name: str) -> str:

@@ -47,7 +47,7 @@ _ELSEWHERE = tr("The CPU is under Graphs. Use “Hosts…” to monitor other ma
 class MonitorPage(QWidget):
     """Page with the devices of all hosts. All graphs share a time axis.
 
-    A hidden page does nothing. The sampler takes only those readings that are visible.
+    A hidden page does nothing. The sampler takes only the readings that are visible.
 
     Signals:
         message(str, str): a text for the window's message line and its severity, "info" or "warning".

@@ -83,7 +83,7 @@ class DevicesEditor(QWidget):
         self._rebuild()
 
     def show_devices(self, devices: Sequence[str]) -> None:
-        """Check those `devices` of a run that are on this machine, or the CPU if there are none."""
+        """Check the `devices` of a run that this machine has, or the CPU if it has none of them."""
         self._run_devices = tuple(devices) or (CPU,)
         self._rebuild()
 

@@ -98,7 +98,10 @@ def _is_one(name: str) -> bool:
 
 
 def _logged_positions(log: Path) -> dict[str, tuple[int | None, int | None]]:
-    """Read the positions of the newest last.pt and best.pt from the end of a log: (epoch, step), None if unknown."""
+    """Read the positions of the newest last.pt and best.pt from the end of a log, by file name.
+
+    A position is an epoch and a step, each None if it is unknown.
+    """
     try:
         tail = read_end(log, _TAIL_BYTES)
     except OSError:

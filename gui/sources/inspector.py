@@ -79,7 +79,10 @@ _CAPACITY = 600
 
 
 def read_image(file: Path, side: int = 0) -> QImage | str:
-    """Read an image, upright and shrunk to `side` pixels unless `side` is 0, or return a message if that fails."""
+    """Read an image and turn it upright. Unless `side` is 0, shrink its longer side to at most `side` pixels.
+
+    Returns a message if that fails.
+    """
     try:
         with open_regular(file) as stream:
             content = QByteArray(stream.read())

@@ -108,7 +108,7 @@ class RunReader:
     def _awaits_last_event(self, state: State) -> bool:
         """Return True if the run ended after the log was read, so that its last event is still missing.
 
-        Returns False if that was already reported at the same position, since a line before that event is damaged.
+        Returns False if the event was already missing at the same position, because a line before it is damaged then.
         """
         if state not in ENDED:
             self._stalled_at = -1

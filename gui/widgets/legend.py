@@ -32,8 +32,8 @@ def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
 class Legend(QWidget):
     """Legend for images.
 
-    If all entries fit into two rows, absent ones are muted. Otherwise, only present ones are shown. The height depends
-    only on the width, so that the layout doesn't change between images.
+    If all entries fit into two rows, entries that don't occur in the images are muted. Otherwise, they are left out.
+    The height depends only on the width, so that the layout doesn't change between images.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -216,7 +216,7 @@ class RankBars(QWidget):
         return QRectF(left, 0, max(1, self.width() - left - sum(self._columns()) - 2), self.height())
 
     def _draw_head(self, painter: QPainter, plot: QRectF, columns: list[int]) -> None:
-        """Draw the legend. If there are columns with numbers, it is their header."""
+        """Draw the legend. If there are columns with numbers, each entry is the header of its column."""
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         x = plot.right() if columns else plot.left()
