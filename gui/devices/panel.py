@@ -87,7 +87,7 @@ class DevicesPanel(QWidget):
         self._announce()
 
     def show_error(self, message: str, host: str = "") -> None:
-        """Show the reason why a machine sends no snapshots, or hide it if `message` is ""."""
+        """Show the reason why a machine sends no snapshots. A `message` of "" means that they arrive again."""
         if host in self._machines:
             self._machines[host].show_error(message)
 
@@ -243,7 +243,7 @@ class MachineDevices(QWidget):
         self._allow()
 
     def show_error(self, message: str) -> None:
-        """Show the reason why no snapshots arrive, or hide it if `message` is ""."""
+        """Show the reason why no snapshots arrive. A `message` of "" means that they arrive again."""
         self._error = message
         if message:
             self._message.setText(message)

@@ -282,7 +282,7 @@ def _estimate_text(estimate: Estimate | None) -> str:
 
 
 def about_model(row: OfferedModel) -> str:
-    """Return a line with those facts about a model that don't fit into its row."""
+    """Return a line with the facts about a model that don't fit into its row."""
     if row.command:
         return tr("Needs an extra package: {command}").format(command=row.command)
     entry = row.entry

@@ -42,7 +42,7 @@ class JobSignals(QWidget):
     finder_requested = Signal(str)
 
     def relay(self, form: JobSignals) -> None:
-        """Emit every signal that `form` emits from this object as well."""
+        """Forward every signal that `form` emits."""
         for name, signal in vars(JobSignals).items():
             if isinstance(signal, Signal):
                 getattr(form, name).connect(getattr(self, name))

@@ -37,7 +37,7 @@ _FIGURE_WIDTH = 96
 
 
 class RunHero(QWidget):
-    """Row about a run. Its height is constant, whatever is known about the run."""
+    """Row about a run. Its height never changes."""
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()

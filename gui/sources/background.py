@@ -213,7 +213,10 @@ class SingleFlight(Generic[_Result]):
         self._work, self._pending = None, False
 
     def wait(self, within_s: float) -> None:
-        """Wait up to `within_s` for the running call and deliver its result. Otherwise, it is delivered later."""
+        """Wait up to `within_s` for the running call and deliver its result.
+
+        If the call takes longer, its result is delivered later.
+        """
         if self._work is not None:
             self._work.finish(within_s)
 
