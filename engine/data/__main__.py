@@ -58,8 +58,8 @@ def main() -> int:
 def _inspect_in_child(arguments: argparse.Namespace) -> int:
     """Inspect the folder in a child process and return the exit code.
 
-    If a signal kills the child, such as a crash in a decoder, a second child inspects the folder with a single thread.
-    If a signal kills that child, too, a report is printed that names the last opened file as the cause.
+    If a signal kills the child, for example because a decoder crashes, a second child inspects the folder with a single
+    thread. If a signal kills that child, too, a report is printed that names the last opened file as the cause.
     """
     parent = os.getpid()
     for threads in (None, 1):

@@ -13,7 +13,7 @@ from pathlib import Path
 BASE_BYTES = 800 << 20
 """Memory in bytes that the process may use in addition to Python and its libraries. All of it stays below 1 GiB."""
 BYTES_PER_TEXT_BYTE = 16
-"""Bytes by which the limit is raised per byte of annotations. Measured objects of Python took 6 to 12 bytes."""
+"""Bytes by which the limit is raised per byte of annotations. In measurements, Python objects took 6 to 12 bytes."""
 BYTES_PER_FILE = 1 << 10
 """Bytes by which the limit is raised per listed file, whose path is stored several times."""
 

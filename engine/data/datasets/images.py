@@ -309,7 +309,7 @@ def folder_lost(folder: str) -> DatasetError:
 
 
 class IdxImages(ImageSet):
-    """Split of images in one idx file. They are never mirrored during training, since mirrored digits are no digits."""
+    """Split of images in one idx file. They are never mirrored in training, since a mirrored digit is not a digit."""
 
     mirror = False
 

@@ -18,7 +18,7 @@ from engine.system.regular_files import UnusableFile
 
 _MAX_LINES = 100_000
 _MAX_BYTES = 1 << 20
-"""Maximum size of a class table in bytes. Larger files with the name of one contain annotations instead."""
+"""Maximum size of a class table in bytes. Larger files with such a name contain annotations."""
 _DEFINITION = "esri_model_definition.emd"
 _LISTS = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
 _COLOR_LISTS = ("label_colors.txt", "labelmap.txt")

@@ -69,7 +69,8 @@ def fits_colors(table: ClassTable, present: Levels) -> bool:
 def with_two_names(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
     """Return a copy of `meaning`, which has two classes, with the class names from one of `tables`.
 
-    The table must contain exactly two names. If there is no such table, `meaning` is returned unchanged.
+    The table must contain exactly two names, whose values are 0 and 1 or those of the two classes. If there is no such
+    table, `meaning` is returned unchanged.
     """
     assert meaning.code is not None
     for table in tables:

@@ -13,7 +13,7 @@ from engine.data.splits import spread_evenly
 SAMPLED_MASKS = 20
 """Number of evenly spaced masks that are examined."""
 MANY = 8
-"""Minimum number of objects in the mask with most objects. With fewer, masks of classes look the same."""
+"""Minimum number of objects in the mask with the most objects. With fewer, masks of classes look the same."""
 MAX_PIXELS = 1 << 25
 """Maximum number of pixels in a mask that is examined.
 

@@ -1,8 +1,8 @@
 """Images in one folder per class, like torchvision's ImageFolder, possibly inside folders for splits. Torch-free.
 
 Nearly every dataset is a tree of images. A tree is only interpreted as classes if there is no evidence against it. Such
-evidence is names of roles or splits in place of classes, annotations next to the images, one image per folder, or masks
-with the same names as images.
+evidence consists of names of roles or splits in place of classes, annotations next to the images, one image per folder,
+or masks with the same names as images.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Reading:
     problems: list[Problem] = field(default_factory=list)
 
     def skip(self, file: TableFile, name: str) -> None:
-        """Record the image of a row without a label. It is left out."""
+        """Record the image of a row without a label, which is left out."""
         self.unlabelled.append(name)
         if path := self.lookup.find(name, file.folder, split=file.split, ending=is_image(name)):
             self.skipped.add(path)

@@ -120,7 +120,7 @@ def detect(tree: Tree) -> list[Detection]:
 def _detections(
     candidate: Candidate, sample: MaskSample, variants: Sequence[str], classes: Sequence[str]
 ) -> tuple[Detection, Detection]:
-    """Return two detections for one candidate: its masks contain classes, or they number objects.
+    """Return two detections for one candidate: as masks of classes, and as masks that number objects.
 
     Args:
         candidate: Folder that may contain the masks.

@@ -314,7 +314,7 @@ def _check_leader(
 
 
 def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: Sequence[str]) -> Problem:
-    """Return a problem because the folder does not have the format that the user chose.
+    """Return an error that explains that the folder does not have the format that the user chose.
 
     `found` are the other interpretations of the folder.
     """
@@ -327,7 +327,7 @@ def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: 
 
 
 def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
-    """Return a dataset with an error because the folder has no readable annotations of the accepted `kinds`.
+    """Return a dataset with an error: the folder has no readable annotations of the accepted `kinds`.
 
     `found` are all interpretations of the folder.
     """
@@ -394,7 +394,7 @@ def _with_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:
 
 
 def _nothing_found(tree: Tree, requested: AnnotationKind) -> Problem:
-    """Return a problem because no format recognizes anything in the folder.
+    """Return an error that explains that no format recognizes anything in the folder.
 
     `requested` is the kind of annotations that the task needs.
     """

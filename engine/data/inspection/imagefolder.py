@@ -260,7 +260,7 @@ def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOu
 
 
 def inspect_any_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Count the files, and use some images among them as examples."""
+    """Count the files, and draw examples of those that are images."""
     assert isinstance(found.train, AnySplit)
     files = found.train.files
     progress(len(files), len(files))

@@ -31,7 +31,7 @@ LIGHT = (Transform("scale", (9 / 8, 9 / 8)), Transform("flip", (0.5,)))
 FRAMING = ("resized_crop", "scale")
 """Transforms that choose the visible part of the image.
 
-Only the first one in a list takes the original aspect ratio into account, since the result is square.
+In a list with several of them, only the first one takes the original aspect ratio into account. Its result is square.
 """
 MAX_OVERSAMPLING = 2.0
 """Maximum ratio of the side of loaded images to the side of the model's images.

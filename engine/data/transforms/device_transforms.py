@@ -142,8 +142,8 @@ class Resized(NamedTuple):
 class Transforms:
     """Transforms of batches on the device, using the random numbers from an `Augmentation`.
 
-    `outside` holds the value of each plane for the area around an image. There, channels are black, or repeat the
-    image's outermost pixels if `extends_edges` is True.
+    `outside` holds the value of each plane for the area around an image. The channels of this area are black, or repeat
+    the image's outermost pixels if `extends_edges` is True.
     """
 
     def __init__(

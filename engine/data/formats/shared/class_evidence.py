@@ -28,7 +28,7 @@ _ROLES = frozenset(
 )  # fmt: skip
 """Folder names that describe the purpose of files rather than the content of images."""
 _PAIRED_ROLES = frozenset({"left", "right", "mask", "input", "output", "target", "before", "after", "ir", "visible"})
-"""Folder names that may be classes. They denote roles if all of these folders contain files with the same names."""
+"""Folder names that may be classes. They denote roles only if two such folders contain files with the same names."""
 _LEADING_ROLES = frozenset({"annotations", "annots", "groundtruth", "labels", "masks", "segmentations"})
 """Words for roles that also count at the beginning of a longer name, such as "labels-ah"."""
 _PIECES = frozenset({

@@ -39,7 +39,7 @@ Small images have a larger limit, `MAX_PAINTED` pixels. Each pixel takes one byt
 MAX_NUMBERS = 0xFFFF
 """Largest value in masks whose objects are found directly.
 
-The objects of masks with larger values are numbered anew first.
+The objects of masks with larger values are renumbered first.
 """
 
 

@@ -62,7 +62,7 @@ _FEW_NUMBERS = 10
 _SAMPLED_LISTS = 200
 """Maximum number of cells with lists that are examined."""
 _FEW_ROWS = 20
-"""Number of rows from which on the labels in a column must occur twice on average.
+"""Minimum number of rows in tables whose labels must occur twice on average.
 
 This does not apply to columns whose names suggest labels.
 """
@@ -213,7 +213,7 @@ def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
 def may_be_measured(name: str, cells: Profile) -> bool:
     """Return True if the column `name` has so many different numbers that they may be measured values, not labels.
 
-    A column whose name suggests labels never does.
+    Returns False for a column whose name suggests labels.
     """
     is_named = not _LABEL_WORDS.isdisjoint([*name.split("_"), name]) or name in LABEL_COLUMNS
     is_number = cells.is_numbers or cells.has_fractions

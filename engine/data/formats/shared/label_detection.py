@@ -45,9 +45,9 @@ _UNNAMED_PER_NAMED = 3
 Above it, the table may be incomplete.
 """
 _SEVERAL_LABELS = 0.2
-"""Minimum fraction of images with different labels in several rows.
+"""Maximum fraction of images with different labels in several rows.
 
-From this fraction on, each row is assumed to add a label to its image.
+Above it, each row is assumed to add a label to its image.
 """
 
 

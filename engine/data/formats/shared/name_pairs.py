@@ -40,7 +40,7 @@ class Pairs:
 
     @classmethod
     def joined(cls, several: Iterable[Pairs]) -> Pairs:
-        """Return all of the given pairs together, such as those from several folders."""
+        """Combine several results, such as those from several folders."""
         every = cls()
         for each in several:
             every.add(each)

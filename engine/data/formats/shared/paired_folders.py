@@ -199,7 +199,7 @@ class _Index:
         """Yield lists of folders that may contain the images for an annotation folder, most likely first.
 
         Each list comes with True if additional words in the name of the annotation folder belong to the name of the
-        annotations, as "Ped" in "PedMasks".
+        annotations, such as "Ped" in "PedMasks".
         """
         for by_key in (self._named, self._others):
             for key in dict.fromkeys((place.key, place.bare_key)):

@@ -223,8 +223,9 @@ def _invent_names(row: Sequence[str], text: str, delimiter: str) -> list[str]:
 def _without_cut_line(table: Table) -> Table:
     """Return a copy of a table without its last line if this line has no line break and seems truncated.
 
-    A truncated line has fewer cells than the others. Otherwise, it ends with a word that occurs in no other line or is
-    only the beginning of one that does. A table with a complete last line is returned with its cells in `open_end`.
+    A truncated line has fewer cells than the header. If the last column contains categories, a line is also truncated
+    if its last word occurs in no other line, or is the beginning of a longer word in that column. If the last line is
+    complete, the table is returned with the cells of this line in `open_end`.
     """
     if not table.text or table.text.endswith(("\n", "\r")):
         return table

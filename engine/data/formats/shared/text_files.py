@@ -18,12 +18,12 @@ from engine.system.regular_files import UnusableFile
 
 IMAGE_WORDS = frozenset({"images", "image", "imgs", "img", "jpegimages", "rgb", "inputs"})
 LABEL_WORDS = frozenset({"labels", "label", "annotations", "annotation", "annfiles", "labeltxt", "txt", "txts"})
-MAX_CANDIDATES, MAX_OPENED, ENOUGH_FILES = 10_000, 300, 60
-"""Limits for detecting a format.
-
-They are the maximum number of files to consider, the maximum number of files to open, and the number of nonempty files
-that are enough.
-"""
+MAX_CANDIDATES = 10_000
+"""Maximum number of files that are considered to detect a format. Some of them are opened."""
+MAX_OPENED = 300
+"""Maximum number of files that are opened to detect a format."""
+ENOUGH_FILES = 60
+"""Number of nonempty files after which no more files are opened to detect a format."""
 
 T = TypeVar("T")
 

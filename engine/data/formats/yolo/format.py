@@ -143,7 +143,8 @@ def _has_boxes(paths: Sequence[str]) -> bool:
 def _fits(row: Row) -> bool:
     """Return True if the numbers in a line are fractions of the image size.
 
-    In lines that are longer than those of boxes, most numbers after the first four suffice.
+    The first four numbers must be fractions. In a line that is longer than a box with a confidence, most of all numbers
+    must be fractions, too.
     """
     fractions = [_is_fraction(value) for value in row.values]
     return all(fractions[:BOX]) and (len(fractions) <= BOX + 1 or 2 * sum(fractions) > len(fractions))

@@ -28,10 +28,7 @@ MARGIN = 0.1
 CLEAR = 0.95
 """Minimum fraction of lines that fit the chosen meaning of the columns."""
 UNCLEAR = 0.8
-"""Limit for the fraction of lines that fit another meaning of the columns.
-
-From this fraction on, the lines are ambiguous.
-"""
+"""Minimum fraction of lines that fit another meaning of the columns for the lines to be ambiguous."""
 MIN_LINES = 5
 """Minimum number of lines that fit only the chosen meaning."""
 
