@@ -85,7 +85,7 @@ class SingleInstance(QObject):
         return False
 
     def listen(self) -> None:
-        """Accept requests from later starts. Only the process with the lock may call this."""
+        """Accept requests from later starts. Does nothing without the lock."""
         if self._lock is None:
             return
         QLocalServer.removeServer(str(self._socket))

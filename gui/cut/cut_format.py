@@ -74,7 +74,7 @@ def describe_cut(cut: Cut, stages: Sequence[Stage], titles: Sequence[str]) -> st
 
 
 def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
-    """Describe how much slower the slowest rank is than it would be with an even division.
+    """Describe the slowest rank's fraction of the time, compared with an even division.
 
     The time of a rank is the sum over its stages. The slowest rank determines the time per microbatch.
     """

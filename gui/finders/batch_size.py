@@ -118,7 +118,10 @@ class BatchPage(FinderPage):
 
 
 def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
-    """Describe how the learning rate usually scales from batch size `before` to `size`."""
+    """Describe how the learning rate usually scales from batch size `before` to `size`.
+
+    Returns "" if they are equal.
+    """
     if size == before:
         return ""
     root = optimizer in ADAPTIVE

@@ -61,7 +61,7 @@ class RatePlot(ThemedPlot):
         self.recolor()
 
     def choose(self, rate: float) -> None:
-        """Select the rate on the curve that is nearest to `rate`."""
+        """Select `rate`, limited to the range of the curve."""
         if self._found is None or not self._found.points:
             return
         points = self._found.points

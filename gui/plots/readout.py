@@ -71,9 +71,9 @@ class Readout(QWidget):
         self._show()
 
     def _show(self) -> None:
-        """Show the values. If they fit into one row only without their unit, leave the unit out.
+        """Show the values. If they don't fit into one row, leave out their unit, which the title also has.
 
-        The title also has the unit. In a small plot with many lines, only the tool tip has the names.
+        In a small plot with many lines, only the tool tip has the names.
         """
         spans = self._spans()
         if self._width_of(spans) > self._values.width():

@@ -103,8 +103,8 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
 def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool) -> Prefill:
     """Return a prefill of the form with `changes` to the job.
 
-    If `further` is True, the prefill continues the run. Otherwise, it starts a new run with the recipe that matches the
-    changed job.
+    If `further` is True, the prefill continues the run. Otherwise, it starts a new run. If the job had the recipe that
+    matched it, the new run has the recipe that matches the changed job.
 
     Raises:
         CannotPrefill: The job of the run can't be read, or the run can't be trained further.

@@ -335,7 +335,7 @@ def _signature(file: Path) -> _Signature | None:
 
 
 def _why(file: Path) -> str:
-    """Describe why the file of a search can't be read."""
+    """Describe why the file of a search can't be read, or return "" if it can."""
     try:
         msgspec.json.decode(read_file(file, MAX_RESULT_BYTES), type=Search)
     except OSError as error:

@@ -85,7 +85,10 @@ class GpuPlot(LinePlot):
 def temperature_thresholds(
     slowdown_c: float | None, shutdown_c: float | None, *, labelled: bool = True
 ) -> list[Threshold]:
-    """Return thresholds for a plot at the slowdown and shutdown temperatures of a GPU, if these are known."""
+    """Return thresholds for a plot at the slowdown and shutdown temperatures of a GPU, if these are known.
+
+    They have no labels if `labelled` is False.
+    """
     named = (("slows down", slowdown_c, _warning), ("shuts down", shutdown_c, _error))
     known = [(action, limit, color) for action, limit, color in named if limit is not None]
     return [Threshold(limit, f"{action} {limit:.0f} °C" if labelled else "", color) for action, limit, color in known]

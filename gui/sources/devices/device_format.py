@@ -141,7 +141,7 @@ def states(gpu: Gpu, now: float) -> tuple[State, ...]:
 def joined(found: tuple[State, ...]) -> str:
     """Join states into one line.
 
-    Alarming states get a warning sign, so that color isn't the only cue.
+    If one of them is alarming, the line starts with a warning sign, so that color isn't the only cue.
     """
     text = " · ".join(state.text for state in found)
     sign = "⚠ " if any(state.alarming for state in found) else ""
