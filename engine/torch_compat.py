@@ -107,7 +107,7 @@ def undo_compiling(model: nn.Module) -> None:
 
 
 def compile_in_this_process() -> None:
-    """Make torch.compile work in this process. The processes that it would start might outlive this one."""
+    """Make torch.compile compile in this process, instead of in other processes that might outlive this one."""
     import torch._inductor.config
 
     torch._inductor.config.compile_threads = 1

@@ -20,7 +20,7 @@ EXAMPLES = 16
 
 
 def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iterator[Batch | None]:
-    """Yield the same batch endlessly, in each case this rank's part of a batch with the job's batch size.
+    """Yield this rank's part of a batch with the job's batch size, always the same one, endlessly.
 
     A rank that loads no data yields None. A batch of the validation split is also loaded once, since its loader needs
     additional memory.

@@ -28,7 +28,7 @@ _CHUNK_PIXELS = 1 << 16
 It limits memory, since floats take four times as much as bools.
 """
 RIGHT, WRONG, LEFT_OUT = 1, 0, -1
-"""Result for a detection at a threshold: it matches an object, matches no object, or doesn't count."""
+"""Results for a detection at a threshold. It matches an object, matches no object, or doesn't count."""
 
 
 def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:

@@ -96,7 +96,7 @@ def _faster_rcnn(encoder: str, classes: int, channels: int, size: int, **transfo
 
 
 def _mask_rcnn(encoder: str, classes: int, channels: int, size: int, **transform: Any) -> nn.Module:
-    """Return a Mask R-CNN whose pyramid begins at stride 4, so that it has masks for small objects."""
+    """Return a Mask R-CNN whose pyramid begins at stride 4, which masks of small objects need."""
     backbone = EncoderWithFPN(encoder, channels, 4, LastLevelMaxPool())
     return MaskRCNN(
         backbone,

@@ -90,7 +90,7 @@ def statistics(model: str, usual: Statistics) -> Statistics:
 
 
 def has_own_loss(job: Job) -> bool:
-    """Return True if the job's model is from a plug-in, is used for segmentation, and computes its own losses."""
+    """Return True if the job's model, from transformers or a plug-in, computes its own losses for segmentation."""
     return job.model.name in MODELS and MODELS[job.model.name].own_loss
 
 

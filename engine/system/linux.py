@@ -13,13 +13,13 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
 def name_process(name: str) -> None:
-    """Set the name of this process for ps and top, with at most 15 bytes. Does nothing on other systems."""
+    """Set the name of this process for ps and top, with at most 15 bytes. Only Linux supports this."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def signal_at_parents_death(number: int) -> None:
-    """Ask the kernel to send a signal to this process when its parent exits. Does nothing on other systems.
+    """Ask the kernel to send a signal to this process when its parent exits. Only Linux supports this.
 
     More precisely, the signal is sent when the thread that forked this process exits.
     """
@@ -54,7 +54,7 @@ def keep_freed_memory() -> None:
 def waited_for_core_s() -> float:
     """Return how long the calling thread has been ready to run without getting a core, in seconds.
 
-    It is 0 on other systems.
+    It is 0 on systems other than Linux.
     """
     try:
         with open("/proc/thread-self/schedstat", "rb") as stream:
