@@ -240,9 +240,10 @@ class RuleStore:
         self.path = (folder or paths.home()) / "alerts.json"
 
     def load(self) -> tuple[dict[KindId, Rule], str]:
-        """Return the stored rules and "". If the file is damaged, return the default rules and an error message.
+        """Return the stored rules and "". Without a file, return the default rules and "".
 
-        A damaged file is renamed to `alerts.json.damaged`, so that its contents aren't lost.
+        If the file can't be read, return the default rules and an error message. A damaged file is renamed to
+        `alerts.json.damaged`, so that its contents aren't lost.
         """
         rules = dict(DEFAULTS)
         try:

@@ -238,7 +238,7 @@ class CutPage(QWidget):
         return any(self._job.value(name) != self._measured.value(name) for name in MEASURED_BY)
 
     def _with_job_cuts(self, cut: Cut, job: Job) -> Cut:
-        """Return `cut` with the cuts of `job`, or with automatic cuts if those are impossible."""
+        """Return `cut` with the cuts of `job`, or with automatic cuts if the job has none or they are impossible."""
         if job.parallel.cuts:
             with_cuts = msgspec.structs.replace(cut, cuts=job.parallel.cuts, chosen=False)
             try:

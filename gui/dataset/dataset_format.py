@@ -74,7 +74,7 @@ def recognized_by(report: DatasetReport) -> str:
 def _format_and_kind(report: DatasetReport) -> str:
     """Describe the format of a dataset and the kind of its annotations, as in "COCO JSON: images with boxes, color".
 
-    The kind is left out if the title contains it.
+    The kind is left out if it is the title of the format.
     """
     kind = _kind(report).title
     text = title(report)

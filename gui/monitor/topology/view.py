@@ -250,13 +250,13 @@ class _Table(QTableView):
         self._matrix.set_roomy(max_width - other_widths >= count * theme.scaled(_ROOMY))
         width = max(theme.scaled(_TIGHT), min((max_width - other_widths) // count, theme.scaled(_ROOMY + 20)))
         line = self.fontMetrics().height()
-        for affinity in range(count):
-            self.setColumnWidth(affinity, width)
-            self.setRowHeight(affinity, (2 if self._matrix.roomy else 1) * line + 14)
+        for number in range(count):
+            self.setColumnWidth(number, width)
+            self.setRowHeight(number, (2 if self._matrix.roomy else 1) * line + 14)
         content_width = count * width + other_widths
-        high = self.horizontalHeader().sizeHint().height() + self.verticalHeader().length() + 2 * self.frameWidth()
+        height = self.horizontalHeader().sizeHint().height() + self.verticalHeader().length() + 2 * self.frameWidth()
         scrolling = self.horizontalScrollBar().sizeHint().height() if content_width > max_width else 0
-        self.setFixedSize(min(content_width, max_width), high + scrolling)
+        self.setFixedSize(min(content_width, max_width), height + scrolling)
 
 
 class Legend(QWidget):
