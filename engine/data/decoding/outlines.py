@@ -69,7 +69,7 @@ class Outline:
     size: tuple[int, int] = (0, 0)
 
     def edges(self) -> tuple[float, float, float, float]:
-        """Return the left, top, right and bottom edge of the outline, or only NaN if it contains no pixels."""
+        """Return the left, top, right and bottom edge of the outline. All are NaN if it contains no pixels."""
         if self.runs is None:
             points = np.concatenate(self.polygons)
             (left, top), (right, bottom) = points.min(0).tolist(), points.max(0).tolist()

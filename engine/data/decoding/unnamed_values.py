@@ -45,9 +45,9 @@ class Meaning:
 def by_level(present: Levels, survey: Survey) -> Meaning:
     """Return the classes of masks with gray levels or palette indices.
 
-    `present` are the values that occur. Two values are background and foreground, even if smoothing or JPEG has spread
-    them. More values are class numbers, with 255 for pixels without a class. If most numbers up to the largest one are
-    missing, each value that occurs is a class instead.
+    `present` are the values that occur. If there are two, they are background and foreground, even if smoothing or JPEG
+    has spread them. If there are more, they are class numbers, with 255 for pixels without a class. If most numbers up
+    to the largest one are missing, each value that occurs is a class instead.
     """
     values: list[int] = present.values.tolist()
     if len(values) <= 2 and values[0] == 0 and values[-1] != 1:

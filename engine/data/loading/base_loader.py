@@ -141,7 +141,7 @@ class Loader(ABC, Generic[SlotT]):
     def _fill(self, slot: SlotT, batch: RankSamples, epoch: int) -> StagedBatch[SlotT]:
         """Read the samples of `batch` into `slot` and send them to the device.
 
-        This runs in the background thread and must not use torch's thread pool, which the training step needs.
+        This usually runs in the background thread. It must not use torch's thread pool, which the training step needs.
         """
 
     @abstractmethod

@@ -25,9 +25,19 @@ class SampleLoader(Loader["_SampleSlot"]):
 
     `Batch.inputs` are the stacked inputs of the samples. Each unreadable sample is reported once, and so is an
     unreadable file that several samples share. In training (`sampler.shuffle`), an unreadable sample is replaced with
-    the next readable sample of the split. In validation, it is left out. `mark(stage)` is called in the consumer's
-    thread after the stages "data" and "transfer" of a batch, and after "augment" if there is a `finish` function. The
-    loader assigns the sampler's random streams to the `samples`. `load` replaces their method of that name.
+    the next readable sample of the split. In validation, it is left out.
+
+    Args:
+        samples: The split. It receives the random streams of the sampler.
+        sampler: Sampler that chooses this rank's samples for each batch.
+        threads: Number of threads that load samples.
+        device: Device of the batches.
+        on_unreadable: Callback that receives the path of an unreadable sample and the reason.
+        mark: Callback for measuring times. It is called in the consumer's thread after the stages "data" and "transfer"
+            of each batch, and after "augment" if there is a `finish` function.
+        finish: Function that makes a last change to each batch, or None for no change.
+        load: Function that loads a sample in place of `samples.load`, with the same arguments, or None to use that
+            method.
     """
 
     def __init__(

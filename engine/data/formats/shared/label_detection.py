@@ -247,9 +247,10 @@ def _confidence(group: Group, labelling: Labelling) -> Confidence:
 
 
 def _continues(group: Group, main: Group) -> bool:
-    """Return True if `group` seems to contain labels of other splits than `main`, and no other data about images.
+    """Return True if `group` seems to continue the labels in `main`, and not to contain other data about images.
 
-    The two groups have different columns.
+    Its tables must have splits, and its label column must have the same name as that of `main`, no name, or a name that
+    suggests labels. The two groups have different columns.
     """
     columns = [
         "" if each.labellings[0].listed is None else each.files[0].table.plain[each.labellings[0].listed]
