@@ -148,7 +148,7 @@ def describe(job: Job) -> str:
 
 
 def mosaic_ends(epochs: int) -> int:
-    """Return the last epoch with mosaic in a run with `epochs` epochs."""
+    """Return the last epoch that uses mosaic, in a run of `epochs` epochs."""
     return epochs - min(CLOSING_EPOCHS, -(-epochs // 10))
 
 

@@ -221,12 +221,12 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def min_devices(self) -> int:
-        """Smallest number of devices: two along each dimension of the mesh."""
+        """Smallest number of devices that the strategy can use: two along each dimension of the mesh."""
         return 2 ** len(self.mesh)
 
     @property
     def max_devices(self) -> int | None:
-        """Largest number of devices, or None for any number."""
+        """Largest number of devices that the strategy can use, or None for any number."""
         return None if self.mesh else 1
 
     @property
@@ -382,7 +382,7 @@ def predictions_of(task: str) -> PredictionKind:
 
 @lru_cache(maxsize=1)
 def load_catalogue() -> Catalogue:
-    """Return the catalogue with the additions of plug-ins, if the engine has seen these plug-ins before."""
+    """Return the catalogue with the additions of plug-ins, if the engine has already described these plug-ins."""
     added = load_supplement()
     return shipped_catalogue() if added is None else shipped_catalogue().with_plugins(added)
 

@@ -31,7 +31,7 @@ Throttle = Literal[
     "idle", "clocks_setting", "power_cap", "hardware_slowdown", "sync_boost", "thermal", "hardware_thermal",
     "power_brake", "display_setting",
 ]  # fmt: skip
-"""Reason for reduced clock frequencies: `NVML_CLOCKS_EVENT_REASON_*` in nvml.h."""
+"""Reason for reduced clock frequencies, named after `NVML_CLOCKS_EVENT_REASON_*` in nvml.h."""
 PciPath = Literal["BOARD", "PIX", "PXB", "PHB", "NODE", "SYS"]
 """PCIe path between two GPUs, as in `nvidia-smi topo -m` and `nvmlGpuTopologyLevel_t`.
 
@@ -92,9 +92,9 @@ class NvLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Number of corrected and uncorrected memory errors.
+    """Numbers of corrected and uncorrected memory errors since the driver was loaded.
 
-    Errors are counted since the driver was loaded. The fields `total_…` count over the lifetime of the GPU.
+    The fields `total_…` count over the lifetime of the GPU.
     """
 
     enabled: bool | None = None

@@ -1,4 +1,4 @@
-"""Find job fields that have no effect, given the other fields.
+"""Idle job fields, which have no effect because of the values of other fields.
 
 The form hides them, recipes do not set them, and the checks warn about those that are set anyway.
 """

@@ -396,7 +396,10 @@ _KINDS = {
 
 
 def wrong_value(field: Field, name: str, value: Any) -> Problem:
-    """Return a problem with the field name `name`, which says that `field` does not accept `value`."""
+    """Return a problem that says that `field` does not accept `value`.
+
+    `name` is the name of the field in the problem.
+    """
     if field.choices:
         near = difflib.get_close_matches(str(value), field.choices, n=1)
         hint = f" Did you mean “{near[0]}”?" if near else ""

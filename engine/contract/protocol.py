@@ -47,7 +47,7 @@ class Stop(Message, tag="stop", kw_only=True, frozen=True):
 
 
 class Pause(Message, tag="pause", kw_only=True, frozen=True):
-    """Command to stop like `Stop`, but with the outcome that the run is paused and will resume."""
+    """Command to stop all ranks as `Stop` does, but to mark the run as paused instead of stopped."""
 
 
 class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):

@@ -26,9 +26,9 @@ from engine.contract.devices import CPU
 from engine.contract.job import FIELDS, Job
 
 SEARCH_FILE, STATE_FILE, DRIVER_FILE, DRIVER_LOG = "search.json", "state.json", "driver.json", "driver.log"
-"""Files in the folder of a search."""
+"""Names of the files in the folder of a search."""
 TRIAL_FILE = "trial.json"
-"""File in the folder of a run that is a trial."""
+"""Name of the file that describes a trial, in the folder of the trial's run."""
 
 OPTION = "options."
 """Prefix of options among the fields of a search space."""
@@ -62,14 +62,14 @@ Value = Scalar | tuple[int | str, ...]
 Sampler = Literal["tpe", "random", "grid", "nsgaii"]
 """Method that chooses the settings for the next trial.
 
-Tree-structured Parzen estimator (Bergstra et al. 2011), random, all combinations in random order, or NSGA-II (Deb et
-al. 2002) for several goals.
+"tpe" is a tree-structured Parzen estimator (Bergstra et al. 2011). "random" draws random settings. "grid" tries all
+combinations in random order. "nsgaii" is NSGA-II (Deb et al. 2002), for several goals.
 """
 Pruner = Literal["hyperband", "halving", "median", "none"]
 """Rule for stopping trials early.
 
-Hyperband (Li et al. 2018), asynchronous successive halving (Li et al. 2020), stopping below the median of the other
-trials at the same epoch, or none.
+"hyperband" is Hyperband (Li et al. 2018), and "halving" asynchronous successive halving (Li et al. 2020). "median"
+stops trials below the median of the other trials at the same epoch. "none" stops no trials.
 """
 
 SECONDS, PARAMETERS = "seconds", "parameters"
@@ -248,8 +248,13 @@ class TrialRow(_Struct, frozen=True, kw_only=True):
 Status = Literal["running", "completed", "stopped", "failed", "interrupted"]
 """Status of a search.
 
-In this order: its driver is alive; its budget is used up; the user stopped it; it failed with a `cause`; its driver has
-died. Searches that are not running can resume.
+- running: its driver is alive.
+- completed: its budget is used up.
+- stopped: the user stopped it.
+- failed: it failed with a `cause`.
+- interrupted: its driver has died.
+
+Searches that are not running can resume.
 """
 
 
@@ -257,7 +262,7 @@ class SearchState(_Struct, frozen=True, kw_only=True):
     """State of a search at `time` (seconds since the epoch).
 
     Attributes:
-        ended: Status with which the driver ended, or "" while it works.
+        ended: Final status of the search, or "" while its driver works.
         trials: Trials by number, including repeats.
         best: Number of the best completed trial: by its value, or by the mean of its repeats once all of them have
             ended. None for several goals.

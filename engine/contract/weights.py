@@ -18,13 +18,13 @@ from engine.system.format import listed
 HUB = "https://huggingface.co"
 PYPI = "https://pypi.org"
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
-"""Names of a weights file in a repository on the Hugging Face Hub, in timm's order of preference."""
+"""Possible names of a weights file in a repository on the Hugging Face Hub, in timm's order of preference."""
 TIMM_ENCODER = "tu-"
 """Prefix that segmentation_models_pytorch uses for encoders from timm."""
 INCLUDED_MODEL = "tf_efficientnet_lite0"
 """Name of the timm model whose weights are included in the installation."""
 INCLUDED_ENCODER = f"{TIMM_ENCODER}{INCLUDED_MODEL}"
-"""Name of the same model as an encoder."""
+"""Name of `INCLUDED_MODEL` as an encoder in segmentation_models_pytorch."""
 
 FROM_SCRATCH = "train from scratch (pretrained weights off; in a terminal, --no-pretrained)"
 
@@ -179,7 +179,7 @@ def ways_out(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
 
 
 def find(weights: Weights) -> OnDisk:
-    """Return the file with these weights on this machine."""
+    """Return the file with these weights on this machine. Its path is "" if it is missing."""
     for path in _paths(weights):
         try:
             if path.is_file():

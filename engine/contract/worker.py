@@ -73,8 +73,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, forbid_unknown_fields=True):
     """Sign of life that a thread in the worker sends every second.
 
-    `step` counts finished steps. `longest_step_s` is the longest of them except the first. The main thread has spent
-    `seconds` in `activity`. If that is long, `thread_state` and `location` describe its stack.
+    `step` counts finished steps. `longest_step_s` is the duration of the longest one, not counting the first. The main
+    thread has spent `seconds` in `activity`. If that is long, `thread_state` and `location` describe its stack.
     """
 
     step: int

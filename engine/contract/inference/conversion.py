@@ -78,7 +78,7 @@ class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class ComparedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Comparison of a file, loaded with the program `runtime`, with the model.
+    """Comparison of a converted file with the model. The program `runtime` has run the file.
 
     Attributes:
         compared_on: Kind of samples.

@@ -134,7 +134,7 @@ SizeName = Literal["small", "medium", "large"]
 class BoxErrors(Saved, frozen=True):
     """One kind of detection error after TIDE (Bolya et al. 2020, section 2.2).
 
-    `ap_loss` is the amount by which AP50, from 0 to 1, would rise if all errors of this kind were corrected.
+    `ap_loss` is the gain in AP50, from 0 to 1, if all errors of this kind were corrected.
     """
 
     kind: ErrorKind

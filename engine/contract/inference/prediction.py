@@ -43,7 +43,7 @@ TILED: tuple[PredictionKind, ...] = ("pixels", "lines", "objects")
 """Kinds of predictions that can be made for a large image in tiles."""
 
 SHOWN_ROWS = 200
-"""Number of results that a `Predicted` contains for display."""
+"""Maximum number of results that a `Predicted` contains for display."""
 NAMED_SKIPS = 1000
 """Maximum number of skipped files that are named in a `Predicted`."""
 
@@ -114,7 +114,7 @@ class PredictedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result of an order for predictions.
+    """Result of a `PredictOrder`.
 
     Attributes:
         run: Folder of the run.
