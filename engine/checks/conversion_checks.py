@@ -70,12 +70,12 @@ def out_problems(out: str, *, packed: bool) -> list[Problem]:
     if packed and path.suffix != ".zip":
         return [Problem("out", f"{path} is not the name of a zip file.", "Choose a name that ends in .zip.")]
     try:
-        taken = path.exists() and (packed or not path.is_dir() or any(path.iterdir()))
+        is_taken = path.exists() and (packed or not path.is_dir() or any(path.iterdir()))
     except OSError as error:
         return [Problem("out", f"{path} can't be read: {error.strerror}.", "Choose another.")]
-    if taken:
-        what = "already exists" if packed or not path.is_dir() else "contains other files"
-        return [Problem("out", f"{path} {what}.", "Choose another name, or move it.")]
+    if is_taken:
+        reason = "already exists" if packed or not path.is_dir() else "contains other files"
+        return [Problem("out", f"{path} {reason}.", "Choose another name, or move it.")]
     above = next(folder for folder in path.parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         return [Problem("out", f"You have no permission to write to {above}.", "Choose another folder.")]

@@ -78,11 +78,12 @@ def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
 
     These devices would communicate over the network at every layer or microbatch.
     """
-    laid = layout(job, strategy)
-    if laid.replicas < 2:
+    arranged = layout(job, strategy)
+    if arranged.replicas < 2:
         return
     groups = [
-        job.parallel.devices[first : first + laid.group] for first in range(0, len(job.parallel.devices), laid.group)
+        job.parallel.devices[first : first + arranged.group]
+        for first in range(0, len(job.parallel.devices), arranged.group)
     ]
     crossing = sum(len(set(map(host_of, group))) > 1 for group in groups)
     if crossing:

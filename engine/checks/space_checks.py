@@ -52,14 +52,14 @@ def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -
         found.append(Problem("space", "The search has nothing to vary.", remedy))
         return {}
     space: dict[str, Dimension] = {}
-    for name, what in given.items():
+    for name, values in given.items():
         field = field_of(job, name, catalogue)
         if field is None or name in FIXED:
             found.append(_unknown_field(name, job, catalogue))
             continue
         wrong: list[Problem] = []
         dimension = (
-            _range(name, field, what, wrong) if isinstance(what, Mapping) else _choices(name, field, what, wrong)
+            _range(name, field, values, wrong) if isinstance(values, Mapping) else _choices(name, field, values, wrong)
         )
         found += wrong
         if dimension is not None and not wrong:
@@ -68,14 +68,14 @@ def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -
 
 
 def _unknown_field(name: str, job: Job, catalogue: Catalogue) -> Problem:
-    where = f"space.{name}"
+    problem_field = f"space.{name}"
     if name in FIXED:
         message = f"{FIELDS[name].label} can't be searched: trials could not be compared, or would all be the same."
-        return Problem(where, message, "Set it in the job.")
+        return Problem(problem_field, message, "Set it in the job.")
     options = [OPTION + field.name for field in catalogue.options_of(job.task, job.model.name, job.resolved_strategy)]
     near = difflib.get_close_matches(name, [*SEARCHABLE, *options], n=1)
     hint = f"Did you mean “{near[0]}”?" if near else "`footplate train --help` lists the fields."
-    return Problem(where, f"“{name}” is not a field of this job.", hint)
+    return Problem(problem_field, f"“{name}” is not a field of this job.", hint)
 
 
 def _range(name: str, field: Field, given: Mapping[str, Any], found: list[Problem]) -> Range | None:
@@ -83,34 +83,44 @@ def _range(name: str, field: Field, given: Mapping[str, Any], found: list[Proble
 
     If the table is invalid, problems are added to `found`, and None is returned.
     """
-    where = f"space.{name}"
+    problem_field = f"space.{name}"
     if field.kind not in ("int", "float"):
-        found.append(Problem(where, f"{field.label} has no range.", f"List its values: {name} = [{_examples(field)}]."))
+        found.append(
+            Problem(problem_field, f"{field.label} has no range.", f"List its values: {name} = [{_examples(field)}].")
+        )
         return None
     unknown = [key for key in given if key not in _RANGE_KEYS]
     missing = [key for key in ("low", "high") if key not in given]
     if unknown or missing:
         what = f"has no “{missing[0]}”" if missing else f"has an unknown “{unknown[0]}”"
         found.append(
-            Problem(where, f"The range of {field.label.lower()} {what}.", "Give low, high, and maybe log or step.")
+            Problem(
+                problem_field, f"The range of {field.label.lower()} {what}.", "Give low, high, and maybe log or step."
+            )
         )
         return None
-    low, high = (_value(where, name, field, given[key], found) for key in ("low", "high"))
+    low, high = (_value(problem_field, name, field, given[key], found) for key in ("low", "high"))
     log, step = given.get("log", False), given.get("step")
     if found:
         return None
     if not isinstance(log, bool):
-        found.append(Problem(where, f"log = {log!r} is neither true nor false.", "Give true or false."))
+        found.append(Problem(problem_field, f"log = {log!r} is neither true nor false.", "Give true or false."))
     elif low is None or high is None or low >= high:
-        found.append(Problem(where, f"The range from {low} to {high} is empty.", "Give a low that is below high."))
+        found.append(
+            Problem(problem_field, f"The range from {low} to {high} is empty.", "Give a low that is below high.")
+        )
     elif log and low <= 0:
-        found.append(Problem(where, "A logarithmic range can't begin at 0.", "Give a low above 0, or leave log away."))
+        found.append(
+            Problem(problem_field, "A logarithmic range can't begin at 0.", "Give a low above 0, or leave log away.")
+        )
     elif step is not None and not _is_step(step, field, low, high):
         found.append(
-            Problem(where, f"step = {step!r} does not fit the range.", f"Give a step of at most {high - low:g}.")
+            Problem(
+                problem_field, f"step = {step!r} does not fit the range.", f"Give a step of at most {high - low:g}."
+            )
         )
     elif log and step is not None and step != 1:
-        found.append(Problem(where, "A logarithmic range has no steps.", "Leave out log or step."))
+        found.append(Problem(problem_field, "A logarithmic range has no steps.", "Leave out log or step."))
     return None if found else Range(low=low, high=high, log=log, step=step)
 
 
@@ -120,21 +130,23 @@ def _is_step(step: Any, field: Field, low: float, high: float) -> bool:
 
 
 def _choices(name: str, field: Field, given: Any, found: list[Problem]) -> Choices | None:
-    where = f"space.{name}"
+    problem_field = f"space.{name}"
     if not isinstance(given, list | tuple):
         remedy = "Give a list of values, or of numbers a table with low and high."
-        found.append(Problem(where, f"{field.label}: {given!r} is neither a list nor a range.", remedy))
+        found.append(Problem(problem_field, f"{field.label}: {given!r} is neither a list nor a range.", remedy))
         return None
-    values = tuple(_value(where, name, field, each, found) for each in given)
+    values = tuple(_value(problem_field, name, field, each, found) for each in given)
     if not found and len(set(map(repr, values))) < max(2, len(values)):
-        found.append(Problem(where, f"{field.label} needs at least two different values.", "Or set it in the job."))
+        found.append(
+            Problem(problem_field, f"{field.label} needs at least two different values.", "Or set it in the job.")
+        )
     return None if found else Choices(values=values)
 
 
-def _value(where: str, name: str, field: Field, given: Any, found: list[Problem]) -> Any:
+def _value(problem_field: str, name: str, field: Field, given: Any, found: list[Problem]) -> Any:
     """Convert a value to the type of a field. The text "none" clears an optional field.
 
-    Problems are added to `found`, with `where` as their field.
+    Problems are added to `found`, with `problem_field` as their field.
     """
     given = None if field.optional and given in ("none", "") else given
     if name.startswith(OPTION):
@@ -145,7 +157,7 @@ def _value(where: str, name: str, field: Field, given: Any, found: list[Problem]
         value = job.value(name) if job is not None else None
     if isinstance(value, float) and not math.isfinite(value):
         wrong = [wrong_value(field, name, value)]
-    found += [Problem(where, problem.message, problem.remedy) for problem in wrong]
+    found += [Problem(problem_field, problem.message, problem.remedy) for problem in wrong]
     return value
 
 

@@ -274,16 +274,16 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
     """
     schedule, devices = _SCHEDULES[job.parallel.pipeline_schedule], arranged.group
     part = job.training.batch_size // (arranged.replicas * job.training.accumulation)
-    called = f"A batch of {part}"
+    subject = f"A batch of {part}"
     if part != job.training.batch_size:
-        called = f"A part of {part} images of the batch of {job.training.batch_size}"
+        subject = f"A part of {part} images of the batch of {job.training.batch_size}"
     if job.parallel.microbatches is None:
         if arranged.microbatches is not None:
             return []
         return [
             Problem(
                 "batch_size",
-                f"{called} has no divisor of at least {devices}, which {schedule} needs.",
+                f"{subject} has no divisor of at least {devices}, which {schedule} needs.",
                 f"Set {devices * (job.training.batch_size // part)} or more, or choose GPipe.",
             )
         ]
@@ -291,7 +291,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
         return [
             Problem(
                 "microbatches",
-                f"{called} can't be divided into {job.parallel.microbatches} equal microbatches.",
+                f"{subject} can't be divided into {job.parallel.microbatches} equal microbatches.",
                 f"Choose a divisor of {part}, or leave it empty.",
             )
         ]

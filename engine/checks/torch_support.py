@@ -120,11 +120,11 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
 
     Each entry of `gpus` is a GPU with its compute capability, which is None if it is unknown.
     """
-    every = tuple(gpu for gpu, _ in gpus)
+    all_gpus = tuple(gpu for gpu, _ in gpus)
     known = [capability for _, capability in gpus if capability is not None]
     if torch.cuda is None:
         message = f"torch {torch.version} is built without CUDA, which NVIDIA GPUs need."
-        yield Obstacle(every, message, _another_torch(nvml, known))
+        yield Obstacle(all_gpus, message, _another_torch(nvml, known))
         return
     cuda = _numbers(torch.cuda)
     if not driver_runs(nvml, cuda):
@@ -132,7 +132,7 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
             f"torch {torch.version} is built for CUDA {torch.cuda}, for which NVIDIA driver {nvml.driver_version} is "
             "too old."
         )
-        yield Obstacle(every, message, _newer_driver(nvml, cuda, known))
+        yield Obstacle(all_gpus, message, _newer_driver(nvml, cuda, known))
     lacking = [(gpu, capability) for gpu, capability in gpus if capability is not None and not _runs(torch, capability)]
     if lacking:
         supported = listed(dict.fromkeys(_dotted(_architecture(name)[1]) for name in torch.architectures))

@@ -81,8 +81,8 @@ def _origin(weights: Weights | None, disk: Disk) -> str:
     """Return a relative clause that says where available weights come from. `weights` is None if there are none."""
     if weights is None:
         return "which starts from random weights"
-    here = disk.weights(weights)
-    if here is not None and here.path:
+    local = disk.weights(weights)
+    if local is not None and local.path:
         return "whose weights are on this machine"
     return f"whose weights can be downloaded from {urlparse(weights.host).netloc}"
 
@@ -148,10 +148,10 @@ def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[
     weights = weights_of(job, catalogue)
     if weights is None:
         return "No pretrained weights"
-    here = disk.weights(weights)
-    parts = [f"Weights: {weights.title}", weights.licence_title, _size(job, weights, here, catalogue, in_words)]
-    if here is not None and not (weights.is_included and here.path):
-        parts.append("on this machine" if here.path else _elsewhere(job, weights, disk))
+    local = disk.weights(weights)
+    parts = [f"Weights: {weights.title}", weights.licence_title, _size(job, weights, local, catalogue, in_words)]
+    if local is not None and not (weights.is_included and local.path):
+        parts.append("on this machine" if local.path else _elsewhere(job, weights, disk))
     return ", ".join(filter(None, parts))
 
 

@@ -187,10 +187,10 @@ def _draw_bar(fraction: float) -> str:
 
 def _queue_text(event: Waiting) -> str:
     """Format the queue position, e.g. "Queued at position 2, behind 20260101-120000-resnet18-1a2b"."""
-    held = ("held until it is released",) if event.held else ()
-    behind = (f"behind {in_short(event.behind)}",) if event.behind else ()
+    held_texts = ("held until it is released",) if event.held else ()
+    behind_texts = (f"behind {in_short(event.behind)}",) if event.behind else ()
     return (
-        f"{', '.join((f'Queued at position {event.position}', *held, *behind, *event.others))} (`footplate queue` "
+        f"{', '.join((f'Queued at position {event.position}', *held_texts, *behind_texts, *event.others))} (`footplate queue` "
         f"shows the queue)."
     )
 

@@ -92,8 +92,8 @@ def _wait(slot: QueueSlot, on_progress: OnProgress) -> None:
         if slot.has_devices:
             return
         if waiting is not None:
-            behind = f": {counted(len(waiting.behind), 'run')} before this" if waiting.behind else ""
-            on_progress(Progress(fraction=0.0, what=f"Waiting for the devices{behind}"))
+            queue_text = f": {counted(len(waiting.behind), 'run')} before this" if waiting.behind else ""
+            on_progress(Progress(fraction=0.0, what=f"Waiting for the devices{queue_text}"))
         time.sleep(POLL_S)
 
 

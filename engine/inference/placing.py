@@ -62,8 +62,8 @@ def of_bands(maps: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], t
     if lines:
         likelihood = np.concatenate([band[0].numpy() for band in maps])
         return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
-    halves = [of_band(band) for band in maps]
-    plane, probability = (np.concatenate(each) for each in zip(*halves, strict=True))
+    planes = [of_band(band) for band in maps]
+    plane, probability = (np.concatenate(each) for each in zip(*planes, strict=True))
     return Mask(classes=classes, plane=plane, probability=probability)
 
 

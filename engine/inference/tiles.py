@@ -155,16 +155,16 @@ def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold
     boxes = np.concatenate(moved)
     scores = np.concatenate([each.scores for _, each in found])
     numbers = np.concatenate([each.numbers for _, each in found])
-    cut = np.concatenate([_is_clipped(tile, each, height, width) for tile, each in found])
-    retained = _unique(*map(torch.from_numpy, (boxes, scores, numbers, cut)))
+    is_clipped = np.concatenate([_is_clipped(tile, each, height, width) for tile, each in found])
+    retained = _unique(*map(torch.from_numpy, (boxes, scores, numbers, is_clipped)))
     windows = None
     if found[0][1].windows is not None:
-        every = [
+        all_windows = [
             Window(window.top + tile.top, window.left + tile.left, window.pixels)
             for tile, each in found
             for window in each.windows or ()
         ]
-        windows = tuple(every[index] for index in retained)
+        windows = tuple(all_windows[index] for index in retained)
     return Objects(
         classes=model.classes,
         size=(height, width),
@@ -188,9 +188,9 @@ def _rows_of_tiles(model: ImageModel, picture: Picture, tiling: Tiling) -> Itera
 
     def predict(top: int, pixels: Bytes) -> Iterator[_Tile]:
         for first in range(0, len(lefts), tiling.batch_size):
-            some = lefts[first : first + tiling.batch_size]
-            outputs = model.outputs(model.inputs([pixels[:, left : left + wide] for left in some])).cpu()
-            for left, output in zip(some, outputs, strict=True):
+            batch = lefts[first : first + tiling.batch_size]
+            outputs = model.outputs(model.inputs([pixels[:, left : left + wide] for left in batch])).cpu()
+            for left, output in zip(batch, outputs, strict=True):
                 yield _Tile(top, left, (tall, wide), view, model.objective.scores(output, model.size))
 
     with ThreadPoolExecutor(1, "tiles") as reader:
@@ -221,15 +221,15 @@ def _is_clipped(tile: _Tile, found: Objects, height: int, width: int) -> np.ndar
     return np.asarray((found.boxes[:, :2] < low).any(1) | (found.boxes[:, 2:] > high).any(1))
 
 
-def _unique(boxes: Tensor, scores: Tensor, numbers: Tensor, cut: Tensor) -> np.ndarray:
+def _unique(boxes: Tensor, scores: Tensor, numbers: Tensor, is_clipped: Tensor) -> np.ndarray:
     """Return the indices of objects without duplicates, highest scores first.
 
-    `cut` is a mask of the boxes that are clipped by an edge of their tile.
+    `is_clipped` is a mask of the boxes that are clipped by an edge of their tile.
     """
     retained = batched_nms(boxes, scores, numbers, SAME_IOU)
     is_retained = torch.ones(len(retained), dtype=torch.bool)
     areas = box_area(boxes[retained])
-    for index in torch.flatten(cut[retained].nonzero()).tolist():
+    for index in torch.flatten(is_clipped[retained].nonzero()).tolist():
         one = boxes[retained[index]]
         others = boxes[retained]
         sides = (torch.minimum(one[2:], others[:, 2:]) - torch.maximum(one[:2], others[:, :2])).clamp(min=0)

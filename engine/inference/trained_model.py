@@ -65,9 +65,9 @@ class Learned:
     def objective(self) -> Objective:
         """Create the objective of the training, without class weights. Raises CannotLoad."""
         counts = [0.0] * len(self.classes)
-        about = DatasetInfo(self.classes, self.channels, lambda: counts)
+        dataset_info = DatasetInfo(self.classes, self.channels, lambda: counts)
         with reasons():
-            return with_added_metrics(self.task.objective(self.job.with_fields(class_weights="none"), about))
+            return with_added_metrics(self.task.objective(self.job.with_fields(class_weights="none"), dataset_info))
 
 
 @dataclass(eq=False)
@@ -152,9 +152,9 @@ class TrainedModel:
         """
         if not self.preprocessing.framing:
             raise ValueError(f"A model of {self.task.entry.title} takes no images; give `outputs` its inputs.")
-        taken = iter([images] if isinstance(images, str | Path | np.ndarray) else images)
-        while some := list(islice(taken, batch_size or self.job.training.batch_size)):
-            pixels = [self._pixels(image) for image in some]
+        remaining = iter([images] if isinstance(images, str | Path | np.ndarray) else images)
+        while some_images := list(islice(remaining, batch_size or self.job.training.batch_size)):
+            pixels = [self._pixels(image) for image in some_images]
             large = [tile is not None and max(image.shape[:2]) > tile for image in pixels]
             resized = iter(
                 self._predict_resized([image for image, each in zip(pixels, large, strict=True) if not each], threshold)
@@ -292,12 +292,12 @@ def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> Trained
         plain = job.with_fields(pretrained=False, weights_file="", resume_from="")
         module = task.build_model(plain, len(known.classes), known.channels)
     _fill(module, state, path)
-    where = torch.device(device)
+    torch_device = torch.device(device)
     return TrainedModel(
         run=run,
         job=job,
         task=task,
-        module=module.eval().requires_grad_(False).to(where).to(memory_format=memory_format(job)),
+        module=module.eval().requires_grad_(False).to(torch_device).to(memory_format=memory_format(job)),
         objective=known.objective(),
         classes=known.classes,
         channels=known.channels,
@@ -305,7 +305,7 @@ def load(run: RunFolder, checkpoint: str = "best", device: str = CPU) -> Trained
         preprocessing=known.preprocessing,
         checkpoint=path.name,
         sha256=sha256,
-        device=where,
+        device=torch_device,
     )
 
 

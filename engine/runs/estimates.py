@@ -171,20 +171,24 @@ def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
 
 
 def _is_alike(past: PastRun, job: Job, device_kinds: Sequence[str]) -> bool:
-    theirs = past.job
-    same_model = (theirs.task, theirs.model.name, theirs.model.encoder) == (job.task, job.model.name, job.model.encoder)
+    past_job = past.job
+    same_model = (past_job.task, past_job.model.name, past_job.model.encoder) == (
+        job.task,
+        job.model.name,
+        job.model.encoder,
+    )
     return same_model and set(past.device_kinds) == set(device_kinds)
 
 
 def _closeness(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
     """Return, for each factor that affects the speed, True if it is equal. The most important factor comes first."""
-    theirs = past.job
+    past_job = past.job
     return (
         past.image_size == image_size,
         len(past.device_kinds) == len(job.parallel.devices),
-        theirs.resolved_strategy == job.resolved_strategy,
-        theirs.precision.name == job.precision.name,
-        theirs.training.batch_size == job.training.batch_size,
+        past_job.resolved_strategy == job.resolved_strategy,
+        past_job.precision.name == job.precision.name,
+        past_job.training.batch_size == job.training.batch_size,
     )
 
 

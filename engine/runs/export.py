@@ -86,10 +86,10 @@ def export_zip(
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             for path in _files(run, checkpoints):
                 name = f"{run.run_id}/{path.relative_to(run.path).as_posix()}"
-                about = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
+                info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
                 # Weights can't be compressed.
-                about.compress_type = zipfile.ZIP_DEFLATED if path.suffix in _TEXTS else zipfile.ZIP_STORED
-                with open_file(path) as source, archive.open(about, "w", force_zip64=True) as stream:
+                info.compress_type = zipfile.ZIP_DEFLATED if path.suffix in _TEXTS else zipfile.ZIP_STORED
+                with open_file(path) as source, archive.open(info, "w", force_zip64=True) as stream:
                     _copy(source, stream, path)
             for name, text in texts.items():
                 archive.writestr(f"{run.run_id}/{name}", without_home(text.encode()))
@@ -108,8 +108,8 @@ def without_home(text: bytes) -> bytes:
     homes = {str(Path.home()), os.path.realpath(Path.home())} - {os.sep}
     if not homes:
         return text
-    either = b"|".join(re.escape(os.fsencode(home)) for home in sorted(homes, key=len, reverse=True))
-    return re.sub(rb"(?<![\w.-])(?:" + either + rb")(?![\w.-])", b"~", text)
+    pattern = b"|".join(re.escape(os.fsencode(home)) for home in sorted(homes, key=len, reverse=True))
+    return re.sub(rb"(?<![\w.-])(?:" + pattern + rb")(?![\w.-])", b"~", text)
 
 
 def _files(run: RunFolder, checkpoints: bool) -> Iterator[Path]:
@@ -139,9 +139,9 @@ def _temporary(target: Path) -> Path:
 
 
 def _refusal(target: Path, error: OSError) -> ExportRefused:
-    where = f" ({error.filename})" if error.filename else ""
+    location = f" ({error.filename})" if error.filename else ""
     return ExportRefused(
-        f"{target} was not written: {error.strerror or error}{where}. Choose another folder, or free some space there."
+        f"{target} was not written: {error.strerror or error}{location}. Choose another folder, or free some space there."
     )
 
 

@@ -181,8 +181,8 @@ def confirming_words(state: SearchState) -> str:
     Returns "" if there are none.
     """
     repeats = [row for row in state.trials if row.repeat_of is not None]
-    these = [row for row in repeats if row.repeat_of in state.candidates]
-    total, trained = state.repeats - len(repeats) + len(these), sum(row.ended for row in these)
+    current = [row for row in repeats if row.repeat_of in state.candidates]
+    total, trained = state.repeats - len(repeats) + len(current), sum(row.ended for row in current)
     if not state.candidates or trained >= total:
         return ""
     which = f"best {len(state.candidates)} settings" if len(state.candidates) > 1 else "best settings"

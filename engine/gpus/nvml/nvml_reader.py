@@ -187,11 +187,11 @@ def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
     Its table is keyed by error code, because an NVMLError is not hashable.
     """
     code = getattr(error, "value", -1)
-    where = {"driver_loaded": driver_loaded(), "in_container": in_container()}
+    installation = {"driver_loaded": driver_loaded(), "in_container": in_container()}
     no_permission = sentences.no_permission(denied_files())
     states: dict[int, tuple[NvmlStatus, str]] = {
-        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("no_library", sentences.no_library(**where)),
-        nvml.NVML_ERROR_DRIVER_NOT_LOADED: ("no_driver", sentences.no_driver(**where)),
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("no_library", sentences.no_library(**installation)),
+        nvml.NVML_ERROR_DRIVER_NOT_LOADED: ("no_driver", sentences.no_driver(**installation)),
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: ("version_mismatch", sentences.VERSION_MISMATCH),
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND: ("version_mismatch", sentences.DRIVER_TOO_OLD),
         nvml.NVML_ERROR_NO_PERMISSION: ("no_permission", no_permission),

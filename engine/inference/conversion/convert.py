@@ -72,8 +72,8 @@ def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
             conversion = _Conversion(model, samples, order, folder, stages, list(problems))
             return _store(conversion.run(target, started), folder, target, order, run)
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        message = f"{target} was not written: {error.strerror or error}{where}."
+        location = f" ({error.filename})" if error.filename else ""
+        message = f"{target} was not written: {error.strerror or error}{location}."
         raise CannotLoad(Problem("out", message, "Choose another folder, or free some space there.")) from error
 
 

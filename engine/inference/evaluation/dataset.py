@@ -79,12 +79,12 @@ def _open(training: Learned | TrainedModel, folder: str, *, is_own: bool) -> tup
     `is_own` is True for the dataset used for training. Raises DatasetError.
     """
     job, task = training.job, training.task
-    fixed = task.entry.predicts == "lines"  # their classes are the same, whatever their names in the folder
+    has_fixed_classes = task.entry.predicts == "lines"  # their classes are the same, whatever their names in the folder
     kinds = kinds_for(task.entry.id, task.entry.annotations)
     format = job.data.format if is_own or task.entry.file else format_in(folder, job.data.format, kinds)
-    if is_own or fixed or task.entry.file:
+    if is_own or has_fixed_classes or task.entry.file:
         splits = task.splits(job.with_fields(dataset=folder, format=format))
-        if fixed or splits.classes == training.classes:
+        if has_fixed_classes or splits.classes == training.classes:
             _check_channels(splits, training)
             return splits, ClassMapping()
         if task.entry.file:

@@ -178,9 +178,9 @@ class _Writer:
         side = example.inputs.shape[-1]
         maps, drawn = [], [example.image]
         for place, each in enumerate(explained):
-            laid, is_visible = project(each.heat, example.view, example.size, drawn[0].shape[:2])
+            projected, is_visible = project(each.heat, example.view, example.size, drawn[0].shape[:2])
             target = each.target
-            over = overlay(example.image, laid, is_visible)
+            over = overlay(example.image, projected, is_visible)
             box = None
             if target.box is not None:
                 left, top, right, bottom = example.view.boxes(np.array([target.box]), *example.size)[0].tolist()
@@ -194,16 +194,16 @@ class _Writer:
                     score=target.score,
                     box=box,
                     note=target.note,
-                    empty=not laid.any(),
+                    empty=not projected.any(),
                     overlay=self._put(f"{stem}-{place}.png", over),
-                    raw=self._put(f"{stem}-{place}-raw.png", raw_map(laid)),
+                    raw=self._put(f"{stem}-{place}-raw.png", raw_map(projected)),
                 )
             )
-        together = self._put(f"{stem}-side-by-side.png", side_by_side(drawn)) if len(maps) > 1 else ""
+        side_by_side_file = self._put(f"{stem}-side-by-side.png", side_by_side(drawn)) if len(maps) > 1 else ""
         return ExplainedImage(
             path=printable(path),
             maps=tuple(maps),
-            side_by_side=together,
+            side_by_side=side_by_side_file,
             region=visible_box(example.view, example.size, side),
             predicted=self._predicted(example.inputs),
             reason="" if maps else "The model detects nothing in it, or nothing of the classes asked for.",

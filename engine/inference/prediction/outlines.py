@@ -14,15 +14,15 @@ def packed_runs(window: Window, height: int, width: int) -> str:
 
     `height` and `width` are those of the image. The text format is that of cocoapi's `rleToString` (maskApi.c).
     """
-    tall = len(window.pixels)
+    window_height = len(window.pixels)
     column = np.flatnonzero(np.diff(np.pad(window.pixels.T, ((0, 0), (1, 1))).astype(np.int8).ravel()))
     # Each row of the padded array contains the run ends of one column, which are shifted to image positions.
-    which, where = np.divmod(column, tall + 2)
-    edges = (window.left + which) * height + window.top + where
+    columns, rows = np.divmod(column, window_height + 2)
+    edges = (window.left + columns) * height + window.top + rows
     begins, ends = edges[::2], edges[1::2]
-    apart = np.append(begins[1:] != ends[:-1], True) if len(begins) else np.zeros(0, bool)
+    is_separate = np.append(begins[1:] != ends[:-1], True) if len(begins) else np.zeros(0, bool)
     # Runs that continue at the top of the next column are joined.
-    begins, ends = begins[np.append(True, apart[:-1])] if len(begins) else begins, ends[apart]
+    begins, ends = begins[np.append(True, is_separate[:-1])] if len(begins) else begins, ends[is_separate]
     bounds = np.stack([begins, ends], 1).ravel()
     counts = np.diff(np.concatenate([[0], bounds, [height * width]]))
     if counts[-1] == 0:
@@ -52,9 +52,9 @@ def polygons(window: Window) -> Outlines:
 
     parts, _ = label(window.pixels)
     found: list[tuple[float, ...]] = []
-    for number, where in enumerate(find_objects(parts), 1):
-        top, left = where[0].start + window.top, where[1].start + window.left
-        points = _trace(parts[where] == number) + np.array([left, top])
+    for number, slices in enumerate(find_objects(parts), 1):
+        top, left = slices[0].start + window.top, slices[1].start + window.left
+        points = _trace(parts[slices] == number) + np.array([left, top])
         found.append(tuple(points.astype(float).ravel().tolist()))
     return tuple(found)
 

@@ -248,10 +248,10 @@ class _FolderLock:
     def __init__(self, folder: Path, out: Path) -> None:
         self._descriptor = file_locks.open_file(folder / LOCK, os.O_CREAT)
         try:
-            taken = file_locks.try_lock(self._descriptor)
+            is_locked = file_locks.try_lock(self._descriptor)
         except OSError as error:
-            taken = error.errno in file_locks.LOCKS_UNSUPPORTED
-        if not taken:
+            is_locked = error.errno in file_locks.LOCKS_UNSUPPORTED
+        if not is_locked:
             os.close(self._descriptor)
             message = f"Another process is writing predictions into {printable(str(out))}."
             raise CannotLoad(Problem("out", message, "Wait for it, or choose another folder."))

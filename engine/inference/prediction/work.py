@@ -97,14 +97,14 @@ class Predictor:
         """
         files = self._sources.files
         is_video_file = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
-        still, videos = self._todo[~is_video_file], self._todo[is_video_file]
+        stills, videos = self._todo[~is_video_file], self._todo[is_video_file]
         if self._tile is None:
-            self._resized(still, shared=True)
+            self._resized(stills, shared=True)
         else:
-            mine = still[self._share.partition.rank :: self._share.partition.world]
-            large = np.array([self._is_large(files[number]) for number in mine.tolist()], bool)
-            self._resized(mine[~large], shared=False)
-            self._one_by_one(mine[large], self._in_tiles)
+            local_stills = stills[self._share.partition.rank :: self._share.partition.world]
+            large = np.array([self._is_large(files[number]) for number in local_stills.tolist()], bool)
+            self._resized(local_stills[~large], shared=False)
+            self._one_by_one(local_stills[large], self._in_tiles)
         self._one_by_one(videos[self._share.partition.rank :: self._share.partition.world], self._video)
 
     def clouds(self) -> None:
@@ -218,16 +218,16 @@ class Predictor:
         file, name = self._sources.files[number], self._sources.names[number]
         try:
             rate = rate_of(file)
-            taken = islice(frames(file, 3), self._order.max_frames)
+            video_frames = islice(frames(file, 3), self._order.max_frames)
             overlay = Path(self._order.out, "overlays", f"{name}.mp4")
             if self._order.overlays:
                 paths.make_folder(overlay.parent)
             with VideoWriter(overlay, rate) as video:
                 results = Results(self._order, self._model, self._draw_into(video, overlay))
                 frame = 0
-                batch = list(islice(taken, self._batch_size))
+                batch = list(islice(video_frames, self._batch_size))
                 while batch:
-                    following = list(islice(taken, self._batch_size))
+                    following = list(islice(video_frames, self._batch_size))
                     self._frames(results, number, batch, frame, ended=not following)
                     frame += len(batch)
                     batch = following

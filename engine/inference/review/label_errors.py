@@ -26,10 +26,10 @@ def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.flo
     counts = np.bincount(labels, minlength=classes)
     means = [probabilities[labels == each, each].mean() if counts[each] else np.inf for each in range(classes)]
     confident = probabilities >= np.array(means)
-    sure = confident.any(1)
+    has_confident = confident.any(1)
     likeliest = np.where(confident, probabilities, -1.0).argmax(1)
     joint = np.zeros((classes, classes))
-    np.add.at(joint, (labels[sure], likeliest[sure]), 1)
+    np.add.at(joint, (labels[has_confident], likeliest[has_confident]), 1)
     joint += np.diag((joint.sum(1) == 0).astype(float))  # a label without a confident sample is considered correct
     return joint / joint.sum(1, keepdims=True) * counts[:, None]
 

@@ -122,8 +122,8 @@ class ObjectMetric(Metric):
             found = np.flatnonzero(each.found.classes == number)
             found = found[np.argsort(-each.found.scores[found], kind="stable")][:MAX_DETECTIONS]
             true = np.flatnonzero(each.classes == number)
-            taken = assign(each.overlaps[np.ix_(found, true)], ignored[true], each.ignored[true])
-            outcomes = outcomes_of(taken, ignored[true])
+            assigned = assign(each.overlaps[np.ix_(found, true)], ignored[true], each.ignored[true])
+            outcomes = outcomes_of(assigned, ignored[true])
             outside = (found_areas[found] < low) | (found_areas[found] > high)
             rows.append(np.where((outcomes == WRONG) & outside[:, None], LEFT_OUT, outcomes))
         return np.concatenate(rows)
@@ -163,8 +163,8 @@ class ObjectAnalysis(Analysis):
             rows = find_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps).rows
             right, wrong = (rows[:, 2] == RIGHT).sum(), (rows[:, 2] == WRONG).sum()
             true = each.classes[~each.ignored]
-            either = right + wrong + len(true)
-            columns.correct.append(float(2 * right / either) if either else 1.0)  # type: ignore[union-attr]
+            total = right + wrong + len(true)
+            columns.correct.append(float(2 * right / total) if total else 1.0)  # type: ignore[union-attr]
             columns.true.append(tuple(true.tolist()))  # type: ignore[union-attr]
             columns.predicted.append(tuple(each.found.classes.tolist()))  # type: ignore[union-attr]
             scores = each.found.scores

@@ -231,5 +231,5 @@ class BoxesOfImage(FoundInImage):
         return self._visualize(image, found.boxes, found.classes, self.names(found.classes, found.scores))
 
     def _visualize(self, image: Bytes, boxes: Floats, classes: Ints, names: Sequence[str]) -> Visualization:
-        held: list[int] = classes.tolist()
-        return Visualization(draw_boxes(image, boxes, held, names), self.counted(held), tuple(sorted(set(held))))
+        labels: list[int] = classes.tolist()
+        return Visualization(draw_boxes(image, boxes, labels, names), self.counted(labels), tuple(sorted(set(labels))))

@@ -63,12 +63,12 @@ def outlined_in(target: Tensor, classes: int) -> Outlined:
     `classes` is the number of classes. An ignored object may have any class, so it is repeated for each class.
     """
     true = instances(target)
-    learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
-    every = np.arange(classes)
-    indices = np.concatenate([learnt, unknown.repeat(classes)])
-    of_each = np.concatenate([true.classes.numpy()[learnt], np.tile(every, len(unknown))])
-    ignored = np.arange(len(indices)) >= len(learnt)
-    return Outlined(true.masks.numpy()[indices], true.boxes.double().numpy()[indices], of_each, ignored)
+    counted_indices, ignored_indices = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
+    all_classes = np.arange(classes)
+    indices = np.concatenate([counted_indices, ignored_indices.repeat(classes)])
+    object_classes = np.concatenate([true.classes.numpy()[counted_indices], np.tile(all_classes, len(ignored_indices))])
+    ignored = np.arange(len(indices)) >= len(counted_indices)
+    return Outlined(true.masks.numpy()[indices], true.boxes.double().numpy()[indices], object_classes, ignored)
 
 
 class MaskMetric(InstanceMetric):
@@ -133,8 +133,8 @@ class MasksOfImage(FoundInImage):
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         true = instances(target)
-        learnt = ~true.ignored
-        masks, boxes, classes = true.masks[learnt], true.boxes[learnt].double(), true.classes[learnt]
+        is_counted = ~true.ignored
+        masks, boxes, classes = true.masks[is_counted], true.boxes[is_counted].double(), true.classes[is_counted]
         return self._visualize(image, masks.numpy(), boxes.numpy(), classes.numpy())
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:

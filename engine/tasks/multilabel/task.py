@@ -94,8 +94,8 @@ def _accuracies(found: Tensor, true: Tensor) -> Tensor:
     This is the fraction of the labels that are both predicted and true, among those that are predicted or true. It is 1
     for a sample without such labels (Godbole and Sarawagi 2004).
     """
-    either = (found | true).sum(1)
-    return torch.where(either > 0, (found & true).sum(1) / either.clamp(min=1), 1.0)
+    union = (found | true).sum(1)
+    return torch.where(union > 0, (found & true).sum(1) / union.clamp(min=1), 1.0)
 
 
 class MultiLabel(Classification):
@@ -119,9 +119,9 @@ class MultiLabelAnalysis(LabelAnalysis):
         probabilities, true = outputs.float().sigmoid(), targets > 0.5
         found = probabilities >= THRESHOLD
         decided = probabilities.where(found, 1 - probabilities).amin(1)
-        either, both = (found | true).sum(1), (found & true).sum(1)
+        union, intersection = (found | true).sum(1), (found & true).sum(1)
         return Columns(
-            correct=(both / either.clamp(min=1)).where(either > 0, 1.0).double().tolist(),
+            correct=(intersection / union.clamp(min=1)).where(union > 0, 1.0).double().tolist(),
             true=[tuple(row.nonzero().flatten().tolist()) for row in true.cpu()],
             predicted=[tuple(row.nonzero().flatten().tolist()) for row in found.cpu()],
             confidence=decided.tolist(),

@@ -191,8 +191,8 @@ def _checked(
 ) -> PointMeaning:
     """Return the meaning of the labels, or only a problem if there are too few or too many classes."""
     if len(values) < 2:
-        only = f"the label {values[0]}" if values else "no label"
-        message = f"All points of the inspected clouds have {only}; at least two labels are needed."
+        found = f"the label {values[0]}" if values else "no label"
+        message = f"All points of the inspected clouds have {found}; at least two labels are needed."
         return PointMeaning(problems=[dataset_error(message, _REMEDY), *problems])
     if len(values) >= NO_CLASS:
         message = f"The points have {len(values):,} different labels, too many for classes."

@@ -56,18 +56,18 @@ class PointSplit:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    sure, folders, has_images = _list_clouds(tree)
-    opened = {name: _fields_or_none(tree.path(name)) for name in _sample(sure)}
+    unambiguous, folders, has_images = _list_clouds(tree)
+    opened = {name: _fields_or_none(tree.path(name)) for name in _sample(unambiguous)}
     labelled = [name for name, fields in opened.items() if fields is not None and fields.labelled]
     others = {name: _fields_or_none(tree.path(name)) for name in _sample_unsure(tree, folders)}
     accepted = [name for name, fields in others.items() if fields is not None and fields.labelled]
     named = [name for name in accepted if not _is_guessed(tree.path(name))]
     if has_images:
         accepted = named
-    if not sure and not accepted:
+    if not unambiguous and not accepted:
         return []
     endings = {suffix(name) for name in accepted}
-    names = [*sure, *(name for folder in folders for name in _unsure_in(tree, folder, endings) if endings)]
+    names = [*unambiguous, *(name for folder in folders for name in _unsure_in(tree, folder, endings) if endings)]
     types = sorted({suffix(name)[1:].upper() for name in names})
     evidence = [f"{len(names):,} {'file' if len(names) == 1 else 'files'} of points ({', '.join(types)})"]
     against = []
@@ -115,17 +115,17 @@ def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
     Returns the files with an extension that only clouds use, the folders that have files with an ambiguous extension,
     and True if there are images.
     """
-    sure: list[str] = []
+    unambiguous: list[str] = []
     folders: list[str] = []
     has_images = False
     for folder in tree.walk():
         if os.path.basename(folder) == rooms.ANNOTATIONS:
             continue
         has_images = has_images or tree.has(IMAGE_ENDINGS, folder)
-        sure += [os.path.join(folder, name) for name in tree.files(folder, sorted(EXTENSIONS))]
+        unambiguous += [os.path.join(folder, name) for name in tree.files(folder, sorted(EXTENSIONS))]
         if tree.has(UNSURE, folder):
             folders.append(folder)
-    return sure, folders, has_images
+    return unambiguous, folders, has_images
 
 
 def _unsure_in(tree: Tree, folder: str, endings: Iterable[str]) -> list[str]:

@@ -56,26 +56,26 @@ class PointCNN(nn.Module):
     def __init__(self, channels: int, classes: int, width: int) -> None:
         super().__init__()
         outputs = [level.channels * width for level in LEVELS]
-        given = outputs[0] // 2 if channels > 3 else 0
-        self.lift = _Dense(channels - 3, given) if given else None
+        feature_width = outputs[0] // 2 if channels > 3 else 0
+        self.lift = _Dense(channels - 3, feature_width) if feature_width else None
         self.down = nn.ModuleList()
         for level_index, (level, out) in enumerate(zip(LEVELS, outputs, strict=True)):
-            before = given if level_index == 0 else outputs[level_index - 1]
-            lifted = (out // 4 if given else out // 2) if level_index == 0 else before // 4
+            before = feature_width if level_index == 0 else outputs[level_index - 1]
+            lifted = (out // 4 if feature_width else out // 2) if level_index == 0 else before // 4
             multiplier = 4 if level_index == 0 else -(-out // before)
             last = level_index == len(LEVELS) - 1
             self.down.append(XConv(before, out, level.neighbours, level.dilation, lifted, multiplier, placed=last))
         self.up = nn.ModuleList()
         self.join = nn.ModuleList()
-        held = [
+        skip_widths = [
             *outputs[:-1],
             outputs[-1] + outputs[-1] // 4,
         ]  # including those computed from the position
-        before = held[-1]
+        before = skip_widths[-1]
         for neighbours, dilation, level_index in UP:
             out = outputs[level_index]
             self.up.append(XConv(before, out, neighbours, dilation, before // 4, 1))
-            self.join.append(_Dense(out + held[level_index], out))
+            self.join.append(_Dense(out + skip_widths[level_index], out))
             before = out
         self.fully_connected = nn.Sequential(_Dense(before, before), _Dense(before, before))
         self.head = nn.Linear(before, classes)
@@ -84,7 +84,7 @@ class PointCNN(nn.Module):
         points = inputs[:, :3].transpose(1, 2).contiguous()
         features = inputs[:, 3:].transpose(1, 2) if self.lift is not None else None
         features = self.lift(features) if self.lift is not None else None
-        positions, held = [], []
+        positions, skips = [], []
         for level, layer in zip(LEVELS, self.down, strict=True):
             representative = points
             if level.share < 1:
@@ -93,11 +93,11 @@ class PointCNN(nn.Module):
             features = layer(points, features, representative)
             points = representative
             positions.append(points)
-            held.append(features)
+            skips.append(features)
         for (_, _, level_index), layer, join in zip(UP, self.up, self.join, strict=True):
             features = layer(points, features, positions[level_index])
             # Concatenated with the features at these points on the way down, as in U-Net (section 3.3).
-            features = join(torch.cat([features, held[level_index]], 2))
+            features = join(torch.cat([features, skips[level_index]], 2))
             points = positions[level_index]
         features = functional.dropout(self.fully_connected(features), DROPOUT, self.training)
         outputs: Tensor = self.head(features).transpose(1, 2)

@@ -200,8 +200,8 @@ class PointBlocks(FileSamples):
                 positions += block.size
             features.append(read.features)
         spread = math.sqrt(squares / positions) if squares else 1.0
-        together = np.concatenate(features) if features else np.zeros((1, self.channels - 3))
-        means, deviations = together.mean(0, np.float64).tolist(), together.std(0, dtype=np.float64).tolist()
+        all_features = np.concatenate(features) if features else np.zeros((1, self.channels - 3))
+        means, deviations = all_features.mean(0, np.float64).tolist(), all_features.std(0, dtype=np.float64).tolist()
         return (0.0, 0.0, 0.0, *means), (spread, spread, spread, *(each if each > 0 else 1.0 for each in deviations))
 
     def _draw_rows(self, read: _Read, cloud: int, block: int, number: int, epoch: int) -> tuple[Labels, Flags]:

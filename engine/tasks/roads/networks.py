@@ -211,7 +211,7 @@ class StackHourglassNetMTL(nn.Module):
         hourglass (None after the last one), and the features of both branches.
         """
         all_scores, features = [], []
-        back: Tensor | None = None
+        next_input: Tensor | None = None
         for branch, x in zip(("1", "2"), branches, strict=True):
             y = getattr(self, f"fc_{branch}")[stack](getattr(self, f"res_{branch}")[stack](x))
             scores = getattr(self, f"score_{branch}")[stack](y)
@@ -219,8 +219,8 @@ class StackHourglassNetMTL(nn.Module):
             features.append(y)
             if stack < len(self.hg) - 1:
                 returned = getattr(self, f"_fc_{branch}")[stack](y) + getattr(self, f"_score_{branch}")[stack](scores)
-                back = returned if back is None else back + returned
-        return torch.cat(all_scores, 1), back, (features[0], features[1])
+                next_input = returned if next_input is None else next_input + returned
+        return torch.cat(all_scores, 1), next_input, (features[0], features[1])
 
     def _enlarged(self, branch: str, x: Tensor) -> tuple[Tensor, Tensor]:
         d1 = getattr(self, f"{branch}decoder1")(x)

@@ -160,9 +160,9 @@ def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
     has_lines = (targets == LINE).any((1, 2))[:, None, None]
     true = counted & (targets == torch.where(has_lines, LINE, 0))
     likely = torch.where(has_lines, likely[:, LINE], likely[:, 0]) * counted
-    both = (likely * true).sum((1, 2))
-    either = (likely + true.float()).sum((1, 2)) - both
-    return (1 - both / either.clamp(min=1)) * counted.any((1, 2))
+    intersection = (likely * true).sum((1, 2))
+    union = (likely + true.float()).sum((1, 2)) - intersection
+    return (1 - intersection / union.clamp(min=1)) * counted.any((1, 2))
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:

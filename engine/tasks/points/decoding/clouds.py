@@ -146,14 +146,14 @@ def read_parts(path: str, features: Sequence[str], *, labelled: bool = True) -> 
 
     Points that have no position are skipped. Raises Unfit if none has a position.
     """
-    first, some = 0, False
+    first, has_points = 0, False
     for positions, columns, labels in _reader(path).parts(path, features, labelled):
         rows = np.arange(first, first := first + len(labels))
         is_valid = np.isfinite(positions).all(1)
-        some |= bool(is_valid.any())
+        has_points |= bool(is_valid.any())
         chunk = (positions, columns, labels, rows)
         yield chunk if is_valid.all() else tuple(each[is_valid] for each in chunk)  # type: ignore[misc]
-    if not some:
+    if not has_points:
         raise Unfit("it has no points")
 
 
