@@ -167,7 +167,7 @@ def describe(task: Task, name: str) -> ModelEntry:
 def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, has: Sequence[str]) -> ModelEntry:
     """Return the catalogue entry for a model.
 
-    `model` is on the meta device. `has` lists the fields in `DROPOUT_FIELDS` that it supports.
+    `model` is the built model, on any device. `has` lists the fields in `DROPOUT_FIELDS` that it supports.
     """
     points, uncuttable = _cuts(model)
     has = [*has, "head_rate"] if heads_of(model) else has

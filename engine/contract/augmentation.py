@@ -155,8 +155,8 @@ def mosaic_ends(epochs: int) -> int:
 def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
     """Return True if mirrored copies of the training samples have the same meaning as the originals.
 
-    The job's `mirror` setting decides if it is "on" or "off". With "auto", samples are mirrored if they are `images`,
-    unless all `classes` are numbers or single letters. Such classes suggest images of characters.
+    The job's field `mirror` decides this if it is "on" or "off". With "auto", samples are mirrored if they are
+    `images`, unless all `classes` are numbers or single letters. Such classes suggest images of characters.
     """
     if job.augmentation.mirror != "auto":
         return job.augmentation.mirror == "on"

@@ -183,7 +183,10 @@ class MeetResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class RunFound(Message, tag="run_found", kw_only=True, frozen=True):
-    """Run on the node's machine: the content of its job.toml, and its last change in seconds since the epoch."""
+    """Run that was found on the node's machine.
+
+    `job` is the content of its job.toml, and `written` the time of its last change in seconds since the epoch.
+    """
 
     run_id: str
     job: bytes
