@@ -78,7 +78,8 @@ def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> 
     """Return the largest size of square images that leaves some BatchNorm only one value per channel and image.
 
     The result is ANY_SIZE if this is the case for all sizes, as after global pooling, and 0 if it is not the case for
-    any size from `smallest` on. The model must be on the meta device and accept images of the `usual` size.
+    any size from `smallest` on. The model must accept images of the `usual` size. Nothing is computed, since the images
+    are on the meta device.
     """
     if not any(isinstance(layer, BatchNorm) for layer in model.modules()):
         return 0
