@@ -176,7 +176,7 @@ class RunControl(QObject):
             self._session.pause()
 
     def _stop_run(self, run_id: str) -> None:
-        """Stop a run, which may be another one than the open run."""
+        """Stop a run, even if it isn't the open run."""
         in_background(
             lambda: ask_to_stop(run_id),
             self,

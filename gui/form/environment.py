@@ -70,7 +70,7 @@ class JobEnvironment:
         return tuple(names[device] for device in devices) if set(devices) <= names.keys() else None
 
     def device_memory_bytes(self, devices: Sequence[str]) -> int | None:
-        """Return the memory of the device that has the least, or None if unknown."""
+        """Return the memory in bytes of the device with the least memory, or None if any is unknown."""
         if self.machine is None:
             return None
         memory_bytes = {gpu.uuid: gpu.memory_total_bytes for gpu in self.machine.gpus}

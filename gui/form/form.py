@@ -208,7 +208,7 @@ class JobForm(JobSignals):
         self.estimator.set_runs(runs)
 
     def set_queued_runs(self, queued: QueuedRuns) -> None:
-        """Set the runs that use devices or wait for them."""
+        """Set the runs that use devices or wait for them, and show which of them the job would wait for."""
         self.environment.queued = queued
         if self._is_current:
             self.readiness.show_queue()

@@ -303,7 +303,10 @@ def millions(count: int) -> str:
 
 
 def weights_states(models: Iterable[ModelEntry], catalogue: Catalogue, encoder: str) -> dict[str, WeightsState]:
-    """Return the state of each model's weights on disk, by id. `encoder` is used by models that need one."""
+    """Return the state of each model's weights on disk, by id.
+
+    `encoder` is the id of the encoder, for models that need one.
+    """
     return {
         entry.id: _weights_state(weights_of(Job.from_fields(model=entry.id, encoder=encoder), catalogue))
         for entry in models

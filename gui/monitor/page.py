@@ -94,7 +94,7 @@ class MonitorPage(QWidget):
 
     @property
     def request(self) -> SnapshotRequest:
-        """Request to the samplers for those expensive readings that visible views need."""
+        """Request to the samplers for the expensive readings that the visible views need."""
         visible, view = self.isVisible(), self._stack.currentIndex()
         charted = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
         return SnapshotRequest(

@@ -1,4 +1,4 @@
-"""Pages for work with a run's model: form, progress, failure and result. Also the process that does the work."""
+"""Pages for work with a run's model (form, progress, failure and result), and the process that does the work."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ Lines = list[tuple[str, str]]
 
 
 def job_lines(details: DetailFields) -> Lines:
-    """Return the labels and values of the job fields whose values aren't the default."""
+    """Return the labels and values of job fields that differ from their defaults, and of options that are set."""
     if details.changed is None:
         return [("job.toml", "can't be read")]
     fields = [(FIELDS[name].label, _value(name, value)) for name, value in details.changed.items()]

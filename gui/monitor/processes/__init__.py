@@ -1,1 +1,1 @@
-"""View of the processes on GPUs, which can also end them."""
+"""View of the processes on GPUs, in which users can also end them."""
