@@ -11,8 +11,8 @@ code is 1 if a ratio is below the aim.
 - Footplate: The model that Footplate trains, with targets as tensors.
 - Trainer: `transformers.Trainer` with images in memory. It is skipped if the package accelerate is missing.
 
-Calls that make the host wait for a GPU are counted in one forward and backward pass of each side. `--places` lists
-them.
+In one forward and backward pass of each side, operations and calls that make the host wait for a GPU are counted.
+Other load on the machine does not affect these counts. `--places` lists the calls.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from engine.models.registry import MODELS
 from tests.benchmarks.frame import empty_home, options_of, where
@@ -35,6 +37,20 @@ from tests.support.waits import Waits
 DEFAULT = ("dfine_n", "rtdetrv2_r18", "deimv2_n", "rfdetr_nano", "mask2former_swin_t")
 CLASSES = 3
 AIM = 0.97
+
+
+class Operations(TorchDispatchMode):
+    """Counter of the operations that torch executes, and of the numbers in their results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = self.numbers = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, given: Any = (), options: Any = None) -> Any:
+        result = operation(*given, **options or {})
+        self.count += 1
+        self.numbers += sum(each.numel() for each in tree_leaves(result) if isinstance(each, Tensor))
+        return result
 
 
 def boxes_of(batch: int, size: int, task: str) -> Tensor:
@@ -124,9 +140,10 @@ def compare(name: str, chosen: Any, folder: str) -> list[float]:
 
     losses: dict[str, Callable[[], Tensor]] = {"bare": lambda: plain(**arguments).loss, "Footplate": footplate_loss}
     for side, loss in losses.items():
-        with Waits() as waits:
+        with Waits() as waits, Operations() as operations:
             loss().backward()
-        print(f"{name} at {size} px, {side}: the host waits {waits.places.total()} times in a step", flush=True)
+        work = f"{operations.count:,} operations with {operations.numbers:,} results"
+        print(f"{name} at {size} px, {side}: {work}; the host waits {waits.places.total()} times in a step", flush=True)
         for (file, number, line), count in waits.places.most_common() if chosen.places else ():
             print(f"  {count} {Path(file).name}:{number} {line}", flush=True)
     if chosen.places:

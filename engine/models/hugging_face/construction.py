@@ -74,7 +74,7 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
     vars(sys.modules[plain_class.__module__])["len"] = _length
     built_config = plain_class.config_class(num_labels=classes, **copy.deepcopy(config))
     if hasattr(built_config, "freeze_backbone_batch_norms"):
-        built_config.freeze_backbone_batch_norms = config.get("freeze_backbone_batch_norms", False)  # the job decides
+        built_config.freeze_backbone_batch_norms = False  # the job decides
     plain = plain_class(built_config)
     attributes = {
         "library_class": plain_class,
