@@ -10,6 +10,7 @@ import gc
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -34,18 +36,27 @@ from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import Sample, SampleSet
 from engine.data.loading.agreement import fingerprint
 from engine.data.randomness import Purpose, RandomStreams
-from engine.data.splits import dataset_error, spread_evenly
+from engine.data.splits import dataset_error
 from engine.processes.worker_process import can_fork
 from engine.system import linux, paths
 from engine.system.format import exit_words
 from engine.tasks.registry import TASKS
 
 SLOW_S = 1e-3
-"""Minimum processor time for a sample, in seconds, for processes to be faster than threads."""
+"""Minimum processor time for a sample, in seconds, for its transfer from a process to be worthwhile."""
 WORTHWHILE_S = 30.0
 """Minimum processor time for all samples of a run, in seconds, for starting processes."""
-MEASURED = 4
-"""Number of samples that are loaded to measure the processor time."""
+BLOCKED = 0.3
+"""Minimum time that two threads wait for each other, relative to their processor time, for starting processes.
+
+The ratio is about 1 if only one of the threads runs at a time.
+"""
+MEASURED_S, ROUNDS = 0.1, 3
+"""Seconds for which samples are loaded to measure these times, and number of measurements with two threads."""
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",  # its threads would prevent a fork
+    "OMP_WAIT_POLICY": "passive",  # torch's threads in one process must not spin while another one needs the core
+}
 _FORK = 0
 """Request to the server to fork another process.
 
@@ -58,20 +69,40 @@ SplitName = Literal["train", "val"]
 def are_worthwhile(samples: SampleSet, loads: int) -> bool:
     """Return True if processes should load `samples`, of which a run loads `loads`.
 
-    They must be of a user-defined class that needs much processor time, and the copy of them in the server must fit
-    into the free memory.
+    They must be of a user-defined class whose code takes much processor time and blocks other threads. The copy of
+    them in the server must fit into the free memory.
     """
     if sys.platform != "linux" or type(samples).__module__.partition(".")[0] == "engine":
         return False
-    indices = spread_evenly(len(samples), MEASURED)
-    started = time.thread_time()
-    for index in indices:
-        with suppress(Exception):  # the loader reports it
-            samples.load(int(index), 1)
-    seconds = (time.thread_time() - started) / len(indices)
-    if seconds < SLOW_S or seconds * loads < WORTHWHILE_S:
+    alone = _measure(samples, threading.Barrier(1))
+    if alone.sample_s < SLOW_S or alone.sample_s * loads < WORTHWHILE_S:
         return False
-    return psutil.virtual_memory().available > 2 * psutil.Process().memory_info().rss
+    with ThreadPoolExecutor(2) as pool:
+        start = threading.Barrier(2)
+        pairs = [list(pool.map(lambda _: _measure(samples, start), range(2))) for _ in range(ROUNDS)]
+    blocked = statistics.median(sum(each.blocked for each in pair) / 2 for pair in pairs) - alone.blocked
+    return blocked > BLOCKED and psutil.virtual_memory().available > 2 * psutil.Process().memory_info().rss
+
+
+class _Load(NamedTuple):
+    """Seconds of processor time for a sample, and the time that its thread is blocked, relative to that."""
+
+    sample_s: float
+    blocked: float
+
+
+def _measure(samples: SampleSet, start: threading.Barrier) -> _Load:
+    """Load samples for `MEASURED_S`, at least one, when all threads have arrived at `start`."""
+    start.wait()
+    began, processor_s, queued_s = time.perf_counter(), time.thread_time(), linux.waited_for_core_s()
+    count = 0
+    while not count or time.perf_counter() - began < MEASURED_S:
+        with suppress(Exception):  # the loader reports it
+            samples.load(count % len(samples), 1)
+        count += 1
+    processor_s = time.thread_time() - processor_s
+    blocked_s = time.perf_counter() - began - processor_s - (linux.waited_for_core_s() - queued_s)
+    return _Load(processor_s / count, blocked_s / processor_s)
 
 
 class _Process(NamedTuple):
@@ -104,7 +135,7 @@ class SampleProcesses:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[remote.fileno()],
                 cwd=paths.PACKAGES,
-                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # its threads would prevent a fork
+                env=os.environ | _ENVIRONMENT,
             )
         with suppress(OSError):  # `_is_ready` reports that the server has exited
             self._control.send((job, os.getcwd(), torch.get_num_threads()))

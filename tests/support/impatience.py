@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from engine.contract.worker import WorkerSpec
@@ -32,10 +33,11 @@ def report_times_at_the_end(_spec: WorkerSpec) -> None:
 def load_in_processes(_spec: WorkerSpec) -> None:
     """Load the samples of user-defined classes in processes, from the first sample on."""
     sample_processes.SLOW_S = sample_processes.WORTHWHILE_S = 0.0
+    sample_processes.BLOCKED = -math.inf
     start = SampleProcesses.__init__
 
     def start_and_wait(processes: SampleProcesses, *arguments: Any) -> None:
         start(processes, *arguments)
         assert processes.wait(60)
 
-    SampleProcesses.__init__ = start_and_wait  # type: ignore[method-assign]
+    SampleProcesses.__init__ = start_and_wait  # type: ignore[method-assign, assignment]

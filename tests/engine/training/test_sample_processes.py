@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -34,6 +35,7 @@ from tests.support.worker_group import Forker, WorkerGroup
 
 Start = Callable[..., WorkerGroup]
 PREPARE = "tests.support.impatience:load_in_processes"
+BLOCK = bytes(1 << 22)
 FAILING = '["broken", "wrong", "deadly"]'
 TASK = """
 import os, signal, sys, threading, time
@@ -140,7 +142,8 @@ class ForkedServer:
 def check_samples_and_errors(folder: str) -> int:
     """Load samples in processes and check them, their errors, and the end of the processes."""
     sample_processes.subprocess.Popen = ForkedServer  # type: ignore[misc, assignment]
-    made, logged, this = job(Path(folder), extra=FAILING), [], psutil.Process()
+    made, this = job(Path(folder), extra=FAILING), psutil.Process()
+    logged: list[str] = []
     processes = start_server(made, logged)
     samples = load_task(made).splits().train
     assert isinstance(samples, SampleSet)
@@ -219,12 +222,26 @@ time.sleep(600)
         wait_until_gone(rank.pid)
 
 
+def compute(_: int) -> None:
+    sum(number * number % 7 for number in range(30_000))
+
+
+def hash_block(_: int) -> None:
+    hashlib.sha256(BLOCK).digest()  # lets other threads run
+
+
 @pytest.mark.parametrize(
-    ("loads", "seconds", "defined_by_user", "expected"),
-    [(1000, 0.05, True, True), (1000, 0.05, False, False), (100, 0.05, True, False), (10**6, 0.0, True, False)],
+    ("work", "loads", "defined_by_user", "expected"),
+    [
+        (compute, 10**6, True, True),
+        (compute, 10**6, False, False),
+        (compute, 100, True, False),
+        (hash_block, 10**6, True, False),
+        (str, 10**6, True, False),
+    ],
 )
-def test_slow_samples_of_user_defined_classes_need_processes(
-    monkeypatch: pytest.MonkeyPatch, loads: int, seconds: float, defined_by_user: bool, expected: bool
+def test_slow_python_of_user_defined_classes_needs_processes(
+    work: Callable[[int], object], loads: int, defined_by_user: bool, expected: bool
 ) -> None:
     class Samples(SampleSet):
         def __len__(self) -> int:
@@ -234,12 +251,10 @@ def test_slow_samples_of_user_defined_classes_need_processes(
             return str(index)
 
         def load(self, index: int, epoch: int) -> Sample:
-            clock[0] += seconds
+            work(index)
             raise UnreadableImage(self.path(index), "it is damaged")
 
-    clock = [0.0]
     Samples.__module__ = "footplate_model_file" if defined_by_user else SampleSet.__module__
-    monkeypatch.setattr(sample_processes.time, "thread_time", lambda: clock[0])
     assert are_worthwhile(Samples(), loads) == expected
 
 
