@@ -61,7 +61,7 @@ class Picture(Protocol):
 
 
 class InMemory:
-    """`Picture` in memory, uint8 [h, w, c]."""
+    """Image in memory, uint8 [h, w, c], that can be used as a `Picture`."""
 
     def __init__(self, pixels: Bytes) -> None:
         self._pixels = pixels

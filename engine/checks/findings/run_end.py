@@ -24,9 +24,9 @@ NOISE_DEVIATIONS = 3.0
 About 1% of flat, noisy curves are misjudged.
 """
 STEADY_EPOCHS = 5
-"""Number of successive validations with a falling loss that prove a decrease, regardless of noise.
+"""Number of successive validations whose falling loss counts as a real decrease.
 
-The probability that they occur by chance is 1 in 120.
+The probability that noise alone orders them like this is 1 in 120.
 """
 WORTHWHILE_GAIN = 0.01
 """Minimum relative decrease of the validation loss for which another epoch is worthwhile."""

@@ -177,7 +177,7 @@ class _Measurer:
     def _scale(self, samples: ImageSet | SampleSet, number: int) -> float:
         """Return the original size of an image divided by the size of the model's input.
 
-        The size is that of the longer side. Returns 1 if the metrics don't depend on it.
+        Both sizes are those of the longer side. Returns 1 if the metrics don't depend on it.
         """
         if not self._analysis.scaled or not isinstance(samples, ImageSet):
             return 1.0

@@ -108,7 +108,7 @@ class _Names:
     def add(self, name: str) -> None:
         """Add a name without its extension.
 
-        If the result is already taken, the extension is appended, and if necessary a number.
+        If the bare name is already taken, the extension is appended, and if necessary a number.
         """
         bare, ending = os.path.splitext(name)
         if printable(bare) != bare:  # a byte that is not UTF-8 becomes four characters, and a name has at most 255
