@@ -95,7 +95,7 @@ class SingleInstance(QObject):
         self._server.listen(str(self._socket))
 
     def close(self) -> None:
-        """Release the lock."""
+        """Stop accepting requests and release the lock."""
         if self._server is not None:
             self._server.close()
         if self._lock is not None:

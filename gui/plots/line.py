@@ -163,7 +163,7 @@ class Line:
         return self._span
 
     def _draw(self, frame: Frame) -> tuple[float, float] | None:
-        """Draw the part of the line within `frame`. Returns the lowest and highest value, or None without values."""
+        """Draw the part of the line within `frame`. Return the lowest and highest value, or None without values."""
         first = max(0, int(self.x.searchsorted(frame.low)) - 1)
         end = min(len(self.x), int(self.x.searchsorted(frame.high, side="right")) + 1)
         scale = frame.scale if self.style.scale is None else self.style.scale

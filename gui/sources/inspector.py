@@ -62,7 +62,10 @@ class PluginReader(JsonLinesProcess):
             self.run(["--plugins"])
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Return an answer if the entries of plug-ins were written to the catalogue's cache, otherwise None."""
+        """Return an answer if the entries of plug-ins were written to the catalogue's cache, otherwise None.
+
+        Makes this process read the catalogue again, so that it contains the entries.
+        """
         file = supplement_file()
         if file is None or not file.exists():
             return None

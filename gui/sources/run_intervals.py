@@ -245,7 +245,7 @@ def _execution(log: IO[bytes], offset: int) -> Execution | None:
 
 
 def _device_time(started: RunStarted, events: Iterator[AnyEvent]) -> float:
-    """Return the time when the execution got its devices."""
+    """Return the time when the execution got its devices, or its start time if its log ends before that."""
     start: float | None = started.time
     for event in events:
         if isinstance(event, Waiting):
