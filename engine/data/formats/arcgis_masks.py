@@ -38,7 +38,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     images, by_class = _stems(tree, "images"), _by_class(tree)
     classes, numbers = number_classes(tree.root, by_class)
     spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
-    problems = warn_about(spare, "mask", "without an image:", "They are not used; give image and mask the same name.")
+    problems = warn_about(
+        spare, "mask", "without an image:", "Such masks are not used; give image and mask the same name."
+    )
     sources = [
         NumberedMasks([(masks[stem], numbers[name]) for name, masks in by_class.items() if stem in masks])
         for stem in images

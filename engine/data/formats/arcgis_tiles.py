@@ -70,8 +70,8 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     problems = []
     if damaged:
         message = f"{count_sentence(damaged, 'file')} of labels that can't be read: {first_names(damaged)} ({printable(reason)})."
-        problems.append(dataset_warning(message, "Their images are left out; export them again."))
-    remedy = "They are left out; put the images into the folder images."
+        problems.append(dataset_warning(message, "Images with such files are left out; export the files again."))
+    remedy = "Such labels are left out; put the images into the folder images."
     problems += warn_about(missing, "file", "of labels without an image:", remedy)
     return convert(kind, {"": images}, problems, list(titles.values()) or None)
 

@@ -46,17 +46,17 @@ _UNLISTED_IMAGE = Fault("annotation of an image that is not listed", "annotation
 _NOTHING = Fault(
     "object with neither a box nor an outline",
     "objects with neither a box nor an outline",
-    "They are left out; draw them, or remove them from the annotations.",
+    "Such objects are left out; draw them, or remove them from the annotations.",
 )
 _NO_OUTLINE = Fault(
     "object without an outline",
     "objects without an outline",
-    "They are left out; draw outlines, or choose the task Object detection.",
+    "Such objects are left out; draw outlines, or choose the task Object detection.",
 )
 _FEW_POINTS = Fault(
     "outline of fewer than three points",
     "outlines of fewer than three points",
-    "They are left out; draw outlines, or choose the task Object detection.",
+    "Such outlines are left out; draw outlines, or choose the task Object detection.",
 )
 _BAD_OUTLINE = Fault(
     "outline that is neither polygons nor run lengths of the image",
@@ -65,7 +65,7 @@ _BAD_OUTLINE = Fault(
 _BAD_BOX = Fault(
     "box that is not a list of four numbers",
     "boxes that are not lists of four numbers",
-    "They are left out; write left, top, width and height in pixels.",
+    "Such boxes are left out; write left, top, width and height in pixels.",
 )
 _ROTATED_BOX = Fault(
     "rotated box",
@@ -75,7 +75,7 @@ _ROTATED_BOX = Fault(
 _SHARED_ID = Fault(
     "image with the id of another image",
     "images with the ids of other images",
-    "They are left out, as it can't be told whose annotations are whose; give each image an id of its own.",
+    "Such images are left out, as it can't be told whose annotations are whose; give each image an id of its own.",
 )
 _LISTED_TWICE = Fault(
     "image that is listed again",

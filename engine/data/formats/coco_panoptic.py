@@ -169,7 +169,9 @@ class _Reader:
             stem = os.path.splitext(os.path.basename(self.name))[0]
             message = f"{count_sentence(self._maskless, 'image')} without the PNG of its segments: {first_names(self._maskless)}."
             found.append(
-                dataset_warning(message, f"They are left out; put the PNGs into a folder named {printable(stem)}.")
+                dataset_warning(
+                    message, f"Such images are left out; put the PNGs into a folder named {printable(stem)}."
+                )
             )
         return found
 

@@ -101,7 +101,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         splits[split] = MaskSplit(
             [*before.files, *(path for path, _ in pairs)], [*before.masks, *(mask for _, mask in pairs)]
         )
-    remedy = "They are not used; give image and mask the same name."
+    remedy = "Such masks are not used; give image and mask the same name."
     problems = warn_about(missing, "mask", "without an image:", remedy)
     names = _names(tree, layout)
     ignored = (_UNLABELED,) if layout.offset else (0, _UNLABELED)

@@ -36,7 +36,7 @@ _NAMELESS = Fault("entry without the name of an image", "entries without the nam
 _NO_BOX = Fault(
     "object without a label, or without the four numbers of a box",
     "objects without a label, or without the four numbers of a box",
-    "They are left out; each needs a label and coordinates with x, y, width and height.",
+    "Such objects are left out; each needs a label and coordinates with x, y, width and height.",
 )
 
 _DECODER = msgspec.json.Decoder(list[msgspec.Raw])

@@ -73,7 +73,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         split = split_in(parent)
         known = splits.get(split, InstanceSplit([], []))
         splits[split] = InstanceSplit([*known.files, *files], [*known.sources, *sources])
-    remedy = "They are left out; add the missing folders."
+    remedy = "Such folders are left out; add the missing folders."
     problems = warn_about(without, "folder", "without an image or masks:", remedy)
     return Content(("object",), splits, problems)
 

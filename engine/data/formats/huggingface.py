@@ -194,8 +194,10 @@ def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
 
 
 def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem]:
-    problems = warn_about(without, "row", "without an image:", "They are left out.")
-    problems += warn_about(faults, "box", "without four numbers and a class, in", "They are left out; correct them.")
+    problems = warn_about(without, "row", "without an image:", "Such rows are left out.")
+    problems += warn_about(
+        faults, "box", "without four numbers and a class, in", "Such boxes are left out; correct them."
+    )
     return problems
 
 
@@ -371,7 +373,7 @@ def _read_metadata(tree: Tree, source: _Metadata) -> Content:
             shapes = _shapes(row.get(source.column), names, source.form, file, faults)
             splits.setdefault(split, []).append(ShapedImage(path, shapes))
     problems = _row_problems((), faults)
-    problems += warn_about(missing, "image", "that a metadata file names can't be found:", "They are left out.")
+    problems += warn_about(missing, "image", "that a metadata file names can't be found:", "Such images are left out.")
     return convert("boxes", splits, problems, names or _numbers(splits))
 
 

@@ -135,14 +135,16 @@ def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
             message = (
                 f"{count_sentence(alone, 'image')} in {where} itself, in no folder of a class: {first_names(alone)}."
             )
-            problems.append(dataset_warning(message, "They are not used; move them into the folders of their classes."))
+            problems.append(
+                dataset_warning(message, "Such images are not used; move them into the folders of their classes.")
+            )
     if "" not in roots:
         used = {root.split(os.sep)[0] for root in roots}
         others = [
             name for name in tree.folders() if name not in used and not (split_named(name) and tree.folders(name))
         ]
         others = [name for name in others if _has_images(tree, name)]
-        remedy = "They are not used; training, validation and test have folders of classes."
+        remedy = "Such folders are not used; training, validation and test have folders of classes."
         problems += warn_about(others, "folder", "of images next to the splits:", remedy)
     return problems
 

@@ -105,7 +105,7 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
     found = pairs_by_lists(splits, lists)
     present = {os.path.splitext(os.path.basename(pair.image))[0] for pairs in found.values() for pair in pairs}
     missing = sorted(frozenset[str]().union(*lists.values()) - present)
-    remedy = "They are left out; add them to the folder, or remove them from the list."
+    remedy = "Such images are left out; add them to the folder, or remove them from the list."
     problems += warn_about(missing, "image", "named in a list but not in the folder:", remedy)
     return found
 

@@ -113,7 +113,7 @@ def _without_images(message: str, found: ShapeCollection) -> Problem:
     """
     remedy = "Save the images as files next to the JSON files (labelme_export_json)."
     return (
-        dataset_warning(message, f"They are left out. {remedy}")
+        dataset_warning(message, f"Such images are left out. {remedy}")
         if any(found.splits.values())
         else dataset_error(message, remedy)
     )

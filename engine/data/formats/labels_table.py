@@ -38,6 +38,7 @@ from engine.data.splits import (
     printable,
     warn_about,
 )
+from engine.system.format import counted
 
 LAYOUT = (
     "Choose a folder of images with a labels.csv (a column of file names, then a column of 0 and 1 per label or "
@@ -157,12 +158,12 @@ def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> Non
     count = uncertain.total()
     if count and not labelling.signed:
         where = first_names([name for name, number in uncertain.items() if number])
-        message = f"{count:,} values are -1 (uncertain), in the columns {where}."
-        reading.problems.append(dataset_warning(message, "They count as 0; write 1 or 0 if you know better."))
+        message = f"{counted(count, 'value')} of -1 (uncertain), in the columns {where}."
+        reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
     blank = sum(group.profiles[column].blank for column in labelling.flags)
     if blank and cells_meaning(group, labelling.flags, NO):
-        message = f"{blank:,} values of labels are blank (unknown)."
-        reading.problems.append(dataset_warning(message, "They count as 0; write 1 or 0 if you know better."))
+        message = f"{counted(blank, 'blank value')} of labels (unknown)."
+        reading.problems.append(dataset_warning(message, "Such values count as 0; write 1 or 0 if you know better."))
 
 
 def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str) -> None:
@@ -274,7 +275,7 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
     if kind == "classes":
         several = [path for images in reading.labelled.values() for path, has in images.items() if len(has) > 1]
         none = [path for images in reading.labelled.values() for path, has in images.items() if not has]
-        remedy = "They are left out; keep one row of each, or choose the task Multi-label classification."
+        remedy = "Such images are left out; keep one row of each, or choose the task Multi-label classification."
         yield from warn_about(several, "image", "with several classes:", remedy)
         reading.unlabelled += none
     elif reading.differing and not is_long:
@@ -283,7 +284,7 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
             f"{count_sentence(differing, 'image')} in several rows with different labels: {first_names(differing)}."
         )
         yield dataset_warning(message, "All of these labels are used; keep one row of each image.")
-    remedy = "They are left out; fill in their classes (-1 and blank mean none)."
+    remedy = "Such images are left out; fill in their classes (-1 and blank mean none)."
     yield from warn_about(reading.unlabelled, "image", "without a class:", remedy)
 
 
@@ -316,11 +317,11 @@ def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
     unclear |= {os.path.basename(path) for path in reading.contested}
     if unclear:
         message = f"{count_sentence(sorted(unclear), 'name')} in a table that may mean several images: {first_names(sorted(unclear))}."
-        yield dataset_warning(message, "They are left out; write the path from the table to each image into it.")
-    yield from warn_about(missing, "image", "that a table names can't be found:", "They are left out.")
+        yield dataset_warning(message, "Such names are left out; write the path from the table to each image into it.")
+    yield from warn_about(missing, "image", "that a table names can't be found:", "Such images are left out.")
     used = reading.skipped.union(*reading.labelled.values())
     alone = [] if unclear else images_in_no_table(tree, used)
-    yield from warn_about(alone, "image", "that no table names:", "They are not used; add their labels.")
+    yield from warn_about(alone, "image", "that no table names:", "Such images are not used; add their labels.")
 
 
 FORMAT = Format("table", "Table of labels", ("classes", "labels"), LAYOUT, _detect, read)

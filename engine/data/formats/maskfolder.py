@@ -34,6 +34,7 @@ from engine.data.formats.tree import Tree
 from engine.data.formats.unsupported import detect_videos
 from engine.data.memory_limit import allow_for_text
 from engine.data.splits import dataset_warning, printable
+from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, read_regular
 
 _LOSSLESS = (".png", ".tif", ".tiff", ".gif", ".bmp", ".npy")
@@ -216,8 +217,10 @@ def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[st
         return dict(splits)
     number = len(splits[""].both)
     if number:
-        message = f"{number:,} images are in folders that belong to no split."
-        problems.append(dataset_warning(message, "They are left out; move them to the train, val or test folder."))
+        message = f"{counted(number, 'image')} in folders that belong to no split."
+        problems.append(
+            dataset_warning(message, "Such images are left out; move them to the train, val or test folder.")
+        )
     return {name: pairs for name, pairs in splits.items() if name}
 
 

@@ -78,7 +78,9 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             rows_of.setdefault(video, {}).setdefault(row.frame, []).append(row)
     if faults:
         problems.append(
-            dataset_warning(f"{count_sentence(faults, 'line')} that can't be read: {faults[0]}.", "They are left out.")
+            dataset_warning(
+                f"{count_sentence(faults, 'line')} that can't be read: {faults[0]}.", "Such lines are left out."
+            )
         )
     every = {row.label for frames in rows_of.values() for rows in frames.values() for row in rows if row.counts}
     labels = {label: number for number, label in enumerate(sorted(every))}
@@ -111,7 +113,7 @@ def _frames(
         ]
         marked.append(BoxedImage(tree.path(folder, name), boxes))
     missing = [str(frame) for frame in sorted(rows.keys() - numbers)]
-    remedy = "They are left out; add the images to img1."
+    remedy = "Such frames are left out; add the images to img1."
     problems += warn_about(missing, "frame", f"of {printable(video) or 'the video'} with boxes but no image:", remedy)
     return marked
 

@@ -49,12 +49,16 @@ _VERSION_3 = ("vid_list", "data_format_version", "metadata")
 _REMEDY_3 = "VIA 3 projects are not read; annotate with VIA 2, or export COCO JSON from VIA 3."
 _IMAGES = "_via_img_metadata"
 _COLUMNS = ("filename", "region_shape_attributes", "region_attributes")
-_NO_CLASS = Fault("region without a class", "regions without a class", "They are left out; fill in the attribute.")
-_SEVERAL = Fault("region of several classes", "regions of several classes", "They are left out; choose one class each.")
+_NO_CLASS = Fault(
+    "region without a class", "regions without a class", "Such regions are left out; fill in the attribute."
+)
+_SEVERAL = Fault(
+    "region of several classes", "regions of several classes", "Such regions are left out; choose one class each."
+)
 _NO_SHAPE = Fault(
     "region whose shape can't be used",
     "regions whose shapes can't be used",
-    "They are left out; points and shapes without numbers mark no area.",
+    "Such regions are left out; points and shapes without numbers mark no area.",
 )
 _NOT_JSON = Fault("line with attributes that are not JSON", "lines with attributes that are not JSON")
 _NO_FILE = Fault("entry without filename", "entries without filename")

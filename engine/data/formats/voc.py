@@ -175,9 +175,9 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -
                     if split not in file.splits:
                         file.splits.append(split)
         unlisted += [file.path for file in of_base if not file.splits]
-    remedy = "They are left out; annotate them, or remove them from the list."
+    remedy = "Such images are left out; annotate them, or remove them from the list."
     found.problems += warn_about(missing, "image", "named in a list but without an annotation:", remedy)
-    remedy = "They are left out; add them to a list in ImageSets/Main."
+    remedy = "Such annotations are left out; add them to a list in ImageSets/Main."
     found.problems += warn_about(unlisted, "annotation", "in no list of a split:", remedy)
 
 

@@ -77,9 +77,11 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             for region in regions:
                 image.shapes += _shapes(region, file, faults)
             splits.setdefault(split, []).append(image)
-    remedy = "They are left out; copy the images into the folder."
+    remedy = "Such images are left out; copy the images into the folder."
     problems += warn_about(missing, "image", "named in VoTT's files but not in the folder:", remedy)
-    problems += warn_about(faults, "region", "without a tag or corners, in", "They are left out; correct them in VoTT.")
+    problems += warn_about(
+        faults, "region", "without a tag or corners, in", "Such regions are left out; correct them in VoTT."
+    )
     return convert(kind, splits, problems)
 
 

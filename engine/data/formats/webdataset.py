@@ -161,7 +161,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
                 splits.setdefault(split, []).append(ShapedImage(str(folder / name), tags=tuple(dict.fromkeys(labels))))
             else:
                 without.append(shard)
-    problems = warn_about(without, "sample", "without an image, in", "They are left out.")
+    problems = warn_about(without, "sample", "without an image, in", "Such samples are left out.")
     classes = _name_numbers(tree, splits)
     return convert(kind, splits, problems, classes)
 

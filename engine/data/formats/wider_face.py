@@ -69,11 +69,11 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
             missing.append(name)
         else:
             yield ShapedImage(image, shapes)
-    remedy = "They are left out; add them to the folder."
+    remedy = "Such images are left out; add them to the folder."
     problems += warn_about(missing, "image", f"named in {printable(path)} but not in the folder:", remedy)
     if faults:
         message = f"{count_sentence(faults, 'line')} that can't be read in {printable(path)}: {faults[0]}."
-        problems.append(dataset_warning(message, "They are left out; correct the file."))
+        problems.append(dataset_warning(message, "Such lines are left out; correct the file."))
 
 
 def _read_list(path: str, faults: list[str]) -> Iterator[tuple[str, list[Shape]]]:

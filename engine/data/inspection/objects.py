@@ -154,7 +154,9 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
     if empty:
         of = f"{empty:,} of the {inspected:,} {title} images" + (" inspected" if inspected < split.images else "")
         message = f"{of} {'has' if empty == 1 else 'have'} no {noun}."
-        found.append(dataset_warning(message, "They are kept as background. If they show objects, annotate them."))
+        found.append(
+            dataset_warning(message, "Such images are kept as background. If they show objects, annotate them.")
+        )
     if name == "train" and float(np.median(objects.shares)) < SMALL:
         share = float(np.median(objects.shares))
         message = f"Half of the {noun} are smaller than {100 * share:.1f}% of their image's longer side."

@@ -151,11 +151,11 @@ class NamedImages:
         report = dataset_warning if self._are_found else dataset_error
         if self._missing:
             message = f"{count_sentence(self._missing, 'image')} named in the annotations but not in the folder"
-            remedy = "They are left out; put them next to the annotations, or into a folder named images."
+            remedy = "Such images are left out; put them next to the annotations, or into a folder named images."
             yield report(f"{message}: {first_names(self._missing)}.", remedy)
         if self._ambiguous:
             message = f"{count_sentence(self._ambiguous, 'name')} in the annotations that several images have"
-            remedy = "They are left out; put the images' folders into the names."
+            remedy = "Such names are left out; put the images' folders into the names."
             yield report(f"{message}: {first_names(self._ambiguous)}.", remedy)
 
 

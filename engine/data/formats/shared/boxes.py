@@ -162,9 +162,9 @@ class BoxFaults:
 
     def problems(self) -> list[Problem]:
         found = []
-        remedy = "They are left out; redraw them, or remove them from the annotations."
+        remedy = "Such boxes are left out; redraw them, or remove them from the annotations."
         found += warn_about(self.empty, "box", "without area, in", remedy)
-        remedy = "They are clipped at its edges; check that the annotations belong to these images."
+        remedy = "Such boxes are clipped at the edges of the image; check that the annotations belong to these images."
         found += warn_about(self.outside, "box", "extending beyond the image, in", remedy)
         remedy = "The largest boxes are used; cut such images into tiles to learn from all."
         found += warn_about(self.crowded, "image", f"with more than {MAX_BOXES:,} boxes:", remedy)

@@ -12,11 +12,13 @@ from engine.data.formats.shared.json_files import EntryFaults, Fault
 
 Key = int | float | str
 
-_NAMELESS = Fault("category without a name", "categories without a name", "Their ids serve as names; add names.")
+_NAMELESS = Fault(
+    "category without a name", "categories without a name", "The ids of such categories serve as names; add names."
+)
 _SAME_NAME = Fault(
     "category with the name of another one",
     "categories with the name of another one",
-    "They are read as one class; rename them if they are different classes.",
+    "Such categories are read as one class; rename them if they are different classes.",
 )
 _UNLISTED = Fault("entry of a category that is not listed", "entries of categories that are not listed")
 

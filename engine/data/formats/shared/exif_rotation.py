@@ -48,7 +48,7 @@ class RotationReport:
             self.raw, "image", f"with an EXIF orientation whose {noun} were drawn on the unturned image:", remedy
         )
         remedy = (
-            f"They are used as drawn on the turned image. If the samples show {noun} in wrong places, save the "
+            f"The {noun} are used as drawn on the turned image. If the samples show them in wrong places, save the "
             f"images without the orientation."
         )
         found += warn_about(

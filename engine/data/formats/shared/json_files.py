@@ -70,7 +70,7 @@ class Fault(NamedTuple):
 
     one: str
     many: str
-    remedy: str = "They are left out; export the file again."
+    remedy: str = "Such entries are left out; export the file again."
 
 
 UNUSABLE = Fault("entry with a missing or unusable value", "entries with a missing or unusable value")

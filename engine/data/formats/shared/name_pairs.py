@@ -85,17 +85,17 @@ class Pairs:
         `one` and `many` name the annotations in messages, such as "a mask" and "masks".
         """
         found = []
-        remedy = "They are left out; add them to the folder, or remove them from the list."
+        remedy = "Such images are left out; add them to the folder, or remove them from the list."
         found += warn_about(self.missing, "image", "named in a list but not in the folder:", remedy)
-        remedy = f"They are left out; add their {many} under the same names."
+        remedy = f"Such images are left out; add their {many} under the same names."
         found += warn_about(self.alone, "image", f"in {_folders(self.alone)} without {one}:", remedy)
         if self.spare:
             files = count_sentence(self.spare, f"file of {many}", f"files of {many}")
             message = f"{files} in {_folders(self.spare)} without an image: {first_names(self.spare)}."
-            found.append(dataset_warning(message, f"They are not used; give image and {many} the same name."))
-        remedy = f"They are left out; merge the {many} of an image into one file."
+            found.append(dataset_warning(message, f"Such files are not used; give image and {many} the same name."))
+        remedy = f"Such images are left out; merge the {many} of an image into one file."
         found += warn_about(self.several, "image", f"with several files of {many}:", remedy)
-        remedy = f"They are left out; give each image, with its {many}, a name of its own."
+        remedy = f"Such images are left out; give each image, with its {many}, a name of its own."
         found += warn_about(self.same_name, "image", "of the same name as another:", remedy)
         return found
 

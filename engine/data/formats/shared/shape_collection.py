@@ -239,7 +239,7 @@ class ShapeCollection:
         del self.splits[""]
         names = [image.path for image in rest]
         message = f"{count_sentence(names, 'annotated image')} in no split: {first_names(names)}."
-        problems.append(dataset_warning(message, "They are left out; assign them to train, val or test."))
+        problems.append(dataset_warning(message, "Such images are left out; assign them to train, val or test."))
 
     def _of_files(self) -> Iterator[Problem]:
         if self._unreadable:
@@ -247,7 +247,7 @@ class ShapeCollection:
             path, why = self._unreadable[0]
             more = f"; and {len(paths) - 1:,} more" if len(paths) > 1 else ""
             message = f"{count_sentence(paths, 'annotation')} that can't be read ({first_names([path])}: {why}{more})."
-            yield dataset_warning(message, "Their images are left out; export the annotations again.")
+            yield dataset_warning(message, "Images with such annotations are left out; export the annotations again.")
 
     def _of_images(self) -> Iterator[Problem]:
         missing = list(self._missing)
@@ -255,18 +255,20 @@ class ShapeCollection:
             message = f"None of the {len(missing):,} annotated images is in the folder: {first_names(missing)}."
             yield dataset_error(message, "Put the images next to the annotations, or into a folder named images.")
             return
-        remedy = "They are not used; put the images next to the annotations, or into images."
+        remedy = "Such annotations are not used; put the images next to the annotations, or into images."
         yield from warn_about(missing, "annotation", "without an image:", remedy)
         if self._lookup.ambiguous:
             message = f"{count_sentence(self._lookup.ambiguous, 'image name')} of several images: "
-            remedy = "They are left out; give each image a name of its own."
+            remedy = "Such names are left out; give each image a name of its own."
             yield dataset_warning(f"{message}{first_names(self._lookup.ambiguous)}.", remedy)
         remedy = "The first is used; remove the others."
         yield from warn_about(self._twice, "annotation", "of an image that has one already:", remedy)
         remedy = "The images with the names of the annotation files are used; check that they fit."
         yield from warn_about(self._renamed, "annotation", "that names another image:", remedy)
         alone = [*self._unannotated, *self._alone()]
-        yield from warn_about(alone, "image", "without an annotation:", "They are left out; annotate them to use them.")
+        yield from warn_about(
+            alone, "image", "without an annotation:", "Such images are left out; annotate them to use them."
+        )
 
     def _alone(self) -> Iterator[str]:
         """Yield the paths of images without annotations in folders that contain annotated images."""
@@ -281,4 +283,6 @@ class ShapeCollection:
             path, detail = places[0]
             example = f" ({first_names([path])}: {printable(detail)[:200]})" if detail else ""
             message = f"{count_sentence(paths, 'object')} {reason}, in {first_names(paths)}{example}."
-            yield dataset_warning(message, "They are left out; correct them in the labeling tool, or remove them.")
+            yield dataset_warning(
+                message, "Such objects are left out; correct them in the labeling tool, or remove them."
+            )

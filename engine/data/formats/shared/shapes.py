@@ -130,7 +130,7 @@ def _boxes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: 
 
 def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> InstanceSplit:
     boxed = [image.path for image in images for shape in image.shapes if shape.outline is None]
-    remedy = "They are left out; draw outlines, or choose the task Object detection."
+    remedy = "Such objects are left out; draw outlines, or choose the task Object detection."
     problems += warn_about(boxed, "object", "without an outline, in", remedy)
     crowded = [image.path for image in images if len(image.shapes) > MAX_INSTANCES]
     problems += too_many(crowded)
@@ -148,8 +148,8 @@ def _classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems
     one = [image for image in images if len(image.tags) == 1]
     none = [image.path for image in images if not image.tags]
     several = [image.path for image in images if len(image.tags) > 1]
-    problems += warn_about(none, "image", "without a class:", "They are left out.")
-    remedy = "They are left out; choose the task Multi-label classification to use them."
+    problems += warn_about(none, "image", "without a class:", "Such images are left out.")
+    remedy = "Such images are left out; choose the task Multi-label classification to use them."
     problems += warn_about(several, "image", "with several classes:", remedy)
     labels = np.array([numbers[image.tags[0]] for image in one], np.int64)
     return FileSplit(files_of([image.path for image in one]), labels, Files.of())

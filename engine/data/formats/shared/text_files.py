@@ -172,7 +172,7 @@ def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, lis
         dataset_warning(
             f"{count_sentence([pair.image for pair in pairs], 'image')} and no annotations in the {split or 'only'} split: "
             f"{first_names([pair.image for pair in pairs])}.",
-            "They are left out; add the files of their annotations.",
+            "The split is left out; add the files of its annotations.",
         )
         for split, pairs in splits.items()
         if pairs and split not in annotated
@@ -188,7 +188,7 @@ def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pai
         return annotated, []
     message = f"{count_sentence(alone, 'image')} without an annotation: {first_names(alone)}."
     return annotated, [
-        dataset_warning(message, "They are left out; add the files of their annotations under the same names.")
+        dataset_warning(message, "Such images are left out; add the files of their annotations under the same names.")
     ]
 
 
@@ -372,10 +372,12 @@ def read_texts(
             repeated += [text or ""] * parsed.repeated
             read[split].append((image, parsed.rows))
     problems = [
-        *_unreadable(left_out, "annotation", "Their images are left out; export the annotations again."),
-        *_unreadable(faults, "line", "They are left out; correct the files."),
+        *_unreadable(
+            left_out, "annotation", "Images with such annotations are left out; export the annotations again."
+        ),
+        *_unreadable(faults, "line", "Such lines are left out; correct the files."),
     ]
-    remedy = "They are used once; remove the repetitions."
+    remedy = "Such lines are used once; remove the repetitions."
     problems += warn_about(repeated, "line", "repeating another of the same file:", remedy)
     return read, problems
 
@@ -397,7 +399,7 @@ def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable
     spare = [
         path for folder, names in folders.items() for name in names if (path := tree.path(folder, name)) not in known
     ]
-    remedy = "They are not used; give image and annotation the same name."
+    remedy = "Such annotations are not used; give image and annotation the same name."
     return warn_about(spare, "annotation", "without an image:", remedy)
 
 
@@ -412,7 +414,9 @@ def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
         folders = sorted({printable(tree.within(os.path.dirname(path))) or "the dataset's folder" for path in images})
         where = ", ".join(folders[:3]) + (", …" if len(folders) > 3 else "")
         message = f"{count_sentence(images, 'image')} in no split: {first_names(images)}, in {where}."
-        yield dataset_warning(message, "They are left out; move them to a folder of a split, or name them in its list.")
+        yield dataset_warning(
+            message, "Such images are left out; move them to a folder of a split, or name them in its list."
+        )
 
 
 def _image_root(folder: str) -> str | None:

@@ -98,7 +98,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     by_image, unreadable = read_texts(splits, lambda path: _read_shapes(path, columns))
     names, of_names = class_names(tree, definition, folders)
     alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
-    remedy = "They are kept as background; if they show objects, add their files."
+    remedy = "Such images are kept as background; if they show objects, add their files."
     problems += warn_about(alone, "image", "without a text file:", remedy)
     problems += [*unannotated, *check_spare(tree, folders, used), *of_names, *unreadable]
     highest = max((label for images in by_image.values() for _, shapes in images for label, _ in shapes), default=-1)
@@ -286,9 +286,9 @@ def _instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSp
                 outside += [path] * bool(points.min() < -ROUNDING or points.max() > 1 + ROUNDING)
             sources.append(Polygons(polygons))
         converted[split] = InstanceSplit([path for path, _ in images], sources)
-    remedy = "Their outlines are rectangles; draw outlines, or choose the task Object detection."
+    remedy = "Such outlines are rectangles; draw outlines, or choose the task Object detection."
     problems += warn_about(boxed, "object", "with a box instead of an outline, in", remedy)
-    remedy = "They are clipped at its edges; check that the annotations belong to these images."
+    remedy = "Such outlines are clipped at the edges of the image; check that the annotations belong to these images."
     problems += warn_about(outside, "outline", "extending beyond the image, in", remedy)
     return converted
 

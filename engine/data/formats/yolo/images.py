@@ -86,7 +86,7 @@ class ImageSearch:
                 missing.append(name)
             else:
                 pairs.append(self._pair(image))
-        remedy = "They are left out; add them to the folder, or remove them from the list."
+        remedy = "Such images are left out; add them to the folder, or remove them from the list."
         self.problems += warn_about(missing, "image", f"named in {printable(path)} but not in the folder:", remedy)
         return pairs
 

@@ -81,8 +81,8 @@ def test_table_reads_chexpert(tmp_path: Path) -> None:
     train, val = (found.splits[name] for name in ("train", "val"))
     assert train.labels.tolist() == [[True, False, False], [False, True, False]]
     assert val.labels.tolist() == [[False, True, True]]
-    assert "1 values are -1 (uncertain), in the columns Fracture" in messages(found)
-    assert "3 values of labels are blank" in messages(found)
+    assert "1 value of -1 (uncertain), in the columns Fracture" in messages(found)
+    assert "3 blank values of labels" in messages(found)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_table_keeps_labels_that_have_minus_one(
     found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,Edema,Mass\n" + rows), "labels")
     assert found.classes == ("Edema", "Mass")
     assert found.splits[""].labels.sum(0).tolist() == counts
-    assert ("2 values are -1" in messages(found)) == uncertain
+    assert ("2 values of -1" in messages(found)) == uncertain
 
 
 def test_table_leaves_out_images_of_class_minus_one(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_read_reports_images_of_no_split_and_without_masks(tmp_path: Path) -> No
     content = read(FORMAT, tmp_path, "masks")
     assert {split: len(each.files) for split, each in content.splits.items()} == {"train": 4, "val": 2}
     messages = " ".join(problem.message for problem in content.problems)
-    assert "2 images are in folders that belong to no split" in messages
+    assert "2 images in folders that belong to no split" in messages
     assert "images/test have no masks" in messages
 
 
