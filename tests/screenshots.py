@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QRect, QTimer
 from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLabel, QLineEdit, QWidget
@@ -77,12 +77,16 @@ def ground_of(widget: QWidget, page: QWidget, image: QImage) -> QColor | None:
 
 
 def settle(window: QWidget) -> None:
-    """Process events for 0.1 to 0.5 seconds, until no short timer (e.g. for redrawing a plot) is active."""
-    for turn in range(10):
+    """Process events for 0.1 to 1 second, until the layout is stable and no short timer, such as a redraw's, is active."""
+    before: list[QRect] = []
+    for _ in range(20):
         QTest.qWait(50)
         timers = window.findChildren(QTimer)
-        if turn and not any(each.isActive() and each.isSingleShot() and each.interval() <= 50 for each in timers):
+        is_pending = any(each.isActive() and each.isSingleShot() and each.interval() <= 50 for each in timers)
+        now = [each.geometry() for each in window.findChildren(QWidget)]
+        if now == before and not is_pending:
             return
+        before = now
 
 
 def draw(asked: argparse.Namespace, text_percent: int, scheme: str) -> int:

@@ -3,15 +3,73 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QFont
-from PySide6.QtWidgets import QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
+from PySide6.QtGui import QFont, QResizeEvent
+from PySide6.QtWidgets import QTreeWidgetItem, QWidget
 
 from engine.contract.job import FIELDS, Job, changed_fields
+from gui.style import theme
 from gui.titles import option_fields, value_words
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import EmptyState, heading_label
 from gui.widgets.layouts import FrontStack, hbox, vbox
+from gui.widgets.trees import TreeWidget
+
+_GAP = 14
+"""Space between a label and its value in pixels, at a text size of 100%."""
+_VALUE_WIDTH = 60
+"""Minimum width of the values in pixels, at a text size of 100%. In a narrower view, they are below their labels."""
+_LABEL, _VALUE = Qt.ItemDataRole.UserRole, Qt.ItemDataRole.UserRole + 1
+
+
+class SettingsTree(TreeWidget):
+    """Tree of labels and values side by side or, if the view is narrow, below each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_stacked = False
+        self._lines: list[QTreeWidgetItem] = []
+        self.setColumnCount(2)
+        self.setHeaderHidden(True)
+        self.header().setStretchLastSection(True)
+        self.header().setMinimumSectionSize(0)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+
+    def add(self, group: QTreeWidgetItem, label: str, value: str, help_text: str) -> None:
+        item = QTreeWidgetItem(group)
+        self._lines.append(item)
+        item.setData(0, _LABEL, label)
+        item.setData(0, _VALUE, value)
+        item.setToolTip(0, f"{label}: {value}\n{help_text}")
+        item.setToolTip(1, value)
+        item.setTextAlignment(1, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        self._fill(item)
+
+    def clear(self) -> None:
+        self._lines = []
+        super().clear()
+
+    def fit(self) -> None:
+        """Fit the columns to the labels and to the view."""
+        texts = self.fontMetrics()
+        labels = max((texts.horizontalAdvance(item.data(0, _LABEL)) for item in self._lines), default=0)
+        width = 2 * self.indentation() + labels + theme.scaled(_GAP)
+        is_stacked = width + theme.scaled(_VALUE_WIDTH) > self.viewport().width()
+        if is_stacked != self._is_stacked:
+            self._is_stacked = is_stacked
+            self.setColumnHidden(1, is_stacked)
+            for item in self._lines:
+                self._fill(item)
+        self.setColumnWidth(0, self.viewport().width() if is_stacked else width)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.fit()
+
+    def _fill(self, item: QTreeWidgetItem) -> None:
+        label, value = item.data(0, _LABEL), item.data(0, _VALUE)
+        item.setText(0, f"{label}\n\u2003{value}" if self._is_stacked else label)
+        item.setText(1, value)
 
 
 class RunSettingsView(QWidget):
@@ -27,12 +85,7 @@ class RunSettingsView(QWidget):
         super().__init__()
         self.job: Job | None = None
         styled(self, "panel", name=tr("Settings of the run"))
-        self.tree = styled(QTreeWidget(), "settings", name=tr("Settings of the run"))
-        self.tree.setColumnCount(2)
-        self.tree.setHeaderHidden(True)
-        self.tree.setIndentation(12)
-        self.tree.header().setStretchLastSection(True)
-        self.tree.header().setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
+        self.tree = styled(SettingsTree(), "settings", name=tr("Settings of the run"))
         self.use = push_button(
             tr("Use these settings"),
             self._request,
@@ -61,6 +114,7 @@ class RunSettingsView(QWidget):
         changed = changed_fields(job)
         self._add_group(tr("Changed"), [*_field_lines(job, list(changed)), *_option_lines(job)]).setExpanded(True)
         self._add_group(tr("Defaults"), _field_lines(job, [name for name in FIELDS if name not in changed]))
+        self.tree.fit()
 
     def _add_group(self, title: str, lines: list[tuple[str, str, str]]) -> QTreeWidgetItem:
         """Add a collapsed group of labels, values and help texts."""
@@ -70,10 +124,7 @@ class RunSettingsView(QWidget):
         font.setWeight(QFont.Weight.DemiBold)
         group.setFont(0, font)
         for label, value, help_text in lines:
-            item = QTreeWidgetItem(group, [label, value])
-            item.setToolTip(0, help_text)
-            item.setToolTip(1, value)
-            item.setTextAlignment(1, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+            self.tree.add(group, label, value, help_text)
         return group
 
     def _request(self) -> None:

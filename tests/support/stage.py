@@ -186,7 +186,9 @@ class Stage:
 
     def show_new_search(self) -> QWidget:
         self.show_searches()
-        self.workspace.page("search").new.trigger()
+        page = self.workspace.page("search")
+        page.new.trigger()
+        until(lambda: not page.form.is_validating)
         return self.window
 
     def show_advice(self) -> QWidget:

@@ -47,6 +47,7 @@ from gui.widgets.buttons import styled
 from gui.widgets.editors import ComboBox, offer
 from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import hbox, vbox
+from gui.widgets.trees import TreeView
 
 ASKING_S = 5.0
 """Seconds without a list of processes after which the driver is assumed not to report any."""
@@ -142,7 +143,7 @@ class ProcessesView(QWidget):
     # Construction
 
     def _make_tree(self) -> QTreeView:
-        tree = QTreeView()
+        tree = TreeView()
         tree.setAccessibleName(tr("GPU processes"))
         tree.setAccessibleDescription(tr("Press the menu key or Shift+F10 to sort, copy or end a process"))
         tree.setModel(self.rows)

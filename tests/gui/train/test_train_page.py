@@ -165,6 +165,9 @@ def test_settings_list_changed_fields_first(show_widget: ShowWidget, qtbot: QtBo
     lines = {changed.child(row).text(0): changed.child(row).text(1) for row in range(changed.childCount())}
     assert (lines["Epochs"], lines["Augmentation"]) == ("9", "Light")
     assert "Seed" not in lines
+    view.resize(180, 400)
+    assert view.tree.isColumnHidden(1)
+    assert "Epochs\n\u20039" in [changed.child(row).text(0) for row in range(changed.childCount())]
     with qtbot.waitSignal(view.requested) as requested:
         view.use.click()
     assert requested.args == [of_run]
