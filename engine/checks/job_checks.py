@@ -65,13 +65,7 @@ def problems(
             Problem("task", f"There is no task “{job.task}”.", did_you_mean(job.task, [t.id for t in catalogue.tasks]))
         )
     elif job.checkpoints.best_by:
-        file = disk.model_file(job.model.name) if task.file else None
-        of_file = file.measures if file is not None else ()
-        known = [measure.id for measure in (*of_file, *task.metrics)]
-        # If the metrics can't be determined from the file's text, the run checks the name at its start.
-        if job.checkpoints.best_by not in known and (of_file or not task.file):
-            message = f"“{job.checkpoints.best_by}” is not a metric of this task."
-            found.append(Problem("best_by", message, did_you_mean(job.checkpoints.best_by, known)))
+        found += _best_by(job, task, len(report.classes) if report is not None else 0, disk)
     found += _loss(job, task)
     found += _batch_size(job, report, chosen)
     found += option_problems(job.options, catalogue.options_of(job.task, job.model.name, job.resolved_strategy))
@@ -176,6 +170,27 @@ def _batch_size(job: Job, report: DatasetReport | None, chosen: Collection[str] 
     message = f"A batch of {job.training.batch_size:,} is larger than the training split of {train.images:,}."
     choice = Choice(f"Use {train.images:,}", {"batch_size": train.images})
     return [Problem("batch_size", message, f"Set {train.images:,} or less.", "warning", (choice,))]
+
+
+def _best_by(job: Job, task: TaskEntry, classes: int, disk: Disk) -> list[Problem]:
+    """Return a problem if the metric that selects the best checkpoint is unknown or constant.
+
+    `classes` is the number of classes, or 0 if it is unknown.
+    """
+    name = job.checkpoints.best_by
+    file = disk.model_file(job.model.name) if task.file else None
+    of_file = file.measures if file is not None else ()
+    known = {measure.id: measure for measure in (*of_file, *task.metrics)}
+    if name in known:
+        if not known[name].is_always_one(classes):
+            return []
+        return [
+            Problem("best_by", f"{known[name].title} is always 100% with {classes} classes.", "Choose another metric.")
+        ]
+    # If the metrics can't be determined from the file's text, the run checks the name at its start.
+    if task.file and not of_file:
+        return []
+    return [Problem("best_by", f"“{name}” is not a metric of this task.", did_you_mean(name, list(known)))]
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:

@@ -8,6 +8,7 @@ additions to a `Supplement` in the user's cache (``python -m engine.catalogue --
 from __future__ import annotations
 
 import difflib
+import re
 from functools import lru_cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -47,6 +48,11 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     higher_is_better: bool
     percent: bool = False
+
+    def is_always_one(self, classes: int) -> bool:
+        """Return True for a top-k accuracy with at least as many guesses as `classes`."""
+        guesses = re.match(r"Top-(\d+)", self.title)
+        return guesses is not None and 0 < classes <= int(guesses[1])
 
 
 class AnnotationKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

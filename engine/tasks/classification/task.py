@@ -32,6 +32,8 @@ from engine.tasks.predictions import Labels, LabelScores
 IMAGENET_CLASSES = 1000
 """Number of ImageNet classes, which the catalogue's models are designed for."""
 
+_GUESSES = 5
+"""Number of guesses of the top-5 accuracy."""
 _SUMS = 4
 """Number of values in `ClassificationMetric.counters` before the counters of `ClassCounts`."""
 
@@ -40,7 +42,7 @@ MNIST: Statistics = ((0.1307,), (0.3081,))
 
 
 class ClassificationMetric(Metric):
-    """Top-1 and top-5 accuracy, loss, and class counts.
+    """Top-1 accuracy, top-5 accuracy of more than five classes, loss, and class counts.
 
     `counters` hold the number of samples, the number of samples whose first prediction is correct, the number of
     samples with the correct class among the first five predictions, the sum of the losses, and the counters of
@@ -49,7 +51,7 @@ class ClassificationMetric(Metric):
     """
 
     def __init__(self, classes: int) -> None:
-        self._counts = ClassCounts(classes)
+        self._classes, self._counts = classes, ClassCounts(classes)
         self.counters = torch.zeros(_SUMS + self._counts.length, dtype=torch.float64)
 
     @torch.no_grad()
@@ -58,7 +60,7 @@ class ClassificationMetric(Metric):
             return
         true = targets.argmax(1) if targets.dim() == 2 else targets
         losses = functional.cross_entropy(outputs.float(), true, reduction="none")
-        best = outputs.topk(min(5, outputs.shape[1]), dim=1).indices
+        best = outputs.topk(min(_GUESSES, outputs.shape[1]), dim=1).indices
         first = best == true[:, None]
         batch = torch.stack([torch.ones_like(losses), first[:, 0], first.any(1), losses]).double().sum(1)
         self.counters = self.counters.to(batch.device) + torch.cat([batch, self._counts.of(true, best[:, 0])])
@@ -67,7 +69,10 @@ class ClassificationMetric(Metric):
         count, top1, top5, loss = self.counters[:_SUMS].tolist()
         if not count:
             return {}
-        return {"top1": top1 / count, "top5": top5 / count, "loss": loss / count}
+        accuracies = {"top1": top1 / count, "top5": top5 / count}
+        if self._classes <= _GUESSES:
+            del accuracies["top5"]
+        return accuracies | {"loss": loss / count}
 
     def per_class(self) -> dict[str, Shares]:
         return class_scores(*self._counts.sums(self.counters[_SUMS:]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -155,19 +154,13 @@ def _percentage_metrics(data: RunData) -> dict[str, str]:
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:
         classes = len(data.plan.classes) if data.plan is not None else 0
-        titles = {measure.id: measure.title for measure in task.metrics if measure.percent}
-        found = {name: title for name, title in titles.items() if not _is_always_one(title, classes)}
+        shown = (measure for measure in task.metrics if measure.percent and not measure.is_always_one(classes))
+        found = {measure.id: measure.title for measure in shown}
     else:
         columns = {name: column.values for name, column in data.validations.measures.items() if name != "loss"}
         known = {name: values[np.isfinite(values)] for name, values in columns.items()}
         found = {name: name for name, values in known.items() if len(values) and 0 <= values.min() <= values.max() <= 1}
     return dict(list(found.items())[: len(_METRIC_COLORS)])
-
-
-def _is_always_one(title: str, classes: int) -> bool:
-    """Return True for a top-k accuracy with at least as many guesses as `classes`."""
-    guesses = re.match(r"Top-(\d+)", title)
-    return guesses is not None and 0 < classes <= int(guesses[1])
 
 
 def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:

@@ -124,6 +124,14 @@ def test_changed_model_file_needs_new_consent(good: Job, tmp_path: Path) -> None
     assert [problem.field for problem in found(allowed)] == ["model"]
 
 
+@pytest.mark.parametrize(("classes", "is_constant"), [(3, True), (12, False)])
+def test_best_checkpoint_needs_a_metric_that_varies(good: Job, classes: int, is_constant: bool) -> None:
+    names = tuple(map(str, range(classes)))
+    report = DatasetReport(folder=good.data.dataset, format="imagefolder", classes=names)
+    of_job = problems(good.with_fields(best_by="top5"), load_catalogue(), TWO, report)
+    assert ("best_by" in [problem.field for problem in of_job]) == is_constant
+
+
 def test_dataset_problems_include_those_of_the_report(good: Job) -> None:
     problem = Problem("dataset", "One class only.", "Add another.")
     report = DatasetReport(folder=good.data.dataset, format="imagefolder", problems=(problem,))

@@ -42,9 +42,10 @@ def test_metrics_are_independent_of_the_partition(sizes: list[int], classes: int
     order = outputs.argsort(1, descending=True)
     hits = order == targets[:, None]
     assert found["top1"] == pytest.approx(hits[:, :1].any(1).float().mean().item())
-    assert found["top5"] == pytest.approx(hits[:, :5].any(1).float().mean().item())
+    if classes > 5:
+        assert found["top5"] == pytest.approx(hits[:, :5].any(1).float().mean().item())
     assert found["loss"] == pytest.approx(functional.cross_entropy(outputs, targets).item(), rel=1e-5)
-    assert found.keys() == {measure.id for measure in TASK.entry.metrics}
+    assert found.keys() == {measure.id for measure in TASK.entry.metrics if not measure.is_always_one(classes)}
 
 
 @pytest.mark.parametrize("classes", [5, 70])
