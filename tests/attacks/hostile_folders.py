@@ -259,11 +259,12 @@ def _zeros(path: Path) -> None:
 def make_socket(path: Path) -> None:
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listening:
-        here = os.open(path.parent, os.O_RDONLY)
+        parent = os.open(path.parent, os.O_RDONLY)
         try:
-            listening.bind(f"/proc/self/fd/{here}/{path.name}")  # the full path of a socket may have at most 107 bytes
+            # The full path of a socket may have at most 107 bytes.
+            listening.bind(f"/proc/self/fd/{parent}/{path.name}")
         finally:
-            os.close(here)
+            os.close(parent)
 
 
 def _sparse(path: Path, length: int, head: bytes = b"", end: bytes = b"") -> None:
@@ -564,13 +565,13 @@ def _looping_image(folder: Path) -> None:
 def _deep(folder: Path) -> None:
     """Create 1,900 nested folders."""
     by_class(folder)
-    here = os.open(folder / "cats", os.O_RDONLY)
+    current = os.open(folder / "cats", os.O_RDONLY)
     for _ in range(1900):
-        os.mkdir("d", dir_fd=here)
-        deeper = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = deeper
-    os.close(here)
+        os.mkdir("d", dir_fd=current)
+        child = os.open("d", os.O_RDONLY, dir_fd=current)
+        os.close(current)
+        current = child
+    os.close(current)
 
 
 def _idx_gz(name: str, *shape: int) -> Callable[[Path], None]:

@@ -62,12 +62,12 @@ class Attacked:
 
 def kill_the_supervisor(attacked: Attacked) -> bool:
     kill(attacked.run.pid)
-    return went_on(attacked.run)
+    return resume_unless_completed(attacked.run)
 
 
 def kill_all(attacked: Attacked) -> bool:
     attacked.run.kill_all()
-    return went_on(attacked.run)
+    return resume_unless_completed(attacked.run)
 
 
 def end_in_good_order(attacked: Attacked) -> bool:
@@ -77,10 +77,10 @@ def end_in_good_order(attacked: Attacked) -> bool:
     except ProcessLookupError:
         return False
     attacked.run.wait_for_processes_to_end()
-    return went_on(attacked.run)
+    return resume_unless_completed(attacked.run)
 
 
-def went_on(run: RealRun) -> bool:
+def resume_unless_completed(run: RealRun) -> bool:
     """Check that an ended run left no processes, and resume it. Return False if it had completed."""
     run.assert_processes_end()
     last = run.logged[-1] if run.logged else None

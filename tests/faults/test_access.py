@@ -400,9 +400,9 @@ def assert_refused(run: RealRun, since: int = 0) -> None:
 
 
 def test_model_file_changed_after_consent_is_refused(job: Make, start_run: StartRun, tmp_path: Path) -> None:
-    asked = job(**allowed_file(tmp_path))
+    run_job = job(**allowed_file(tmp_path))
     ran = change(tmp_path / "net.py")
-    assert_refused(start_run(asked))
+    assert_refused(start_run(run_job))
     assert not ran.exists()
 
 
@@ -417,9 +417,9 @@ def test_changed_model_file_needs_consent_to_resume(job: Make, start_run: StartR
     digest = agreed(tmp_path / "net.py")
     run.resume(epochs=2, model_file_sha256=digest).completed(since=before)
     assert ran.exists()
-    asked = run.folder.job()
-    assert asked is not None
-    assert asked.model.model_file_sha256 == digest
+    run_job = run.folder.job()
+    assert run_job is not None
+    assert run_job.model.model_file_sha256 == digest
 
 
 def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -> None:

@@ -132,6 +132,6 @@ def test_clients_change_neither_training_nor_speed(
     assert with_client
     assert statistics.median(with_client) < SLOWED * statistics.median(alone) + SLOWED_S
     assert trained.all(Warned) == []
-    asked = trained.folder.job()
-    assert asked is not None
-    assert_same_end(trained.end, uninterrupted(asked))
+    run_job = trained.folder.job()
+    assert run_job is not None
+    assert_same_end(trained.end, uninterrupted(run_job))

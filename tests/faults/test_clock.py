@@ -45,7 +45,7 @@ time.time_ns = lambda: _time_ns() + int(1e9 * _seconds())
 
 
 @pytest.fixture
-def asked(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+def shifted_job(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """Return a job whose processes read the shifted clock."""
     (tmp_path / "sitecustomize.py").write_text(SHIFTED)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
@@ -54,10 +54,10 @@ def asked(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.long
 def test_clock_changes_do_not_affect_training(
-    asked: Job, start_cold: StartRun, gate: Gate, separate_home: Path, uninterrupted: Uninterrupted
+    shifted_job: Job, start_cold: StartRun, gate: Gate, separate_home: Path, uninterrupted: Uninterrupted
 ) -> None:
     gate.up_to(4)
-    run = start_cold(asked)
+    run = start_cold(shifted_job)
     gate.up_to(4, run)
     (separate_home / "shift").write_text(str(-HOUR_S))
     gate.up_to(8, run)
@@ -73,7 +73,7 @@ def test_clock_changes_do_not_affect_training(
     (finished,) = run.all(RunFinished)
     assert 0 < finished.seconds < HOUR_S / 10
     assert run.all(Warned) == []
-    assert_same_end(run.end, uninterrupted(asked))
+    assert_same_end(run.end, uninterrupted(shifted_job))
 
 
 def test_run_state_is_independent_of_the_clock(

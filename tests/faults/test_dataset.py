@@ -21,12 +21,12 @@ from tests.support.cases import some
 pytestmark = pytest.mark.faults
 
 
-Held = Callable[..., RealRun]
+StartPaused = Callable[..., RealRun]
 
 
 @pytest.fixture
-def held(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> Held:
-    """Start a run and wait until it pauses after its first epoch, when it has read all images."""
+def start_paused(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> StartPaused:
+    """Return a function that starts a run and waits until it pauses after its first epoch."""
 
     def start(dataset: Path, **fields: Any) -> RealRun:
         gate.up_to(8)
@@ -63,10 +63,10 @@ LOST = {
 
 @pytest.mark.parametrize("befalls", some(LOST, everyday=[vanish]))
 def test_lost_image_is_reported_once_and_replaced(
-    held: Held, gate: Gate, tmp_path: Path, befalls: Callable[[Path], None]
+    start_paused: StartPaused, gate: Gate, tmp_path: Path, befalls: Callable[[Path], None]
 ) -> None:
     dataset = make_images(tmp_path / "own")
-    run = held(dataset, picture_cache="off")
+    run = start_paused(dataset, picture_cache="off")
     befalls(dataset / "train/dark/3.png")
     gate.open()
     run.completed()
@@ -76,43 +76,45 @@ def test_lost_image_is_reported_once_and_replaced(
 
 
 @pytest.mark.long
-def test_changed_image_is_read_again(held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted) -> None:
+def test_changed_image_is_read_again(
+    start_paused: StartPaused, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted
+) -> None:
     dataset = make_images(tmp_path / "own")
-    run = held(dataset, picture_cache="off")
+    run = start_paused(dataset, picture_cache="off")
     for image in (dataset / "train/dark").iterdir():
         Image.new("L", (28, 28), 255).save(image)
     gate.open()
     run.completed()
     assert warnings(run) == []
-    asked = run.folder.job()
-    assert asked is not None
+    run_job = run.folder.job()
+    assert run_job is not None
     with pytest.raises(AssertionError):
-        assert_same_end(run.end, uninterrupted(asked))
+        assert_same_end(run.end, uninterrupted(run_job))
 
 
 @pytest.mark.parametrize("cache", some(["disk", "memory"], everyday=["disk"]))
 def test_cached_images_need_no_files(
-    held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted, cache: str
+    start_paused: StartPaused, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted, cache: str
 ) -> None:
     dataset = make_images(tmp_path / "own")
-    run = held(dataset, picture_cache=cache)
+    run = start_paused(dataset, picture_cache=cache)
     dataset.rename(tmp_path / "elsewhere")
     gate.open()
     run.completed()
     assert warnings(run) == []
     (tmp_path / "elsewhere").rename(dataset)
-    asked = run.folder.job()
-    assert asked is not None
-    assert_same_end(run.end, uninterrupted(asked))
+    run_job = run.folder.job()
+    assert run_job is not None
+    assert_same_end(run.end, uninterrupted(run_job))
 
 
 @pytest.mark.parametrize("left", some(["nothing", "an empty folder"], everyday=["nothing"]))
 def test_lost_dataset_fails_the_run_until_it_is_back(
-    held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted, left: str
+    start_paused: StartPaused, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted, left: str
 ) -> None:
     """Move the dataset away during the run. An unmounted disk would leave an empty folder in its place."""
     dataset = make_images(tmp_path / "own")
-    run = held(dataset, picture_cache="off")
+    run = start_paused(dataset, picture_cache="off")
     dataset.rename(tmp_path / "elsewhere")
     if left == "an empty folder":
         dataset.mkdir()
@@ -131,9 +133,9 @@ def test_lost_dataset_fails_the_run_until_it_is_back(
     (tmp_path / "elsewhere").rename(dataset)
     before = run.last_n
     run.resume().completed(since=before)
-    asked = run.folder.job()
-    assert asked is not None
-    assert_same_end(run.end, uninterrupted(asked))
+    run_job = run.folder.job()
+    assert run_job is not None
+    assert_same_end(run.end, uninterrupted(run_job))
 
 
 def make_idx(folder: Path) -> Path:
@@ -148,27 +150,29 @@ def make_idx(folder: Path) -> Path:
 
 
 @pytest.mark.long
-def test_deleted_idx_file_stays_mapped(held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted) -> None:
+def test_deleted_idx_file_stays_mapped(
+    start_paused: StartPaused, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted
+) -> None:
     dataset = make_idx(tmp_path / "own")
-    run = held(dataset)
+    run = start_paused(dataset)
     images = dataset / "train-images-idx3-ubyte"
     content = images.read_bytes()
     images.unlink()
     gate.open()
     run.completed()
     images.write_bytes(content)
-    asked = run.folder.job()
-    assert asked is not None
-    assert_same_end(run.end, uninterrupted(asked))
+    run_job = run.folder.job()
+    assert run_job is not None
+    assert_same_end(run.end, uninterrupted(run_job))
 
 
 @pytest.mark.long
 def test_truncated_idx_file_fails_the_run_until_restored(
-    held: Held, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted
+    start_paused: StartPaused, gate: Gate, tmp_path: Path, uninterrupted: Uninterrupted
 ) -> None:
     """Truncate a memory-mapped file. This kills the process that reads it, and the next process reports the reason."""
     dataset = make_idx(tmp_path / "own")
-    run = held(dataset)
+    run = start_paused(dataset)
     images = dataset / "train-images-idx3-ubyte"
     content = images.read_bytes()
     with images.open("r+b") as stream:
@@ -183,6 +187,6 @@ def test_truncated_idx_file_fails_the_run_until_restored(
     images.write_bytes(content)
     before = run.last_n
     run.resume().completed(since=before)
-    asked = run.folder.job()
-    assert asked is not None
-    assert_same_end(run.end, uninterrupted(asked))
+    run_job = run.folder.job()
+    assert run_job is not None
+    assert_same_end(run.end, uninterrupted(run_job))

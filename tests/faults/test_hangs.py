@@ -180,12 +180,12 @@ def test_stop_kills_a_worker_that_ignores_sigterm(
     hold.wait_until_reached()
     saved = run.saved
     run.send(Stop())
-    asked = run.wait_for(CommandReceived)
+    received = run.wait_for(CommandReceived)
     finished = run.finished()
     assert finished.outcome == "stopped"
     assert FORCED.removeprefix("Rank 0") in finished.cause
     assert "0" in finished.cause.split(" did not")[0]
-    assert 2 * deadline_s <= finished.time - asked.time
+    assert 2 * deadline_s <= finished.time - received.time
     hold.release()
     before = run.last_n
     run.resume().completed(since=before)

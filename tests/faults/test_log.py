@@ -138,9 +138,9 @@ def test_damaged_log_is_readable_and_continued(
     assert again.data.finished is not None
     assert again.data.finished.execution == 2
     again.close()
-    asked = completed.folder.job()
-    assert asked is not None
-    assert_same_end(completed.end, uninterrupted(asked))
+    run_job = completed.folder.job()
+    assert run_job is not None
+    assert_same_end(completed.end, uninterrupted(run_job))
 
 
 def store_of(run: RealRun, qtbot: QtBot) -> RunSession:

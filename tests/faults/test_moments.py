@@ -142,9 +142,9 @@ def test_checkpoint_killed_before_rename_costs_a_step(
 def test_half_written_checkpoint_costs_a_step(
     job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted, allowed: Allowed
 ) -> None:
-    asked = job(**allowed(LARGE), optimizer="sgd", epochs=2)
-    expected = uninterrupted(asked)
-    run = start_held(asked)
+    run_job = job(**allowed(LARGE), optimizer="sgd", epochs=2)
+    expected = uninterrupted(run_job)
+    run = start_held(run_job)
     saved = run.saved
     (worker,) = run.workers().values()
     size = run.last.stat().st_size

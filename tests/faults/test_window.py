@@ -112,11 +112,11 @@ def test_killed_window_does_not_affect_the_run(
 def test_run_outlives_the_window_that_started_it(
     follow: Follow, job: Make, hold: Hold, uninterrupted: Uninterrupted, *, separate_home: Path, tmp_path: Path
 ) -> None:
-    asked = job("ddp", 2, epochs=120, checkpoint_steps=0)
-    save_job(asked, separate_home / "last-job.toml")
+    run_job = job("ddp", 2, epochs=120, checkpoint_steps=0)
+    save_job(run_job, separate_home / "last-job.toml")
     with Window("train") as first:
         run = follow(first.wait_for("opened "))
-        assert run.folder.job() == asked
+        assert run.folder.job() == run_job
         step = run.wait_for_step(10).step
         hold.ask("training")
         hold.wait_until_reached()
@@ -135,4 +135,4 @@ def test_run_outlives_the_window_that_started_it(
         second.wait_for("status Completed")
         assert second.close() == 0
     run.completed()
-    assert_same_end(run.end, uninterrupted(asked))
+    assert_same_end(run.end, uninterrupted(run_job))

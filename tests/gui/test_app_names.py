@@ -84,10 +84,10 @@ def test_dialog_controls_have_names_and_tab_stops(open_window: OpenWindow, qtbot
 
 
 def test_menus_hold_every_command(window: MainWindow) -> None:
-    held = {action for menu in window.findChildren(QMenu) for action in menu.actions()}
+    menu_actions = {action for menu in window.findChildren(QMenu) for action in menu.actions()}
     window_actions = [action for action in window.acts.all() if action.parent() is window]
-    assert [action.objectName() for action in window_actions if action not in held] == []
-    off = [action for action in held if isinstance(action, Action) and not action.isEnabled()]
+    assert [action.objectName() for action in window_actions if action not in menu_actions] == []
+    off = [action for action in menu_actions if isinstance(action, Action) and not action.isEnabled()]
     assert window.acts.stop in off
     spoken = {action.objectName(): action.toolTip() for action in off if action.toolTip() != action.disabled_reason}
     assert spoken == {}

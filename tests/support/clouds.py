@@ -24,17 +24,17 @@ def scene(seed: int, points: int = 600) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([floor, ball])[order].astype(np.float32), classes[order]
 
 
-def write_ply(path: Path, places: np.ndarray, text: bool = False, **columns: np.ndarray) -> None:
+def write_ply(path: Path, positions: np.ndarray, text: bool = False, **columns: np.ndarray) -> None:
     """Write points to a PLY file. `columns` are additional properties of the points."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    named: dict[str, np.ndarray] = dict(zip("xyz", places.T, strict=True)) | columns
-    vertex = np.empty(len(places), [(name, column.dtype) for name, column in named.items()])
+    named: dict[str, np.ndarray] = dict(zip("xyz", positions.T, strict=True)) | columns
+    vertex = np.empty(len(positions), [(name, column.dtype) for name, column in named.items()])
     for name, column in named.items():
         vertex[name] = column
     PlyData([PlyElement.describe(vertex, "vertex")], text=text).write(path)
 
 
-def write_las(path: Path, places: np.ndarray, classes: np.ndarray, **columns: Any) -> None:
+def write_las(path: Path, positions: np.ndarray, classes: np.ndarray, **columns: Any) -> None:
     """Write points with survey coordinates to a LAS 1.4 file, or to a LAZ file if the suffix says so."""
     import laspy
 
@@ -42,7 +42,7 @@ def write_las(path: Path, places: np.ndarray, classes: np.ndarray, **columns: An
     header = laspy.LasHeader(point_format=7, version="1.4")
     header.offsets, header.scales = CORNER, np.full(3, 0.001)
     las = laspy.LasData(header)
-    las.xyz = places.astype(np.float64) + CORNER
+    las.xyz = positions.astype(np.float64) + CORNER
     las.classification = classes
     for name, column in columns.items():
         las[name] = column
@@ -53,19 +53,19 @@ def make_clouds(folder: Path, counts: dict[str, int], points: int = 600) -> Path
     """Write scenes as PLY files into one folder per split. `counts` maps a split to its number of scenes."""
     for split, count in counts.items():
         for number in range(count):
-            places, classes = scene(1000 * (split == "val") + number, points)
-            write_ply(folder / split / f"{number:02}.ply", places, label=classes)
+            positions, classes = scene(1000 * (split == "val") + number, points)
+            write_ply(folder / split / f"{number:02}.ply", positions, label=classes)
     return folder
 
 
-def write_pcd(path: Path, places: np.ndarray, data: str, **columns: np.ndarray) -> None:
+def write_pcd(path: Path, positions: np.ndarray, data: str, **columns: np.ndarray) -> None:
     """Write a PCD file.
 
     `data` is the encoding: "ascii", "binary" or "binary_compressed". A column `rgb` must be float32, with the color
     packed into its bits.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    named: dict[str, np.ndarray] = dict(zip("xyz", places.astype(np.float32).T, strict=True)) | columns
+    named: dict[str, np.ndarray] = dict(zip("xyz", positions.astype(np.float32).T, strict=True)) | columns
     arrays = list(named.values())
     header = [
         "# .PCD v0.7 - Point Cloud Data file format",
@@ -74,10 +74,10 @@ def write_pcd(path: Path, places: np.ndarray, data: str, **columns: np.ndarray) 
         "SIZE " + " ".join(str(each.dtype.itemsize) for each in arrays),
         "TYPE " + " ".join(each.dtype.kind.upper() for each in arrays),
         "COUNT " + " ".join("1" for _ in arrays),
-        f"WIDTH {len(places)}",
+        f"WIDTH {len(positions)}",
         "HEIGHT 1",
         "VIEWPOINT 0 0 0 1 0 0 0",
-        f"POINTS {len(places)}",
+        f"POINTS {len(positions)}",
         f"DATA {data}",
         "",
     ]
@@ -85,7 +85,7 @@ def write_pcd(path: Path, places: np.ndarray, data: str, **columns: np.ndarray) 
         lines = [" ".join(repr(value.item()) for value in row) for row in zip(*arrays, strict=True)]
         content = "\n".join([*lines, ""]).encode()
     elif data == "binary":
-        points = np.empty(len(places), [(name, each.dtype) for name, each in named.items()])
+        points = np.empty(len(positions), [(name, each.dtype) for name, each in named.items()])
         for name, each in named.items():
             points[name] = each
         content = points.tobytes()
@@ -142,14 +142,14 @@ def write_table(path: Path, *columns: np.ndarray, header: str = "", delimiter: s
     path.write_text("\n".join(([header] if header else []) + lines) + "\n")
 
 
-def write_scan(folder: Path, name: str, places: np.ndarray, labels: np.ndarray | None) -> None:
+def write_scan(folder: Path, name: str, positions: np.ndarray, labels: np.ndarray | None) -> None:
     """Write a scan in the layout of SemanticKITTI: points to "velodyne", labels (if any) to "labels".
 
     The upper 16 bits of a label hold an object number.
     """
     (folder / "velodyne").mkdir(parents=True, exist_ok=True)
-    intensity = np.linspace(0, 1, len(places))[:, None]
-    (folder / f"velodyne/{name}.bin").write_bytes(np.concatenate([places, intensity], 1).astype("<f4").tobytes())
+    intensity = np.linspace(0, 1, len(positions))[:, None]
+    (folder / f"velodyne/{name}.bin").write_bytes(np.concatenate([positions, intensity], 1).astype("<f4").tobytes())
     if labels is not None:
         (folder / "labels").mkdir(exist_ok=True)
         objects = np.arange(len(labels), dtype=np.uint32) << 16
@@ -158,7 +158,7 @@ def write_scan(folder: Path, name: str, places: np.ndarray, labels: np.ndarray |
 
 def write_room(folder: Path, objects: dict[str, np.ndarray]) -> None:
     """Write a room in the layout of S3DIS. `objects` maps names such as "chair_1" to positions. All points are gray."""
-    for name, places in objects.items():
-        write_table(folder / "Annotations" / f"{name}.txt", places, np.full((len(places), 3), 128))
+    for name, positions in objects.items():
+        write_table(folder / "Annotations" / f"{name}.txt", positions, np.full((len(positions), 3), 128))
     together = np.concatenate(list(objects.values()))
     write_table(folder / f"{folder.name}.txt", together, np.full((len(together), 3), 128))

@@ -114,14 +114,14 @@ def test_unknown_machine_is_not_checked(good: Job) -> None:
 def test_changed_model_file_needs_new_consent(good: Job, tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("one")
-    asked = good.with_fields(model=str(file))
-    assert [problem.field for problem in found(asked)] == ["model"]
-    copied = asked.with_fields(model_file_sha256=model_file_sha256(str(file)))
-    assert [problem.field for problem in found(copied)] == ["model"], "a hash in a job is no consent"
-    allowed = asked.with_fields(model_file_sha256=agreed(file))
-    assert found(allowed) == []
+    with_file = good.with_fields(model=str(file))
+    assert [problem.field for problem in found(with_file)] == ["model"]
+    with_hash = with_file.with_fields(model_file_sha256=model_file_sha256(str(file)))
+    assert [problem.field for problem in found(with_hash)] == ["model"], "a hash in a job is no consent"
+    permitted = with_file.with_fields(model_file_sha256=agreed(file))
+    assert found(permitted) == []
     file.write_text("two")
-    assert [problem.field for problem in found(allowed)] == ["model"]
+    assert [problem.field for problem in found(permitted)] == ["model"]
 
 
 @pytest.mark.parametrize(("classes", "is_constant"), [(3, True), (12, False)])

@@ -80,7 +80,7 @@ def test_files_use_little_memory() -> None:
     tracemalloc.start()
     files = Files.of([Listing.of("/a/folder/with/a/long/path", names)])
     half = files.select(np.arange(len(files)) % 2 == 0)
-    held = tracemalloc.get_traced_memory()[0]
+    allocated_bytes = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert held < len(files) * (len(names[0]) + 9) + len(half) * 4 + 10_000
+    assert allocated_bytes < len(files) * (len(names[0]) + 9) + len(half) * 4 + 10_000
     assert half[1] == "/a/folder/with/a/long/path/000000000002.jpg"

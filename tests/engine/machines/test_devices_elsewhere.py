@@ -116,13 +116,13 @@ def test_differences_find_other_dataset(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(b"1")
     inputs = inputs_of(Job.from_fields(dataset=str(tmp_path)))
-    alike = NodeFacts(versions={}, inputs=inputs, time=0.0, free_bytes=1)
-    assert differences(alike, "node1", inputs, alike, "this machine") == []
+    facts = NodeFacts(versions={}, inputs=inputs, time=0.0, free_bytes=1)
+    assert differences(facts, "node1", inputs, facts, "this machine") == []
     (tmp_path / "a" / "1.png").write_bytes(b"22")
-    [problem] = differences(alike, "node1", inputs_of(Job.from_fields(dataset=str(tmp_path))), alike, "this machine")
+    [problem] = differences(facts, "node1", inputs_of(Job.from_fields(dataset=str(tmp_path))), facts, "this machine")
     assert problem.field == "dataset"
-    absent = msgspec.structs.replace(alike, inputs={})
-    [problem] = differences(absent, "node1", inputs, alike, "this machine")
+    absent = msgspec.structs.replace(facts, inputs={})
+    [problem] = differences(absent, "node1", inputs, facts, "this machine")
     assert problem.field == "dataset"
 
 

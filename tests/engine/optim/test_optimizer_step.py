@@ -277,13 +277,13 @@ def test_clipping_uses_norm_of_all_ranks() -> None:
     expected = [parameter.grad.clone() for parameter in model.parameters()]
 
     def work(rank: int, sum_over_shards: Callable[[Tensor], Tensor]) -> list[Tensor]:
-        held = list(_model().named_parameters())[2 * rank : 2 * rank + 2]
-        optimizer_step = OptimizerStep(held, Job.from_fields(clip_norm=limit, **CLIPPED), 4, CPU, sum_over_shards)
+        shard = list(_model().named_parameters())[2 * rank : 2 * rank + 2]
+        optimizer_step = OptimizerStep(shard, Job.from_fields(clip_norm=limit, **CLIPPED), 4, CPU, sum_over_shards)
         optimizer_step.zero_grad()
-        for (_, parameter), gradient in zip(held, gradients[2 * rank :], strict=False):
+        for (_, parameter), gradient in zip(shard, gradients[2 * rank :], strict=False):
             parameter.grad = gradient.clone()
         optimizer_step.step()
-        return [parameter.grad for _, parameter in held if parameter.grad is not None]
+        return [parameter.grad for _, parameter in shard if parameter.grad is not None]
 
     found = [gradient for gradients in _on_ranks(work, 3) for gradient in gradients]
     for actual, gradient in zip(found, expected, strict=True):
@@ -294,18 +294,18 @@ def test_scaler_skips_on_all_ranks_if_one_overflows() -> None:
     def work(rank: int, sum_over_shards: Callable[[Tensor], Tensor]) -> tuple[list[bool], list[float]]:
         model = _model()
         # The shard of the last rank is empty.
-        held = list(model.named_parameters())[2 * rank : 2 * rank + 2]
-        optimizer_step = OptimizerStep(held, Job.from_fields(precision="fp16", **CLIPPED), 4, CPU, sum_over_shards)
+        shard = list(model.named_parameters())[2 * rank : 2 * rank + 2]
+        optimizer_step = OptimizerStep(shard, Job.from_fields(precision="fp16", **CLIPPED), 4, CPU, sum_over_shards)
         moved, scales = [], []
         for step in range(3):
-            before = [parameter.detach().clone() for _, parameter in held]
+            before = [parameter.detach().clone() for _, parameter in shard]
             optimizer_step.zero_grad()
-            for _, parameter in held:
+            for _, parameter in shard:
                 overflows = step == 1 and rank == 0
                 parameter.grad = optimizer_step.scale(torch.full_like(parameter, math.inf if overflows else 1.0))
             optimizer_step.step()
-            after = [parameter.detach() for _, parameter in held]
-            moved.append(bool(held) and not all(map(torch.equal, before, after)))
+            after = [parameter.detach() for _, parameter in shard]
+            moved.append(bool(shard) and not all(map(torch.equal, before, after)))
             scales.append(optimizer_step.state_dict()["scaler"]["scale"])
             if moved[-1] and step == 0:
                 torch.testing.assert_close(before[0] - after[0], torch.full_like(before[0], 0.01))
@@ -345,9 +345,9 @@ def test_averages_replace_weights_temporarily() -> None:
         for actual, expected in zip(model.parameters(), average, strict=True):
             torch.testing.assert_close(actual.detach(), expected, rtol=1e-6, atol=1e-7)
     assert all(map(torch.equal, model.parameters(), weights))
-    held = optimizer_step.state_dict()["ema"]
-    assert list(held) == [name for name, _ in model.named_parameters()]
-    for actual, expected in zip(held.values(), average, strict=True):
+    averages = optimizer_step.state_dict()["ema"]
+    assert list(averages) == [name for name, _ in model.named_parameters()]
+    for actual, expected in zip(averages.values(), average, strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
 
 
@@ -414,8 +414,8 @@ def test_merge_states_gives_the_full_state() -> None:
     _step(model, optimizer_step)
     complete = optimizer_step.state_dict()
     parts = []
-    for held in (list(model.named_parameters())[:2], list(model.named_parameters())[2:]):
-        restored = OptimizerStep(held, Job.from_fields(ema_decay=0.5, ema_ramp=0), 4, CPU)
+    for shard in (list(model.named_parameters())[:2], list(model.named_parameters())[2:]):
+        restored = OptimizerStep(shard, Job.from_fields(ema_decay=0.5, ema_ramp=0), 4, CPU)
         restored.load_state_dict(complete)
         parts.append(restored.state_dict())
     again = merge_states(parts)

@@ -53,10 +53,12 @@ def every_cut(cut: Cut) -> list[Cut]:
 
 def slowest(cut: Cut) -> float:
     """Return the time of the slowest device in seconds, or infinity if a stage doesn't fit into the memory."""
-    held = stages(cut)
-    if any(stage.over_memory for stage in held):
+    cut_stages = stages(cut)
+    if any(stage.over_memory for stage in cut_stages):
         return math.inf
-    return max(sum(stage.seconds for stage in held if stage.group_rank == place) for place in range(len(cut.devices)))
+    return max(
+        sum(stage.seconds for stage in cut_stages if stage.group_rank == place) for place in range(len(cut.devices))
+    )
 
 
 def test_stages_have_contents_and_costs() -> None:

@@ -35,17 +35,17 @@ def _peaks(schedule: str, microbatches: int, devices: int, places: tuple[int, ..
         if place == 0
     ]  # fmt: skip
     order = _TORCHS[schedule](stages, microbatches).pipeline_order
-    held: Counter[int] = Counter()
+    in_flight: Counter[int] = Counter()
     peaks: Counter[int] = Counter()
     for actions in order.values():
         for action in filter(None, actions):
             kind = action.computation_type.value
             if kind == "F":
-                held[action.stage_index] += 1
+                in_flight[action.stage_index] += 1
             elif kind in ("B", "W"):
-                held[action.stage_index] -= 1
-            peaks[action.stage_index] = max(peaks[action.stage_index], held[action.stage_index])
-    assert not any(held.values())
+                in_flight[action.stage_index] -= 1
+            peaks[action.stage_index] = max(peaks[action.stage_index], in_flight[action.stage_index])
+    assert not any(in_flight.values())
     return tuple(peaks[stage] for stage in range(len(places)))
 
 

@@ -39,6 +39,6 @@ EVERYDAY = ("fsdp, unequal parts", "zbv, one microbatch")
 
 @pytest.mark.parametrize("edge", some(EDGES, EVERYDAY))
 def test_jobs_at_limits_of_checks_train(job: Callable[..., Job], start: Callable[..., Any], edge: str) -> None:
-    asked = job(**EDGES[edge])
-    assert errors(problems(asked, load_catalogue())) == []
-    start(asked).completed()
+    accepted = job(**EDGES[edge])
+    assert errors(problems(accepted, load_catalogue())) == []
+    start(accepted).completed()

@@ -32,9 +32,9 @@ from tests.support.specs import spec_of
     ],
 )
 def test_strategies_refuse_impossible_settings(job: Callable[..., Job], fields: dict[str, Any], text: str) -> None:
-    asked = job(**fields)
+    rejected = job(**fields)
     with pytest.raises(StrategyError, match=text):
-        STRATEGIES[asked.resolved_strategy](spec_of(asked)).setup()
+        STRATEGIES[rejected.resolved_strategy](spec_of(rejected)).setup()
 
 
 TIED_VIEWS = """

@@ -21,11 +21,11 @@ class Some(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.always, self.asked, self.never = (nn.Linear(4, 4) for _ in range(3))
+        self.always, self.optional, self.never = (nn.Linear(4, 4) for _ in range(3))
 
-    def forward(self, x: Tensor, asked: bool) -> Tensor:
+    def forward(self, x: Tensor, uses_optional: bool) -> Tensor:
         y: Tensor = self.always(x)
-        return self.asked(y) if asked else y
+        return self.optional(y) if uses_optional else y
 
 
 @pytest.fixture
@@ -41,14 +41,14 @@ def test_sharded_layers_move_only_if_used(mesh: DeviceMesh) -> None:
     join_unused(group)
     used = UsedParameters(model, [group], Collectives())
 
-    def trained(asked: bool) -> set[str]:
+    def trained(uses_optional: bool) -> set[str]:
         model.zero_grad()
-        model(torch.ones(2, 4), asked).sum().backward()
+        model(torch.ones(2, 4), uses_optional).sum().backward()
         joined = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
         assert "never.weight" in joined, "ranks join what one of them may have used"
         used.drop_others()
         return {name.partition(".")[0] for name, parameter in model.named_parameters() if parameter.grad is not None}
 
-    assert trained(asked=True) == {"always", "asked"}
-    assert trained(asked=False) == {"always"}
-    assert trained(asked=True) == {"always", "asked"}
+    assert trained(uses_optional=True) == {"always", "optional"}
+    assert trained(uses_optional=False) == {"always"}
+    assert trained(uses_optional=True) == {"always", "optional"}

@@ -58,11 +58,11 @@ def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
     assert found["accuracy"] == pytest.approx(np.mean([a / b if b else 1 for a, b in zip(both, either, strict=True)]))
     assert found["loss"] == pytest.approx(objective.loss(outputs, targets).mean().item())
     assert objective.correct(outputs, targets).item() == pytest.approx(found["accuracy"] * 23)
-    told = total.per_class()
-    assert told["AP"][:4] == pytest.approx(precisions[:4])
-    assert told["AP"][4] is None
-    assert told["Recall"][4] is None
-    assert told["F1"][:4] == pytest.approx(f1)
+    class_metrics = total.per_class()
+    assert class_metrics["AP"][:4] == pytest.approx(precisions[:4])
+    assert class_metrics["AP"][4] is None
+    assert class_metrics["Recall"][4] is None
+    assert class_metrics["F1"][:4] == pytest.approx(f1)
     assert total.confusion() == ()
     assert objective.metric().compute() == {}
 
@@ -81,8 +81,8 @@ def test_balanced_labels_match_pos_weight() -> None:
     outputs, targets = sample(40)
     targets[:, 0] = 1  # a label that every sample has
     counts = targets.sum(0)
-    told = DatasetInfo(tuple("abcde"), class_counts=counts.tolist, samples=40)
-    objective = TASK.objective(Job.from_fields(task="multilabel", class_weights="balanced"), told)
+    dataset_info = DatasetInfo(tuple("abcde"), class_counts=counts.tolist, samples=40)
+    objective = TASK.objective(Job.from_fields(task="multilabel", class_weights="balanced"), dataset_info)
     weights = (40 - counts) / counts
     weights[[0, 4]] = 1
     assert (weights[1:4] > 1.2).all()

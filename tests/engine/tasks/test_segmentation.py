@@ -72,15 +72,17 @@ def test_class_metrics_match_their_definitions() -> None:
         measures.update(some, truth)
     found, true = outputs.argmax(1).numpy().ravel(), targets.numpy().ravel()
     found, true = found[true != NO_CLASS], true[true != NO_CLASS]
-    told = measures.per_class()
+    class_metrics = measures.per_class()
     for number in range(CLASSES - 1):
         right = np.sum((found == number) & (true == number))
         union = np.sum((found == number) | (true == number))
-        assert told["IoU"][number] == pytest.approx(right / union)
-        assert told["Precision"][number] == pytest.approx(right / np.sum(found == number))
-        assert told["Recall"][number] == pytest.approx(right / np.sum(true == number))
-        assert told["F1"][number] == pytest.approx(2 * right / (np.sum(found == number) + np.sum(true == number)))
-    assert [told[title][3] for title in ("IoU", "Precision", "Recall", "F1")] == [None] * 4
+        assert class_metrics["IoU"][number] == pytest.approx(right / union)
+        assert class_metrics["Precision"][number] == pytest.approx(right / np.sum(found == number))
+        assert class_metrics["Recall"][number] == pytest.approx(right / np.sum(true == number))
+        assert class_metrics["F1"][number] == pytest.approx(
+            2 * right / (np.sum(found == number) + np.sum(true == number))
+        )
+    assert [class_metrics[title][3] for title in ("IoU", "Precision", "Recall", "F1")] == [None] * 4
     by_hand = [[int(np.sum((true == row) & (found == column))) for column in range(4)] for row in range(4)]
     assert [list(row) for row in measures.confusion()] == by_hand
 
@@ -180,8 +182,8 @@ def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
     encoder = TASK.build_model(job, CLASSES, 3).get_submodule("encoder").eval()
     torch.testing.assert_close(encoder(inputs)[-1], features(inputs, classifier))
     grey = TASK.build_model(job, CLASSES, 1).get_submodule("encoder").eval()
-    told = features(inputs[:, :1].expand(1, 3, 64, 64), classifier)
-    torch.testing.assert_close(grey(inputs[:, :1])[-1], told, rtol=1e-4, atol=1e-4)
+    expected = features(inputs[:, :1].expand(1, 3, 64, 64), classifier)
+    torch.testing.assert_close(grey(inputs[:, :1])[-1], expected, rtol=1e-4, atol=1e-4)
     # The normalization with which its weights were trained.
     assert TASK.normalisation(job, 3) == ((0.5,) * 3, (0.5,) * 3)
     other = Job.from_fields(**fields, encoder="tu-mobilenetv3_small_050", weights_file=file)  # type: ignore[arg-type]

@@ -191,21 +191,21 @@ def test_oom_retry_halves_parts_to_one_image() -> None:
 
 def test_oom_retry_frees_memory_before_retrying() -> None:
     alive: list[bool] = []
-    held: list[Any] = []
+    references: list[Any] = []
 
     class Activation:
         itself: Any = None
 
     def make(parts: int) -> None:
-        alive.extend(reference() is not None for reference in held)
+        alive.extend(reference() is not None for reference in references)
         activation = Activation()
         activation.itself = activation  # a reference cycle, as between the frames of a traceback
-        held.append(weakref.ref(activation))
+        references.append(weakref.ref(activation))
         if parts < 4:
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     run_in_parts(make, 1, 8)
-    assert len(held) == 3
+    assert len(references) == 3
     assert not any(alive)
 
 

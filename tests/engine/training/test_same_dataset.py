@@ -113,8 +113,8 @@ def test_ranks_with_other_labels_fail_with_image_name(job: Callable[..., Job], s
             cat = number % 2 if (folder, number) != (folders[1], 5) else 0
             rows.append(f"{number:02}.png,{cat},{int(number % 3 == 0)}")
         (folder / "labels.csv").write_text("\n".join(rows))
-    asked = job(2, strategy="ddp", task="multilabel", dataset=str(folders[0]), batch_size=4, model="resnet18")
-    group = start(asked, datasets={1: folders[1]})
+    run_job = job(2, strategy="ddp", task="multilabel", dataset=str(folders[0]), batch_size=4, model="resnet18")
+    group = start(run_job, datasets={1: folders[1]})
     assert group.finish() == [1, 1]
     (first, second) = (event.cause for event in group.of(Failed))
     assert first.partition(": ")[2] == second.partition(": ")[2]
@@ -130,9 +130,9 @@ def test_ranks_of_custom_task_must_agree(job: Callable[..., Job], start: Start, 
         for number in range(count):
             (folder / f"{number}.txt").touch()
     fields = {"task": "custom", "model": str(file), "model_file_sha256": agreed(file)}
-    asked = job(2, strategy="ddp", dataset=str(folders[0]), image_size=None, batch_size=2, **fields)
-    assert start(asked).finish() == [0, 0]
-    group = start(asked, datasets={1: folders[1]})
+    run_job = job(2, strategy="ddp", dataset=str(folders[0]), image_size=None, batch_size=2, **fields)
+    assert start(run_job).finish() == [0, 0]
+    group = start(run_job, datasets={1: folders[1]})
     assert group.finish() == [1, 1]
     for event in group.of(Failed):
         assert "rank 0 finds 4 samples for training, rank 1 finds 5." in event.cause

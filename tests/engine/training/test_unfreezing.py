@@ -24,10 +24,10 @@ def taking(model: nn.Module) -> set[str]:
 def test_frozen_backbone_until_unfrozen() -> None:
     model = frozen()
     names = {name for name, _ in model.named_parameters()}
-    held = mark_frozen(model)
-    assert held == names - {"fc.weight", "fc.bias"}
+    frozen_names = mark_frozen(model)
+    assert frozen_names == names - {"fc.weight", "fc.bias"}
     assert taking(model) == names
-    disable_gradients(model, held)
+    disable_gradients(model, frozen_names)
     assert taking(model) == {"fc.weight", "fc.bias"}
     before = model.get_buffer("bn1.running_mean").clone()
     assert torch.equal(before, frozen().get_buffer("bn1.running_mean"))

@@ -193,8 +193,8 @@ def test_stop_ends_all_ranks_at_the_same_step(
 ) -> None:
     gate = tmp_path / "gate"
     fields = model_file(GATED.format(gate=str(gate)))
-    asked = job(cpus=cpus, strategy=strategy, epochs=1000, **fields)
-    group = start(asked, every_step=True, prepare=ONCE_ASKED)
+    run_job = job(cpus=cpus, strategy=strategy, epochs=1000, **fields)
+    group = start(run_job, every_step=True, prepare=ONCE_ASKED)
     group.read_steps(3)
     group.send(command, rank=cpus - 1)  # only one rank gets the command
     assert group.finish() == [0] * cpus

@@ -42,11 +42,14 @@ def facts(proof: Proof) -> None:
     if proof.rehearsing:
         proof.fact("GPU", "none (rehearsal)")
         return
-    about = torch.cuda.get_device_properties(0)
-    proof.fact("GPU", about.name)
+    properties = torch.cuda.get_device_properties(0)
+    proof.fact("GPU", properties.name)
     proof.fact("UUID", proof.gpu)
-    proof.fact("Memory", f"{about.total_memory / GIB:.1f} GiB")
-    proof.fact("Compute capability", f"{about.major}.{about.minor}, {about.multi_processor_count} multiprocessors")
+    proof.fact("Memory", f"{properties.total_memory / GIB:.1f} GiB")
+    proof.fact(
+        "Compute capability",
+        f"{properties.major}.{properties.minor}, {properties.multi_processor_count} multiprocessors",
+    )
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     proof.fact("CUDA", f"{torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, NCCL {nccl}")
     asked = "driver_version,power.limit,pcie.link.gen.max,pcie.link.width.max,persistence_mode,mig.mode.current,ecc.mode.current"

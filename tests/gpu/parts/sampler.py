@@ -59,13 +59,13 @@ def identity(proof: Proof) -> None:
             status = next(found).nvml
         proof.claim("missing NVML is reported", status.status != "ok" and bool(status.message), status.message)
         return
-    about = torch.cuda.get_device_properties(0)
+    properties = torch.cuda.get_device_properties(0)
     snapshot, gpu = now(proof)
     proof.claim("NVML answers", snapshot.nvml.status == "ok", f"{snapshot.nvml.status} {snapshot.nvml.message}".strip())
-    proof.claim("same name as torch", gpu.name == about.name, f"{gpu.name}; torch {about.name}")
+    proof.claim("same name as torch", gpu.name == properties.name, f"{gpu.name}; torch {properties.name}")
     proof.claim("same CUDA index as torch", gpu.cuda_index == 0, str(gpu.cuda_index))
     assert gpu.memory_total_bytes is not None
-    off = abs(gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0) - about.total_memory) / MIB
+    off = abs(gpu.memory_total_bytes - (gpu.memory_reserved_bytes or 0) - properties.total_memory) / MIB
     proof.measure(
         "difference of total memory from torch", off, "MiB", at_most=1024, text="the driver reserves some memory"
     )

@@ -86,12 +86,12 @@ def test_start_waits_for_the_disk(
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
     answers.clear()
-    with qtbot.waitSignal(form.train_requested) as asked:
+    with qtbot.waitSignal(form.train_requested) as blocker:
         form.start()
         assert not form.train.isEnabled()
-        assert not asked.args
+        assert not blocker.args
         answers.set()
-    (job,) = asked.args
+    (job,) = blocker.args
     assert job.model.name == str(program)
 
 

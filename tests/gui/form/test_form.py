@@ -46,9 +46,9 @@ def problem_at(form: JobForm, name: str) -> str:
 
 def test_valid_job_can_be_trained(filled: JobForm, images: Path, qtbot: QtBot) -> None:
     assert filled.train.isEnabled()
-    with qtbot.waitSignal(filled.train_requested) as asked:
+    with qtbot.waitSignal(filled.train_requested) as blocker:
         qtbot.mouseClick(filled.train, Qt.MouseButton.LeftButton)
-    assert asked.args == [Job.from_fields(dataset=str(images), model="mnist_cnn", image_size=28)]
+    assert blocker.args == [Job.from_fields(dataset=str(images), model="mnist_cnn", image_size=28)]
 
 
 def test_empty_form_asks_for_a_folder_without_an_error(form: JobForm, qtbot: QtBot) -> None:

@@ -40,9 +40,9 @@ def test_run_can_start_despite_queued_runs(filled: JobForm, qtbot: QtBot) -> Non
     assert form.submit_bar.queue.text() == queue_message({"cpu": (NIGHT,)}, ("cpu",), {}, False)
     assert form.submit_bar.queue.isVisible()
     assert form.train.text() == "Add to queue"
-    with qtbot.waitSignal(form.train_requested) as asked:
+    with qtbot.waitSignal(form.train_requested) as blocker:
         qtbot.mouseClick(form.submit_bar.at_once, Qt.MouseButton.LeftButton)
-    assert asked.args[0].faults.start == "at_once"
+    assert blocker.args[0].faults.start == "at_once"
     assert form.field_value("start") == "when_free"
     form.set_field("start", "at_once")
     shared = queue_message({"cpu": (NIGHT,)}, ("cpu",), {}, True)

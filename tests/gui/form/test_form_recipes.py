@@ -246,10 +246,10 @@ def test_prefill_keeps_the_runs_values_and_fork_applies_a_recipe_once(
 
 def test_recipe_update_keeps_a_pending_train(inspected: JobForm, qtbot: QtBot) -> None:
     inspected.set_field("model", "mnist_cnn")
-    with qtbot.waitSignal(inspected.train_requested) as asked:
+    with qtbot.waitSignal(inspected.train_requested) as blocker:
         inspected.start()
-    assert asked.args[0].recipe == "from-scratch"
-    assert asked.args[0].optimizer.learning_rate == 0.0125
+    assert blocker.args[0].recipe == "from-scratch"
+    assert blocker.args[0].optimizer.learning_rate == 0.0125
 
 
 def dialog(form: JobForm) -> RecipeDialog:
@@ -261,15 +261,15 @@ def test_recipe_is_saved_by_keyboard(inspected: JobForm, qtbot: QtBot) -> None:
     editor = inspected.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     editor.save.trigger()
-    asked = dialog(inspected)
-    qtbot.waitActive(asked)
-    qtbot.keyClicks(asked.name, "Fine-tune")
-    qtbot.keyClick(asked.name, Qt.Key.Key_Return)
-    assert "built-in recipe" in asked.problem.text()
-    asked.name.clear()
-    qtbot.keyClicks(asked.name, "Flowers")
-    qtbot.keyClicks(asked.about, "For the greenhouse.")
-    qtbot.keyClick(asked.about, Qt.Key.Key_Return)
+    recipe_dialog = dialog(inspected)
+    qtbot.waitActive(recipe_dialog)
+    qtbot.keyClicks(recipe_dialog.name, "Fine-tune")
+    qtbot.keyClick(recipe_dialog.name, Qt.Key.Key_Return)
+    assert "built-in recipe" in recipe_dialog.problem.text()
+    recipe_dialog.name.clear()
+    qtbot.keyClicks(recipe_dialog.name, "Flowers")
+    qtbot.keyClicks(recipe_dialog.about, "For the greenhouse.")
+    qtbot.keyClick(recipe_dialog.about, Qt.Key.Key_Return)
     inspected.validate()
     assert values(inspected, "recipe", "mixup", "epochs", "pretrained") == ("flowers", 0.2, 9, True)
     assert inspected.rows["recipe"].note.text() == "For the greenhouse."
@@ -289,12 +289,12 @@ def test_recipe_needs_a_free_name_and_valid_fields(inspected: JobForm, qtbot: Qt
     for epochs in (8, 9):
         change(inspected, epochs=epochs)
         editor.save.trigger()
-        asked = dialog(inspected)
-        asked.name.setText("Mine")
-        save = asked.buttons.button(QDialogButtonBox.StandardButton.Save)
+        recipe_dialog = dialog(inspected)
+        recipe_dialog.name.setText("Mine")
+        save = recipe_dialog.buttons.button(QDialogButtonBox.StandardButton.Save)
         save.click()
         if epochs == 9:
-            assert "already" in asked.problem.text()
+            assert "already" in recipe_dialog.problem.text()
             assert save.text() == "Replace"
             known = load_recipes().get("mine")
             assert known.set["epochs"] == 8
@@ -304,12 +304,12 @@ def test_recipe_needs_a_free_name_and_valid_fields(inspected: JobForm, qtbot: Qt
     assert replaced.set["epochs"] == 9
     inspected.rows["learning_rate"].editor.line.setText("fast")  # type: ignore[attr-defined]
     editor.save.trigger()
-    asked = dialog(inspected)
-    asked.name.setText("Other")
-    asked.buttons.button(QDialogButtonBox.StandardButton.Save).click()
-    assert "Learning rate" in asked.problem.text()
+    recipe_dialog = dialog(inspected)
+    recipe_dialog.name.setText("Other")
+    recipe_dialog.buttons.button(QDialogButtonBox.StandardButton.Save).click()
+    assert "Learning rate" in recipe_dialog.problem.text()
     assert load_recipes().get("other") is None
-    asked.reject()
+    recipe_dialog.reject()
 
 
 def test_only_custom_recipes_are_renamed_and_deleted(inspected: JobForm, separate_home: Path) -> None:
@@ -323,10 +323,10 @@ def test_only_custom_recipes_are_renamed_and_deleted(inspected: JobForm, separat
     dialog(inspected).buttons.button(QDialogButtonBox.StandardButton.Save).click()
     inspected.validate()
     editor.rename.trigger()
-    asked = next(one for one in inspected.findChildren(RecipeDialog) if one.isVisible())
-    assert asked.name.text() == "First"
-    asked.name.setText("Second")
-    asked.buttons.button(QDialogButtonBox.StandardButton.Save).click()
+    recipe_dialog = next(one for one in inspected.findChildren(RecipeDialog) if one.isVisible())
+    assert recipe_dialog.name.text() == "First"
+    recipe_dialog.name.setText("Second")
+    recipe_dialog.buttons.button(QDialogButtonBox.StandardButton.Save).click()
     inspected.validate()
     assert values(inspected, "recipe", "epochs") == ("second", 9)
     assert [path.name for path in (separate_home / "recipes").iterdir()] == ["second.toml"]

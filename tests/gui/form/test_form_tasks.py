@@ -49,13 +49,13 @@ def test_dropout_depends_on_the_model(form: JobForm) -> None:
 
 def test_inspection_repeats_when_its_inputs_change(form: JobForm, images: Path, qtbot: QtBot) -> None:
     for name, value in (("dataset", str(images)), ("task", "road_extraction"), ("ignore_value", 7), ("seed", 3)):
-        with qtbot.waitSignal(form.folder_chosen) as asked:
+        with qtbot.waitSignal(form.folder_chosen) as blocker:
             form.rows[name].set_value(value)
-        assert asked.args[0].value(name) == value
-    assert asked.args == [Job.from_fields(dataset=str(images), task="road_extraction", ignore_value=7, seed=3)]
-    with qtbot.waitSignal(form.folder_chosen) as asked:
+        assert blocker.args[0].value(name) == value
+    assert blocker.args == [Job.from_fields(dataset=str(images), task="road_extraction", ignore_value=7, seed=3)]
+    with qtbot.waitSignal(form.folder_chosen) as blocker:
         form.set_field("dataset", str(images / "nowhere"))
-    assert asked.args == [None]
+    assert blocker.args == [None]
 
 
 def test_roads_reject_masks_of_many_classes(form: JobForm, images: Path, qtbot: QtBot) -> None:

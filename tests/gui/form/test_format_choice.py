@@ -91,9 +91,9 @@ def test_format_comes_with_a_prefill_and_goes_with_it(job_panel: JobPanel, inspe
 @pytest.mark.parametrize(("number", "task"), [(0, "detection"), (1, "classification")])
 def test_reading_sets_format_and_task_and_inspects(inspected: JobForm, number: int, task: str, qtbot: QtBot) -> None:
     inspected.set_report(UNCLEAR)
-    with qtbot.waitSignal(inspected.folder_chosen) as asked:
+    with qtbot.waitSignal(inspected.folder_chosen) as blocker:
         qtbot.keyClick(inspected.card.readings.buttons[number], Qt.Key.Key_Space)
-    job: Job = asked.args[0]
+    job: Job = blocker.args[0]
     assert (job.data.format, job.task) == (UNCLEAR.readings[number].format, task)
     assert inspected.checking
 

@@ -24,9 +24,9 @@ def masks(tmp_path: Path) -> Path:
 
 def inspect_folder(form: JobForm, qtbot: QtBot) -> Job:
     """Inspect the folder for the job with which the form requests it, give the form the report, and return the job."""
-    with qtbot.waitSignal(form.folder_chosen) as asked:
+    with qtbot.waitSignal(form.folder_chosen) as blocker:
         pass
-    job: Job = asked.args[0]
+    job: Job = blocker.args[0]
     task = form.catalogue.task(job.task)
     report = inspect(
         job.data.dataset,

@@ -128,8 +128,8 @@ def test_page_marks_runs(watching: Watching) -> None:
         (-10.0, "birds", False),
     ]
     assert [mark.of for mark in marks] == [frozenset({full_gpu(number).uuid}) for number in (0, 0, 1)]
-    held = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
-    assert held.who.text() == "Run birds"
+    used_tile = watching.page.gpus.tiles.tiles[full_gpu(1).uuid]
+    assert used_tile.who.text() == "Run birds"
     assert watching.page.gpus.tiles.tiles[full_gpu(0).uuid].who.text() == ""
 
 
@@ -273,13 +273,13 @@ def test_page_menu_asks_for_csv_file(watching: Watching, qtbot: QtBot) -> None:
     watching.see(full_gpu(0), at=-600)
     watching.see(full_gpu(0))
     page = watching.page
-    asked: list[tuple[object, ...]] = []
-    page.saving.ask_csv = lambda *args: asked.append(args)  # type: ignore[assignment,misc,return-value]
+    requests: list[tuple[object, ...]] = []
+    page.saving.ask_csv = lambda *args: requests.append(args)  # type: ignore[assignment,misc,return-value]
     page.bar.acts["csv"].trigger()
     page.show_view(GRAPHS)
     page.bar.acts["csv"].trigger()
-    assert asked[0] == ((full_gpu(0).uuid,), START - 600, START)
-    assert asked[1] == ((full_gpu(0).uuid, "cpu"), START - 600, START, page.graphs.chosen)
+    assert requests[0] == ((full_gpu(0).uuid,), START - 600, START)
+    assert requests[1] == ((full_gpu(0).uuid, "cpu"), START - 600, START, page.graphs.chosen)
 
 
 def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> None:

@@ -113,7 +113,7 @@ def test_plot_drag_pans(screen: PlotOnScreen, button: Qt.MouseButton, height: fl
     screen.plot.redraw()
     viewport, box = screen.plot._view.viewport(), screen.plot._view.box
     start = QPoint(viewport.width() // 2, int(viewport.height() * height))
-    held = box.pixel_to_x(box.mapFromScene(start).x())
+    x_under_pointer = box.pixel_to_x(box.mapFromScene(start).x())
     screen.qtbot.mousePress(viewport, button, pos=start)
     rows = cycle((0, 1))
 
@@ -124,7 +124,7 @@ def test_plot_drag_pans(screen: PlotOnScreen, button: Qt.MouseButton, height: fl
         no_keys = Qt.KeyboardModifier.NoModifier
         move = QMouseEvent(QEvent.Type.MouseMove, local, viewport.mapToGlobal(local), button, buttons, no_keys)
         QApplication.sendEvent(viewport, move)
-        return box.pixel_to_x(box.mapFromScene(at).x()) == pytest.approx(held, abs=2)
+        return box.pixel_to_x(box.mapFromScene(at).x()) == pytest.approx(x_under_pointer, abs=2)
 
     screen.qtbot.waitUntil(dragged)
     screen.qtbot.mouseRelease(viewport, button, pos=start + QPoint(-100, 0))

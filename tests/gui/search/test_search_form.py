@@ -79,9 +79,9 @@ def test_search_form_announces_confirming_runs(
 ) -> None:
     form.rows["trials"].set_value(trials)
     form.rows["confirm"].set_value(confirm)
-    about = validated(form, qtbot).about.text()
-    assert announced in about
-    assert ("more run" in about) == bool(confirm)
+    summary = validated(form, qtbot).about.text()
+    assert announced in summary
+    assert ("more run" in summary) == bool(confirm)
 
 
 def test_search_form_shows_problems_at_their_fields(form: SearchForm, qtbot: QtBot) -> None:

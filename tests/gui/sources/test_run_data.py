@@ -135,12 +135,12 @@ def test_run_data_apply_all_equals_apply() -> None:
 
 def test_run_data_does_not_overwrite_held_views() -> None:
     data = data_from(first(25))
-    held = data.steps.loss.values
-    before = held.copy()
+    losses = data.steps.loss.values
+    before = losses.copy()
     for n, event in enumerate(second(10), 1000):
         event.n = n
         data.apply(event)
-    np.testing.assert_array_equal(held, before)
+    np.testing.assert_array_equal(losses, before)
 
 
 @pytest.mark.parametrize("pause_s", [NIGHT_S, -NIGHT_S], ids=["a night", "clock set back"])

@@ -22,17 +22,17 @@ def found(folder: Path, *formats: str) -> RecognizedDataset:
 def rows(recognised: RecognizedDataset, split: object) -> Rows:
     """Return the class, the edges and the `ignored` flag of each box, by file stem of the image."""
     assert isinstance(split, BoxSplit)
-    held: Rows = {}
+    found: Rows = {}
     for place, path in enumerate(split.files):
         assert Path(path).is_file()
         of = split.of(place)
-        held[Path(path).stem] = [
+        found[Path(path).stem] = [
             (recognised.classes[label], tuple(round(edge, 3) for edge in box), ignored)
             for label, box, ignored in zip(
                 split.labels[of].tolist(), split.boxes[of].tolist(), split.ignored[of].tolist(), strict=True
             )
         ]
-    return held
+    return found
 
 
 def drawn_rows(images: dict[str, Drawn]) -> Rows:

@@ -189,7 +189,7 @@ def test_ids_of_both_spellings_name_different_entries(tmp_path: Path) -> None:
             each["category_id"] = key
 
     content = read(FORMAT, edited(tmp_path, edit), "boxes")
-    assert [name for held in boxes(content).values() for name, *_ in held] == ["dog", "cat", "cow"]
+    assert [name for rows in boxes(content).values() for name, *_ in rows] == ["dog", "cat", "cow"]
 
 
 def test_rotated_boxes_become_upright_with_a_warning(tmp_path: Path) -> None:
@@ -270,8 +270,8 @@ def test_empty_outlines_leave_boxes(tmp_path: Path, empty: str) -> None:
 def test_a_bad_outline_costs_one_object(tmp_path: Path, outline: object, phrase: str) -> None:
     root = edited(tmp_path, _set("segmentation", outline))
     content = read(FORMAT, root, "instances")
-    held = instances(content, SIZES)
-    assert held == {"a": [("cat", 50, 30, 74, 56)], "b": [("cat", 10, 20, 30, 70)]}
+    found = instances(content, SIZES)
+    assert found == {"a": [("cat", 50, 30, 74, 56)], "b": [("cat", 10, 20, 30, 70)]}
     (problem,) = content.problems
     assert phrase in problem.message
     assert "annotations[0]" in problem.message
@@ -291,8 +291,8 @@ def test_missing_boxes_come_from_outlines(tmp_path: Path) -> None:
             del each["bbox"]
         json_content["annotations"][0]["segmentation"] = {"size": [60, 80], "counts": [484, 24, 36, 24, 4232]}
 
-    held = boxes(read(FORMAT, edited(tmp_path, edit), "boxes"))
-    assert held["a"] == [("dog", 8, 4, 10, 28), ("cat", 50, 30, 74, 56)]
+    found = boxes(read(FORMAT, edited(tmp_path, edit), "boxes"))
+    assert found["a"] == [("dog", 8, 4, 10, 28), ("cat", 50, 30, 74, 56)]
 
 
 def test_outlines_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_an_image_that_is_listed_twice_has_the_objects_of_both(tmp_path: Path) -
         json_content["annotations"][0]["image_id"] = 5
 
     content = read(FORMAT, edited(tmp_path, edit), "boxes")
-    assert {name: len(held) for name, held in boxes(content).items()} == {"a": 2, "b": 1}
+    assert {name: len(rows) for name, rows in boxes(content).items()} == {"a": 2, "b": 1}
     (problem,) = content.problems
     assert "images[2]" in problem.message
 

@@ -21,7 +21,7 @@ from tests.support.read_formats import instances, merged, read, true_boxes, true
 SIZES = true_sizes(TRUTH)
 
 
-def held(root: Path) -> dict[str, Any]:
+def read_boxes(root: Path) -> dict[str, Any]:
     return merged(read(FORMAT, root), lambda found, split: instances(found, SIZES, split))
 
 
@@ -45,7 +45,7 @@ def test_a_bad_segment_costs_one_object(tmp_path: Path) -> None:
     edit(tmp_path, lambda coco: coco["annotations"][2]["segments_info"][1].update(category_id=77))
     expected = true_boxes(TRUTH.images)
     del expected["img_3"][0]
-    assert held(tmp_path) == expected
+    assert read_boxes(tmp_path) == expected
     (problem,) = read(FORMAT, tmp_path).problems
     assert "annotations[2].segments_info[1].category_id" in problem.message
 
@@ -82,7 +82,7 @@ def test_ids_may_be_gray_levels(tmp_path: Path) -> None:
     Image.fromarray(values).save(tmp_path / "annotations/panoptic/img_1.png")
     edit(tmp_path, lambda coco: coco["annotations"][0]["segments_info"][1].update(id=5))
     before = read(FORMAT, tmp_path).splits[""].state()
-    assert held(tmp_path) == true_boxes(TRUTH.images)
+    assert read_boxes(tmp_path) == true_boxes(TRUTH.images)
     edit(tmp_path, lambda coco: coco["annotations"][0]["segments_info"][1].update(category_id=2))
     assert read(FORMAT, tmp_path).splits[""].state() != before
 
@@ -96,5 +96,5 @@ def test_images_in_two_files_are_used_once(tmp_path: Path) -> None:
     (tmp_path / "annotations/panoptic_new.json").write_text(json.dumps(other))
     content = read(FORMAT, tmp_path)
     assert content.classes == TRUTH.classes
-    assert held(tmp_path) == true_boxes(TRUTH.images)
+    assert read_boxes(tmp_path) == true_boxes(TRUTH.images)
     assert "6 images annotated in several files" in content.problems[0].message

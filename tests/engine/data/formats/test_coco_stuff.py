@@ -31,9 +31,9 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
     content = read(FORMAT, tmp_path)
     assert (content.classes, content.problems) == (("background", *TRUTH.classes), [])
     for split in ("train", "val"):
-        held = classes_of_pixels(content, split)
-        assert held.keys() == {image.name for image in TRUTH.of(split)}
-        assert all((held[image.name] == image.mask()).all() for image in TRUTH.of(split))
+        classes = classes_of_pixels(content, split)
+        assert classes.keys() == {image.name for image in TRUTH.of(split)}
+        assert all((classes[image.name] == image.mask()).all() for image in TRUTH.of(split))
 
 
 def test_names_are_those_of_the_dataset_without_a_table(tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ def found(folder: Path, *formats: str) -> RecognizedDataset:
 def things(recognised: RecognizedDataset, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
     """Return the class and the edges of each object, by file stem of the image."""
     assert isinstance(split, InstanceSplit)
-    held = {}
+    found = {}
     for path, source in zip(split.files, split.sources, strict=True):
         with Image.open(path) as image:
             width, height = image.size
-        held[Path(path).stem] = {
+        found[Path(path).stem] = {
             (
                 recognised.classes[each.label],
                 each.window.left,
@@ -40,7 +40,7 @@ def things(recognised: RecognizedDataset, split: object) -> dict[str, set[tuple[
             )
             for each in source.instances(height, width)
         }
-    return held
+    return found
 
 
 def drawn_things(images: dict[str, Drawn], name: str = "") -> dict[str, set[tuple[str, int, int, int, int]]]:

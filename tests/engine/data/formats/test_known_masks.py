@@ -65,8 +65,8 @@ def test_read_cityscapes_returns_the_truth(tmp_path: Path, variant: str) -> None
         assert found.keys() == {image.name for image in images}
         for image in images:
             np.testing.assert_array_equal(found[image.name], with_labels(image, content.classes.index("road"), ids))
-        held = {name.removesuffix("_leftImg8bit"): each for name, each in things(objects, split).items()}
-        assert held == true_things(images, cityscapes_writer.NAMES)
+        found_objects = {name.removesuffix("_leftImg8bit"): each for name, each in things(objects, split).items()}
+        assert found_objects == true_things(images, cityscapes_writer.NAMES)
 
 
 def test_read_cityscapes_ignores_groups_and_void(tmp_path: Path) -> None:

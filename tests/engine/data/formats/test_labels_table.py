@@ -517,9 +517,9 @@ def test_table_reads_lists_of_different_lengths(tmp_path: Path, name: str, text:
     assert found.classes == ("0", "1", "2")
 
 
-@pytest.mark.parametrize("behind", ["", ",", ",,,"])
-def test_table_ignores_blank_cells_behind_the_last_column(tmp_path: Path, behind: str) -> None:
-    text = "".join(f"{name}.png,{'cat' if number % 2 else 'dog'}{behind}\n" for number, name in enumerate(NAMES))
+@pytest.mark.parametrize("blanks", ["", ",", ",,,"])
+def test_table_ignores_blank_cells_behind_the_last_column(tmp_path: Path, blanks: str) -> None:
+    text = "".join(f"{name}.png,{'cat' if number % 2 else 'dog'}{blanks}\n" for number, name in enumerate(NAMES))
     found = content_of(FORMAT, write(tmp_path, "labels.csv", "file,label\n" + text), "classes")
     assert merged_names(found) == {name: "cat" if number % 2 else "dog" for number, name in enumerate(NAMES)}
 

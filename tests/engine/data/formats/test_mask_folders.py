@@ -129,9 +129,9 @@ def test_detect_asks_about_several_folders(tmp_path: Path, names: tuple[str, ...
 def test_detect_prefers_the_first_annotator(tmp_path: Path, first: str, second: str) -> None:
     for image in TRUTH.images:
         split = {"train": "training", "val": "test"}[image.split]
-        behind = f"_{split}" if "{split}" in first else ""
+        suffix = f"_{split}" if "{split}" in first else ""
         folder = f"{split}/images" if "{split}" in first else "images"
-        image.save(tmp_path / folder / f"{image.name}{behind}.png")
+        image.save(tmp_path / folder / f"{image.name}{suffix}.png")
         save_mask(tmp_path / first.format(split=split, name=image.name), squares(image))
         save_mask(
             tmp_path / second.format(split=split, name=image.name), np.ones((image.height, image.width), np.uint8)

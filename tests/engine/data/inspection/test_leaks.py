@@ -24,7 +24,7 @@ from tests.support.outlined import make_outlined
 from tests.support.trained_runs import make_labelled
 
 
-def told(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Problem]:
+def leaks_in(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Problem]:
     return find_leaks(recognize(str(folder), val_fraction=0.25, seed=0, kinds=kinds), str(folder))
 
 
@@ -38,9 +38,9 @@ def classes(folder: Path) -> Path:
 
 def test_renamed_copy_is_found(tmp_path: Path) -> None:
     folder = classes(tmp_path)
-    assert told(folder) == []
+    assert leaks_in(folder) == []
     (folder / "val/bee/other name.png").write_bytes((folder / "train/ant/4.png").read_bytes())
-    (problem,) = told(folder)
+    (problem,) = leaks_in(folder)
     assert problem.severity == "warning"
     assert "Of the 5 validation files, 1 is a copy" in problem.message
     assert "val/bee/other name.png of train/ant/4.png" in problem.message
@@ -50,7 +50,7 @@ def test_renamed_copy_is_found(tmp_path: Path) -> None:
 def test_copies_separated_by_drawn_split_are_reported(tmp_path: Path) -> None:
     for number in range(20):
         noise(tmp_path / ("ant", "bee")[number % 2] / f"{number}.png", seed=number // 4)
-    (problem,) = told(tmp_path)
+    (problem,) = leaks_in(tmp_path)
     assert "are copies of training ones" in problem.message
     assert "the random split puts some of them" in problem.remedy
 
@@ -88,11 +88,11 @@ MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
 @pytest.mark.parametrize("kind", MAKERS)
 def test_copies_are_found_in_every_kind(tmp_path: Path, kind: str) -> None:
     folder = MAKERS[kind](tmp_path / "data", {"train": 5, "val": 3})
-    assert told(folder, (kind,)) == []
+    assert leaks_in(folder, (kind,)) == []
     found = recognize(str(folder), val_fraction=0.25, seed=0, kinds=(kind,))
     one, other = Path(found.train.files[1]), Path(found.val.files[2])
     other.write_bytes(one.read_bytes())
-    (problem,) = told(folder, (kind,))
+    (problem,) = leaks_in(folder, (kind,))
     assert "Of the 3 validation files, 1 is a copy" in problem.message
     assert f"{other.relative_to(folder)} of {one.relative_to(folder)}" in problem.message
 
@@ -104,7 +104,7 @@ def test_idx_files_are_compared_by_image(tmp_path: Path) -> None:
     for name, pixels in (("train", train), ("t10k", val)):
         write_idx(tmp_path / f"{name}-images-idx3-ubyte", pixels)
         write_idx(tmp_path / f"{name}-labels-idx1-ubyte", np.arange(len(pixels)) % 5)
-    (problem,) = told(tmp_path)
+    (problem,) = leaks_in(tmp_path)
     assert "t10k-images-idx3-ubyte image 3 of train-images-idx3-ubyte image 7" in problem.message
 
 
@@ -130,7 +130,9 @@ def test_inspection_reports_copies_in_every_format(tmp_path: Path, kind: str) ->
             name = "ant" if number % 12 else "bee"
             noise(tmp_path / ("train" if number < 12 else "val") / name / f"{number}.png", seed=number % 23)
     report = inspect(str(tmp_path), val_fraction=0.2, seed=0, kinds=(kind,), progress=lambda done, total: None)
-    told = [problem.message for problem in report.problems]
-    assert sum("1 is a copy of a training one" in message for message in told) == 1
-    assert sum("11 training samples, at least 10 times as many" in message for message in told) == (kind == "classes")
+    messages = [problem.message for problem in report.problems]
+    assert sum("1 is a copy of a training one" in message for message in messages) == 1
+    assert sum("11 training samples, at least 10 times as many" in message for message in messages) == (
+        kind == "classes"
+    )
     assert all(problem.severity == "warning" for problem in report.problems)

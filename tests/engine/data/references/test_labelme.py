@@ -77,15 +77,15 @@ def test_labelme_reads_files_as_footplate_does(tmp_path: Path, variant: str) -> 
     folder = written("labelme", variant, tmp_path / "labelme")
     found: Boxes = {}
     for path in folder.rglob("*.json"):
-        held = label_file(path)
+        label_data = label_file(path)
         corner = 1 if variant == "masks" else 0  # the second point of a mask is its last pixel
-        found[Path(held.image_path).stem] = sorted(
+        found[Path(label_data.image_path).stem] = sorted(
             (
                 each["label"],
                 *map(float, np.min(each["points"], 0)),
                 *(float(edge + corner) for edge in np.max(each["points"], 0)),
             )
-            for each in held.shapes
+            for each in label_data.shapes
         )
     assert_alike(found, true_boxes())
     check_reading(folder, "labelme", has_splits=variant == "splits")

@@ -30,16 +30,16 @@ def test_pycocotools_reads_coco_as_footplate_does(tmp_path: Path, variant: str) 
     areas: dict[str, dict[str, int]] = {}
     for split in ("train", "val"):
         with contextlib.redirect_stdout(io.StringIO()):
-            held = COCO(str(folder / f"annotations/instances_{split}2017.json"))
-        for image in held.imgs.values():
+            coco = COCO(str(folder / f"annotations/instances_{split}2017.json"))
+        for image in coco.imgs.values():
             name = Path(image["file_name"]).stem
-            annotations = held.loadAnns(held.getAnnIds(imgIds=image["id"]))
+            annotations = coco.loadAnns(coco.getAnnIds(imgIds=image["id"]))
             boxes[name], areas[name] = [], {}
             for each in annotations:
-                label = held.cats[each["category_id"]]["name"]
+                label = coco.cats[each["category_id"]]["name"]
                 x, y, width, height = map(float, each["bbox"])
                 boxes[name].append((label, x, y, x + width, y + height))
-                areas[name][label] = areas[name].get(label, 0) + int(held.annToMask(each).sum())
+                areas[name][label] = areas[name].get(label, 0) + int(coco.annToMask(each).sum())
             boxes[name].sort()
     assert_alike(boxes, true_boxes())
     assert areas == true_areas(TRUTH)
@@ -58,8 +58,8 @@ def test_torchvision_reads_voc_as_footplate_does(tmp_path: Path) -> None:
         path.rename(path.with_suffix(".jpg"))  # the only name that torchvision looks for
     found: Boxes = {}
     for split in ("train", "val"):
-        for _, held in VOCDetection(str(tmp_path), "2012", split):
-            content = held["annotation"]
+        for _, target in VOCDetection(str(tmp_path), "2012", split):
+            content = target["annotation"]
             found[Path(content["filename"]).stem] = sorted(
                 (each["name"], *(float(each["bndbox"][edge]) for edge in ("xmin", "ymin", "xmax", "ymax")))
                 for each in content.get("object", ())
@@ -73,9 +73,9 @@ def test_torchvision_reads_voc_masks_as_footplate_does(tmp_path: Path) -> None:
 
     folder = written("voc_masks", "nested", tmp_path)
     for split in ("train", "val"):
-        held = VOCSegmentation(str(tmp_path), "2012", split)
-        assert [Path(name).stem for name in held.images] == [image.name for image in TRUTH.of(split)]
-        for (_, mask), image in zip(held, TRUTH.of(split), strict=True):
+        dataset = VOCSegmentation(str(tmp_path), "2012", split)
+        assert [Path(name).stem for name in dataset.images] == [image.name for image in TRUTH.of(split)]
+        for (_, mask), image in zip(dataset, TRUTH.of(split), strict=True):
             np.testing.assert_array_equal(np.asarray(mask), image.mask())
     check_reading(folder, "voc_masks", "instances")
     check_reading(folder, "voc_masks", "masks")
@@ -90,11 +90,11 @@ def test_torchvision_reads_cityscapes_as_footplate_does(tmp_path: Path) -> None:
         for name, other in cityscapes.NAMES.items()
     }
     for split in ("train", "val"):
-        held = Cityscapes(str(folder), split, target_type=["semantic", "instance"])
-        by_name = {Path(path).stem.removesuffix("_leftImg8bit"): index for index, path in enumerate(held.images)}
+        dataset = Cityscapes(str(folder), split, target_type=["semantic", "instance"])
+        by_name = {Path(path).stem.removesuffix("_leftImg8bit"): index for index, path in enumerate(dataset.images)}
         assert by_name.keys() == {image.name for image in TRUTH.of(split)}
         for image in TRUTH.of(split):
-            _, (semantic, numbered) = held[by_name[image.name]]
+            _, (semantic, numbered) = dataset[by_name[image.name]]
             instances = np.asarray(numbered)
             table = np.array([cityscapes.ROAD, *(numbers[name] for name in CLASSES)])
             np.testing.assert_array_equal(np.asarray(semantic), table[image.mask()])
@@ -110,9 +110,9 @@ def test_torchvision_reads_kitti_as_footplate_does(tmp_path: Path) -> None:
     from torchvision.datasets import Kitti
 
     folder = written("kitti", "lists", tmp_path / "Kitti/raw")
-    held = Kitti(str(tmp_path))
+    dataset = Kitti(str(tmp_path))
     found: Boxes = {}
-    for path, (image, target) in zip(held.images, held, strict=True):
+    for path, (image, target) in zip(dataset.images, dataset, strict=True):
         image.load()  # closes the file
         found[Path(path).stem] = sorted((each["type"], *each["bbox"]) for each in target)
     assert_alike(found, true_boxes())

@@ -376,8 +376,8 @@ def test_mosaic_has_four_images_and_ends_early(loaders: Loaders, boxes: ImageSet
     loader = loaders(boxes, parsed("mosaic:1"), epochs=20, size=96)
     (first, *_), (last, *_) = list(loader.epoch(18)), list(loader.epoch(19))
     assert first.targets.shape[1] > last.targets.shape[1]
-    held = [int((batch.targets[..., 4] != PADDING).sum(1).max()) for batch in (first, last)]
-    assert held[0] > held[1] == 2
+    box_counts = [int((batch.targets[..., 4] != PADDING).sum(1).max()) for batch in (first, last)]
+    assert box_counts[0] > box_counts[1] == 2
     rare = next(iter(loaders(boxes, parsed("mosaic:0"), epochs=20, size=96).epoch(1)))
     assert int((rare.targets[..., 4] != PADDING).sum(1).max()) == 2
 

@@ -30,7 +30,7 @@ StartChild = Callable[..., Child]
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
+def host_processes(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
     """Return an object that reads process data without caching. NVML's process ids count as those of this machine."""
     monkeypatch.setattr(host, "foreign_pids", lambda: False)
     monkeypatch.setattr(host, "MIN_LOAD_INTERVAL_S", 0.001)
@@ -79,10 +79,10 @@ def sample_processes(stub: NvmlStub, start_sampler: Start, **profile: object) ->
     return processes_of(start_sampler("--once", stub=stub).next().gpus[0])
 
 
-def test_process_has_user_name_command_and_start(here: HostProcesses, start_child: StartChild) -> None:
+def test_process_has_user_name_command_and_start(host_processes: HostProcesses, start_child: StartChild) -> None:
     before = time.time()
     child = start_child("input()", "--mark", "of this test")
-    facts = here.read(child.pid)
+    facts = host_processes.read(child.pid)
     assert facts.user == psutil.Process().username()
     assert facts.name == psutil.Process(child.pid).name()
     assert facts.command.startswith(f"{sys.executable} -c print('here'")
@@ -94,48 +94,48 @@ def test_process_has_user_name_command_and_start(here: HostProcesses, start_chil
     assert facts.ancestors[1:] == tuple(parent.pid for parent in psutil.Process().parents())
 
 
-def test_process_command_may_be_invalid_utf_8(here: HostProcesses, start_child: StartChild) -> None:
+def test_process_command_may_be_invalid_utf_8(host_processes: HostProcesses, start_child: StartChild) -> None:
     child = start_child("input()", os.fsdecode(b"caf\xe9"))
-    facts = here.read(child.pid)
+    facts = host_processes.read(child.pid)
     assert facts.command.endswith(r"caf\udce9")
     assert msgspec.json.decode(msgspec.json.encode(facts), type=HostProcess) == facts  # the reader prints this
 
 
-def test_process_load_is_known_from_the_second_reading(here: HostProcesses, start_child: StartChild) -> None:
+def test_process_load_is_known_from_the_second_reading(host_processes: HostProcesses, start_child: StartChild) -> None:
     child = start_child("while True: pass")
-    assert here.read(child.pid).cpu_percent is None
+    assert host_processes.read(child.pid).cpu_percent is None
     deadline = time.monotonic() + 120
-    while not (load := here.read(child.pid).cpu_percent):
+    while not (load := host_processes.read(child.pid).cpu_percent):
         assert time.monotonic() < deadline
     assert load > 0
 
 
-def test_process_on_eight_gpus_is_read_once(here: HostProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_on_eight_gpus_is_read_once(host_processes: HostProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "MIN_LOAD_INTERVAL_S", 60.0)
-    first = here.read(os.getpid())
-    assert here.read(os.getpid()) is first
+    first = host_processes.read(os.getpid())
+    assert host_processes.read(os.getpid()) is first
 
 
-def test_process_command_is_one_truncated_line(here: HostProcesses, start_child: StartChild) -> None:
-    command = here.read(start_child("input()\n" * 200).pid).command
+def test_process_command_is_one_truncated_line(host_processes: HostProcesses, start_child: StartChild) -> None:
+    command = host_processes.read(start_child("input()\n" * 200).pid).command
     assert len(command) == 300
     assert command.endswith("…")
     assert "\n" not in command
 
 
-def test_reused_pid_is_identified_again(here: HostProcesses, start_child: StartChild) -> None:
+def test_reused_pid_is_identified_again(host_processes: HostProcesses, start_child: StartChild) -> None:
     old, new = start_child("input()", "old"), start_child("input()", "new")
-    here.read(old.pid)
-    here.read(new.pid)
-    here._readings[new.pid] = replace(
-        here._readings[old.pid], process=psutil.Process(old.pid)
+    host_processes.read(old.pid)
+    host_processes.read(new.pid)
+    host_processes._readings[new.pid] = replace(
+        host_processes._readings[old.pid], process=psutil.Process(old.pid)
     )  # as if the old process had this pid
-    facts = here.read(new.pid)
+    facts = host_processes.read(new.pid)
     assert facts.command.endswith("new")
     assert facts.cpu_percent is None  # the load since the start of the other process would be meaningless
 
 
-def test_orphan_has_ancestors_of_its_new_parent(here: HostProcesses, start_child: StartChild) -> None:
+def test_orphan_has_ancestors_of_its_new_parent(host_processes: HostProcesses, start_child: StartChild) -> None:
     code = (
         "import subprocess, sys\n"
         "orphan = 'import os, signal; print(os.getpid(), flush=True); signal.pause()'\n"
@@ -145,31 +145,31 @@ def test_orphan_has_ancestors_of_its_new_parent(here: HostProcesses, start_child
     parent = start_child(code)
     pid = int(output(parent).readline())
     try:
-        assert here.read(pid).ancestors[:2] == (parent.pid, os.getpid())
+        assert host_processes.read(pid).ancestors[:2] == (parent.pid, os.getpid())
         parent.kill()
         parent.wait()
-        after = here.read(pid)
+        after = host_processes.read(pid)
         assert parent.pid not in after.ancestors
         assert "signal.pause" in after.command
     finally:
         psutil.Process(pid).kill()
 
 
-def test_exited_process_is_unknown(here: HostProcesses, start_child: StartChild) -> None:
+def test_exited_process_is_unknown(host_processes: HostProcesses, start_child: StartChild) -> None:
     child = start_child("input()")
-    assert here.read(child.pid).name is not None
+    assert host_processes.read(child.pid).name is not None
     end(child)
-    assert here.read(child.pid) == HostProcess()
+    assert host_processes.read(child.pid) == HostProcess()
 
 
 def test_unused_processes_are_forgotten(
-    here: HostProcesses, start_child: StartChild, monkeypatch: pytest.MonkeyPatch
+    host_processes: HostProcesses, start_child: StartChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = start_child("input()")
-    here.read(child.pid)
+    host_processes.read(child.pid)
     monkeypatch.setattr(host, "FORGET_AFTER_S", 0.0)
-    here.read(os.getpid())
-    assert set(here._readings) == {os.getpid()}
+    host_processes.read(os.getpid())
+    assert set(host_processes._readings) == {os.getpid()}
 
 
 def test_processes_are_unknown_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:

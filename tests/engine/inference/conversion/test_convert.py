@@ -106,9 +106,9 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
     sizes = {each.name: each.size_bytes for each in result.files}
     assert sizes["model-int8.onnx"] < sizes["model.onnx"] / 3
 
-    about = session(folder / "model.onnx").get_modelmeta().custom_metadata_map
-    assert json.loads(about["classes"]) == list(result.classes) == ["blue", "green", "red"]
-    assert (about["task"], about["size"], about["framing"]) == ("classification", "16", "crop")
+    metadata = session(folder / "model.onnx").get_modelmeta().custom_metadata_map
+    assert json.loads(metadata["classes"]) == list(result.classes) == ["blue", "green", "red"]
+    assert (metadata["task"], metadata["size"], metadata["framing"]) == ("classification", "16", "crop")
     with Image.open(folder / "example.png") as image:
         example = np.array(image)
     model = load(of.run, "last")

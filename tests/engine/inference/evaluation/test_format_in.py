@@ -26,8 +26,8 @@ def test_format_in_settles_a_question_as_in_the_training(tmp_path: Path) -> None
     images = [each.save(tmp_path / f"images/{each.name}.png") for each in TRUTH.images]
     rows = [f"images/{path.name},{'ab'[number % 2]},{'cd'[number % 2]}" for number, path in enumerate(images)]
     (tmp_path / "labels.csv").write_text("\n".join(["file,shape,taste", *rows]))
-    asked = recognize(str(tmp_path), val_fraction=0.0, seed=0)
-    (problem,) = asked.problems
+    recognized = recognize(str(tmp_path), val_fraction=0.0, seed=0)
+    (problem,) = recognized.problems
     for choice in problem.choices:
         chosen = str(choice.values["format"])
         assert format_in(str(tmp_path), chosen, ("classes",)) == chosen

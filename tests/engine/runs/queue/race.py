@@ -73,7 +73,7 @@ def main(processes: int, rounds: int, kills: int) -> None:
     gate, opener = os.pipe()
     reader, output = os.pipe()
     racers: set[int] = set()
-    held = killed = 0
+    uses = killed = 0
 
     def start() -> None:
         pid = os.fork()
@@ -104,8 +104,8 @@ def main(processes: int, rounds: int, kills: int) -> None:
     os.write(opener, b"!" * (processes + kills))
     while racers:
         if select.select([reader], [], [], 0.01)[0]:
-            held += len(os.read(reader, 4096))
-        if killed < kills and held > processes:
+            uses += len(os.read(reader, 4096))
+        if killed < kills and uses > processes:
             victim = generator.choice(sorted(racers))
             time.sleep(generator.random() * 0.002)  # kill at a random point, inside or outside of the queue's code
             os.kill(victim, signal.SIGKILL)
@@ -114,7 +114,7 @@ def main(processes: int, rounds: int, kills: int) -> None:
             reap(pid, os.WNOHANG)
     assert queued() == {}
     assert holders() == {}
-    print(held, killed)
+    print(uses, killed)
 
 
 if __name__ == "__main__":

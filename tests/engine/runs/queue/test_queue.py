@@ -182,13 +182,13 @@ def test_killed_process_leaves_queue(state: str) -> None:
     keeper.poll()
     other = SlotProcess("other", "x" if state == "running" else "y")
     assert other.read_line() == state
-    behind = make_slot("behind", "x", "y")
-    assert behind.poll() == Waiting(position=1 if state == "running" else 2, behind=("keeper", "other"))
+    last = make_slot("behind", "x", "y")
+    assert last.poll() == Waiting(position=1 if state == "running" else 2, behind=("keeper", "other"))
     other.kill()
-    assert behind.poll() == Waiting(position=1, behind=("keeper",))
+    assert last.poll() == Waiting(position=1, behind=("keeper",))
     keeper.close()
-    behind.poll()
-    assert behind.has_devices
+    last.poll()
+    assert last.has_devices
 
 
 def test_worker_of_killed_supervisor_holds_no_devices() -> None:
@@ -221,8 +221,8 @@ def test_process_killed_anywhere_leaves_queue(event: str, every: str, minimum: i
     [(5, 6, 5), pytest.param(12, 100, 100, marks=[pytest.mark.long, pytest.mark.faults])],
 )
 def test_racing_and_killed_processes_never_share_device(processes: int, rounds: int, kills: int) -> None:
-    held, killed = run_script("race", str(processes), str(rounds), str(kills))
-    assert held >= processes * rounds
+    uses, killed = run_script("race", str(processes), str(rounds), str(kills))
+    assert uses >= processes * rounds
     assert killed == kills
 
 

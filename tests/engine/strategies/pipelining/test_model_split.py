@@ -49,8 +49,8 @@ def test_split_stages_equal_the_model(name: str, size: int) -> None:
         model.train(training)
         parts = split(model, graph, traces.points)
         assert len(parts) == len(traces.points) + 1
-        held = list(itertools.chain.from_iterable(stage.state_dict() for stage in parts))
-        assert sorted(held) == sorted(model.state_dict())
+        stage_keys = list(itertools.chain.from_iterable(stage.state_dict() for stage in parts))
+        assert sorted(stage_keys) == sorted(model.state_dict())
         with torch.no_grad():
             torch.manual_seed(1)
             expected = model(inputs)

@@ -67,14 +67,14 @@ def test_measure_has_no_side_effects() -> None:
     model[5].weight.grad = torch.ones_like(model[5].weight)
     names = [name for name, _ in model.named_parameters()]
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    held = {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
+    addresses = {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
     modes = [module.training for module in model.modules()]
     state = torch.get_rng_state()
     _measured(model, 2, 3, 8, 8)
     assert torch.equal(torch.get_rng_state(), state)
     assert [name for name, _ in model.named_parameters()] == names
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert held == {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
+    assert addresses == {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
     assert [module.training for module in model.modules()] == modes
     assert torch.equal(model[5].weight.grad, torch.ones_like(model[5].weight))
     assert all(parameter.grad is None for name, parameter in model.named_parameters() if name != "5.weight")

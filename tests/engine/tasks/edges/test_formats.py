@@ -285,14 +285,14 @@ def test_read_returns_the_truth(tmp_path: Path, variant: str) -> None:
     assert (detection.confidence, detection.against) == (certain, ())
     content = FORMAT.read(tree, detection, "edges")
     assert (content.classes, content.problems) == (("edge",), [])
-    held = {}
+    edges_by_image = {}
     for split in content.splits.values():
         for image, path in zip(split.files, split.edges, strict=True):
-            held[Path(image).stem] = read_edges(path, Path(path).read_bytes()).layers[0]
+            edges_by_image[Path(image).stem] = read_edges(path, Path(path).read_bytes()).layers[0]
     assert set(content.splits) == ({""} if variant == "plain" else {"train", "val"})
-    assert held.keys() == {image.name for image in TRUTH.images}
+    assert edges_by_image.keys() == {image.name for image in TRUTH.images}
     for image in TRUTH.images:
-        np.testing.assert_array_equal(held[image.name], edges_writer.outline(image))
+        np.testing.assert_array_equal(edges_by_image[image.name], edges_writer.outline(image))
 
 
 @pytest.mark.parametrize("name", ["edges", "boundary", "contours"])

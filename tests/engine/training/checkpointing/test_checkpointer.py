@@ -210,7 +210,11 @@ def test_checkpoints_by_steps_and_number_of_older_ones(job: Make, start: Start) 
     assert {4, 8, 12, 16, 18} <= set(_saved(group)) <= {4, 6, 8, 12, 16, 18}
     assert _names(group) == {"last.pt", "best.pt", "epoch-2-step-12.pt", "epoch-3-step-16.pt"}
     contents = {name: torch.load(group.folder / "checkpoints" / name, weights_only=True) for name in _names(group)}
-    places = {name: (held["epoch"], held["done"], held["step"]) for name, held in contents.items() if "epoch" in held}
+    places = {
+        name: (checkpoint["epoch"], checkpoint["done"], checkpoint["step"])
+        for name, checkpoint in contents.items()
+        if "epoch" in checkpoint
+    }
     assert places["last.pt"] == (3, 6, 18)
     assert places["epoch-3-step-16.pt"] == (3, 4, 16)
     assert contents["last.pt"]["validated"]

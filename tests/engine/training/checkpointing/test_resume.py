@@ -84,8 +84,8 @@ def test_resume_in_mid_epoch_with_other_strategies(job: Make, start: Start, mode
     first = _interrupted(start(job(**SINGLE, **fields), every_step=True, prepare=ONCE_ASKED), after=3)
     assert (first.checkpoint()["epoch"], first.checkpoint()["done"]) == (1, len(first.losses))
     gate.unlink()
-    goes_on = job(**DDP, **fields, resume_from=_path(first))
-    second = _interrupted(start(goes_on, every_step=True, prepare=ONCE_ASKED), after=9)
+    resumed_job = job(**DDP, **fields, resume_from=_path(first))
+    second = _interrupted(start(resumed_job, every_step=True, prepare=ONCE_ASKED), after=9)
     assert [group.of(Planned)[0].from_step for group in (first, second)] == [0, len(first.losses)]
     assert second.checkpoint()["epoch"] == 2
     assert 0 < second.checkpoint()["done"] < 6
@@ -183,16 +183,16 @@ def test_resume_uses_the_new_schedule(job: Make, start: Start) -> None:
 
 
 def test_best_checkpoint_has_validated_averages(job: Make, start: Start) -> None:
-    asked = job(ema_decay=0.9, ema_ramp=0, epochs=2, best_by="loss")
-    group = start(asked, every_step=True).completed()
+    run_job = job(ema_decay=0.9, ema_ramp=0, epochs=2, best_by="loss")
+    group = start(run_job, every_step=True).completed()
     last = group.checkpoint()
     best = group.checkpoint("best.pt")
     assert list(best) == list(last["model"])
     averages = last["model"] | last["optimizer"]["ema"]
     measured = [(event.measures["loss"], event.measures["top1"]) for event in group.of(Validation)]
-    assert evaluate_plainly(asked, averages) == pytest.approx(measured[-1], rel=1e-4)
-    assert evaluate_plainly(asked, last["model"]) != pytest.approx(measured[-1], rel=1e-4)
-    assert evaluate_plainly(asked, best) == pytest.approx(min(measured), rel=1e-4)
+    assert evaluate_plainly(run_job, averages) == pytest.approx(measured[-1], rel=1e-4)
+    assert evaluate_plainly(run_job, last["model"]) != pytest.approx(measured[-1], rel=1e-4)
+    assert evaluate_plainly(run_job, best) == pytest.approx(min(measured), rel=1e-4)
     assert last["best_epoch"] == 1 + measured.index(min(measured))
 
 
@@ -281,8 +281,8 @@ def test_resume_ignores_foreign_best_checkpoint(job: Make, start: Start) -> None
 def test_resume_in_place_keeps_its_origin(job: Make, start: Start, forker: Forker) -> None:
     uninterrupted = start(job(epochs=2, schedule="none"), every_step=True).completed()
     first = start(job(epochs=1, schedule="none")).completed()
-    goes_on = job(epochs=2, schedule="none", resume_from=_path(first))
-    rest = WorkerGroup(forker, goes_on, first.folder, every_step=True).completed()
+    resumed_job = job(epochs=2, schedule="none", resume_from=_path(first))
+    rest = WorkerGroup(forker, resumed_job, first.folder, every_step=True).completed()
     assert rest.losses == uninterrupted.losses[6:]
     assert {path.name for path in (first.folder / "checkpoints").iterdir()} == {
         "last.pt",

@@ -171,8 +171,8 @@ def test_sharing_names_each_user_once() -> None:
 
 
 def test_columns_sort_by_value_unknown_last(hosts: Hosts, view: ProcessesView) -> None:
-    held = {1: 9 * GIB, 2: 80 * GIB, 3: None, 4: 10 * GIB}
-    see(hosts, one_gpu(*(process(pid, memory_used_bytes=memory) for pid, memory in held.items())))
+    memory_by_pid = {1: 9 * GIB, 2: 80 * GIB, 3: None, 4: 10 * GIB}
+    see(hosts, one_gpu(*(process(pid, memory_used_bytes=memory) for pid, memory in memory_by_pid.items())))
     assert cells(view, "PID") == ["2", "4", "1", "3"]
     view.tree.sortByColumn(column("PID"), Qt.SortOrder.AscendingOrder)
     assert cells(view, "GPU memory") == ["9.0 GiB", "80.0 GiB", "–", "10.0 GiB"]
