@@ -412,7 +412,12 @@ def test_small_epochs_scale_masks_and_boxes(
     folder = make_masked(tmp_path / "set", {"train": 8, "val": 4}, side=64, ignored=False)
     masks = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=("masks",)).train
     given = parsed("scale:0.8:1.5") if augmentation == "own" else ()
-    options = {"size": 96, "side": lambda epoch: 64 if epoch == 1 else 96, "augmentation": augmentation, "threads": 0}
+    options = {
+        "size": 96,
+        "side": lambda epoch, _batch: 64 if epoch == 1 else 96,
+        "augmentation": augmentation,
+        "threads": 0,
+    }
     for batch in loaders(masks, given, **options).epoch(1):
         assert batch.inputs.shape[-1] == batch.targets.shape[-1] == 64
         bright = batch.inputs[:, :2].amax(1) > 170 / 255
