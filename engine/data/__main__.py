@@ -36,6 +36,10 @@ They stay blocked. Otherwise, a signal that arrives between `fork` and the wait 
 
 
 def main() -> int:
+    """Inspect the dataset folder on the command line, print the result as JSON lines, and return the exit status.
+
+    On Linux, a child process with a memory limit inspects it.
+    """
     parser = argparse.ArgumentParser(prog="python -m engine.data", description="Inspects a dataset folder.")
     parser.add_argument("folder")
     parser.add_argument("--val-fraction", type=float, default=FIELDS["val_fraction"].default)

@@ -79,7 +79,7 @@ class CachedImages(Store):
         self._on_failure = on_failure
         self._has_failed = False
         self._extending = threading.Lock()
-        self._states: dict[int, tuple[int, int]] = {}
+        self._states: dict[int, tuple[int, int]] = {}  # size and modification time of files, by the image's index
         self._paths = _hashes(files, folder)
         folder = os.path.realpath(folder)
         identity = b"%s\0%d %d %d%s" % (os.fsencode(folder), size, channels, version, kind.encode())
@@ -93,6 +93,7 @@ class CachedImages(Store):
             self.folder.mkdir(mode=0o700, exist_ok=True)
             if not len(known):
                 undo.callback(remove, self.folder)
+            # If this fails, a new folder is removed and open files are closed.
             (self.folder / ABOUT).write_bytes(msgspec.json.encode(CacheInfo(printable(folder), size, channels)))
             self._index_file = _open(self.folder / INDEX, undo)
             self._pixels_file = _open(self.folder / PIXELS, undo)

@@ -128,8 +128,9 @@ def _open_masks(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _open_idx(found: RecognizedDataset, folder: str) -> Splits:
+    """Open idx files for training and validation. Raises DatasetError if a file can't be used."""
     problems: list[Problem] = []
-    halves = []
+    splits = []
     opened: dict[str, Bytes | None] = {}
     for split in (found.train, found.val):
         assert isinstance(split, IdxSplit)
@@ -137,10 +138,10 @@ def _open_idx(found: RecognizedDataset, folder: str) -> Splits:
             opened[split.images] = open_idx_images(split, problems)
         pixels = opened[split.images]
         if pixels is not None:
-            halves.append(IdxImages(split, pixels))
-    if errors(problems) or len(halves) != 2:
+            splits.append(IdxImages(split, pixels))
+    if errors(problems) or len(splits) != 2:
         raise DatasetError(errors(problems))
-    return Splits(found.classes, 1, found.format, halves[0], halves[1])
+    return Splits(found.classes, 1, found.format, splits[0], splits[1])
 
 
 OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {

@@ -146,6 +146,7 @@ def pnm_header(head: bytes) -> tuple[list[int], int] | None:
 
 
 def _read_pnm(content: bytes, facts: Facts) -> Values:
+    """Return the values [h, w, bands] in a binary or text PNM with 16 bits. Raises Unfit if it is truncated."""
     header = pnm_header(content[:_HEAD_BYTES])
     assert header is not None
     start = header[1]
@@ -209,6 +210,10 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _read_array(content: bytes) -> Values:
+    """Return the array in an .npy file as [h, w] or [h, w, bands]. Raises Unfit if it is truncated or not an image.
+
+    A [bands, h, w] array is transposed: its last dimension is too large for bands.
+    """
     stream = BytesIO(content)
     shape, kind = array_header(stream)
     _sides(shape)

@@ -75,7 +75,11 @@ def seems_complete(path: str) -> bool:
 
 
 def _jpeg_pixels(head: bytes, descriptor: int) -> int:
-    at, start = 2, 0
+    """Return the number of pixels that the header of a JPEG declares, or 0 if it is not found.
+
+    `head` are the first bytes. More are read from `descriptor` where metadata are long.
+    """
+    at, start = 2, 0  # position in the file of the next segment, and of `head`
     for _ in range(MAX_SEGMENTS):
         mark, marker = head[at - start], head[at - start + 1]
         if mark != 0xFF:

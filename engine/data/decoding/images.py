@@ -134,6 +134,10 @@ def fit(image: Tensor, size: int) -> Tensor:
 def _decode_jpeg(
     content: bytes, size: int, channels: int, resize: Callable[[Bytes, int], Bytes]
 ) -> tuple[Bytes, float] | None:
+    """Decode a JPEG with `resize` to `size`, and return it upright with its original width divided by its height.
+
+    Returns None if the fast decoder does not support the file. `resize` gets the pixels [h, w, C] and `size`.
+    """
     pixels = jpeg_pixels(content, size, channels)
     if pixels is None:
         return None

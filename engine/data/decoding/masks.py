@@ -89,6 +89,7 @@ class _Reader:
         self._ignored = () if ignored is None else (ignored,)
 
     def meaning(self) -> Meaning:
+        """Return the classes of the mask values, or the reason why they can't be determined."""
         oversized = next((table for table in self._tables if len(table.names) > MAX_CLASSES), None)
         if oversized is not None:
             return too_many(oversized)
@@ -170,6 +171,7 @@ class _Reader:
         return Meaning(_VOC, MaskCode(numbers, ignored=(NO_CLASS,)))
 
     def _in_colors(self, notes: Sequence[Problem]) -> Meaning:
+        """Interpret the masks as colors, with gray levels as shades of gray. `notes` are warnings to add."""
         survey = self._survey
         colors = survey.as_colors().without(*self._ignored)
         if failure := self._check_gray(colors):

@@ -156,14 +156,15 @@ def cut_out(inside: Mask) -> Window | None:
 
 
 def _joined(windows: Iterable[Window]) -> Window | None:
-    is_inside = list(windows)
-    if len(is_inside) < 2:
-        return is_inside[0] if is_inside else None
-    top, left = min(each.top for each in is_inside), min(each.left for each in is_inside)
-    bottom = max(each.top + each.pixels.shape[0] for each in is_inside)
-    right = max(each.left + each.pixels.shape[1] for each in is_inside)
+    """Return one window around all pixels of the given `windows`, or None if there are none."""
+    all_windows = list(windows)
+    if len(all_windows) < 2:
+        return all_windows[0] if all_windows else None
+    top, left = min(each.top for each in all_windows), min(each.left for each in all_windows)
+    bottom = max(each.top + each.pixels.shape[0] for each in all_windows)
+    right = max(each.left + each.pixels.shape[1] for each in all_windows)
     pixels = np.zeros((bottom - top, right - left), bool)
-    for each in is_inside:
+    for each in all_windows:
         height, width = each.pixels.shape
         pixels[each.top - top :, each.left - left :][:height, :width] |= each.pixels
     return Window(top, left, pixels)

@@ -97,13 +97,14 @@ class TiffRows:
         sizes = dict(zip(axes, part.shape, strict=True))
         if not set(axes) <= set("SYX") or sizes.get("S", 1) > MAX_BANDS:
             raise Unfit(f"it is not one image ({' x '.join(map(str, part.shape))})")
-        self.sides = (sizes["Y"], sizes["X"])
+        self.sides = (sizes["Y"], sizes["X"])  # height and width
         self._pages: Sequence[Any] = list(part.pages) if isinstance(part, TiffPageSeries) else [part]
         page = file.pages.first
         self.no_data = as_number(page.tags.get("GDAL_NODATA"))
         self._check(page, part.dtype)
-        self._inverted = bands is None and page.photometric == 0
+        self._inverted = bands is None and page.photometric == 0  # white-is-zero gray
         self._alpha = alpha_of(page) if bands is None or bands.count == sizes.get("S", 1) - 1 else None
+        # Pages whose pixels are uncompressed and contiguous are mapped into memory.
         self._mapped = (
             [np.memmap(stream, _order(file, each), "r", each.dataoffsets[0], each.shape) for each in self._pages]
             if all(each.is_contiguous and each.compression == 1 and each.planarconfig == 1 for each in self._pages)

@@ -31,6 +31,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _benchmark(tree: Tree, base: str) -> list[Detection]:
+    """Detect the scene parsing benchmark in the folder `base`. Returns no or one detection.
+
+    Either most names of images begin with "ADE_", or the folder holds the benchmark's list of classes.
+    """
     if not {"images", "annotations"} <= set(tree.folders(base)):
         return []
     pairs: dict[str, Pairs] = {}

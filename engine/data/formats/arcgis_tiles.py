@@ -21,10 +21,11 @@ _SAMPLED = 20
 
 
 def _detect(tree: Tree) -> list[Detection]:
+    """Detect folders named images and labels, where XML files hold the classes of the images but no boxes."""
     if not {"images", "labels"} <= set(tree.folders()) or not tree.has(".xml", "labels"):
         return []
     names = tree.files("labels", ".xml")
-    tiles, several = 0, False
+    tiles, has_several_classes = 0, False
     for index in spread_evenly(len(names), _SAMPLED):
         try:
             root = read_xml(tree.path("labels", names[index]))
@@ -34,11 +35,11 @@ def _detect(tree: Tree) -> list[Detection]:
             return []
         classes = _classes(root)
         tiles += bool(classes)
-        several |= len(classes) > 1
+        has_several_classes |= len(classes) > 1
     if not tiles:
         return []
     evidence = f"images and {len(names):,} XML files with classes and no boxes in labels"
-    kinds = ("labels",) if several else ("classes", "labels")
+    kinds = ("labels",) if has_several_classes else ("classes", "labels")
     return [Detection(kinds, Confidence.CERTAIN, (evidence,))]
 
 
@@ -47,6 +48,7 @@ def _classes(root: ElementTree.Element) -> list[str]:
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with the classes in their XML files. Names come from ArcGIS's list of classes, if any."""
     known = arcgis_classes(tree.root)
     titles = {} if known is None else dict(zip(map(str, known[0]), known[1], strict=True))
     lookup = ImageLookup(tree)

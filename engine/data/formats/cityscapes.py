@@ -108,6 +108,10 @@ def _cityscapes(tree: Tree, base: str, name: str) -> _Files:
 
 
 def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
+    """Return the pairs of images and masks by split, in the folder `base`.
+
+    `name` is the folder of the masks, such as "gtFine", and `kind` the end of their names, such as "labelIds".
+    """
     found: dict[str, Pairs] = {}
     for split in tree.folders(os.path.join(base, _IMAGES)):
         if split.lower() not in _SPLITS or split not in tree.folders(os.path.join(base, name)):

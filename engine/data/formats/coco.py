@@ -223,6 +223,10 @@ class _Reader:
         self._faults = EntryFaults(self.name)
 
     def read(self, content: _File) -> None:
+        """Read the images, annotations and categories of one JSON file.
+
+        For the kinds "classes" and "labels", the categories become tags of the images, otherwise shapes.
+        """
         names = Categories(content.categories, self._faults)
         images = self._read_images(content.images)
         for place, each in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):

@@ -138,6 +138,10 @@ class _Reader:
         self._maskless: list[str] = []
 
     def read(self, content: _File) -> None:
+        """Read the images, masks, segments and categories of one JSON file.
+
+        Only segments that are things become objects. Annotations whose mask is missing are recorded.
+        """
         categories = Categories(content.categories, self._faults)
         decoded = self._faults.decode_each(_IMAGE, content.images, "images")
         images = with_spellings({image.id: image.file_name for _, image in decoded})

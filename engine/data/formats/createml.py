@@ -65,6 +65,10 @@ def _is_createml(path: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their boxes from all JSON files of CreateML.
+
+    Several entries for one image are merged.
+    """
     files = AnnotationFiles.of(detection.source)
     problems = files.problems()
     images: ImageSplits[ShapedImage] = ImageSplits(files.splits)
@@ -92,6 +96,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shape]:
+    """Return the boxes in the annotations of an image. Invalid ones are added to `faults`.
+
+    `place` is the position of the image's entry in the file. CreateML stores the center of a box and its size.
+    """
     shapes = []
     for number, each in enumerate(annotations if isinstance(annotations, list) else ()):
         box = _first(each, _COORDINATES) if isinstance(each, dict) else None

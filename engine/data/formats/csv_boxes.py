@@ -427,15 +427,16 @@ def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> M
 
 
 def _problems(tree: Tree, reading: _Reading) -> Iterator[Problem]:
-    unclear = sorted(set(reading.lookup.ambiguous))
-    missing = list(dict.fromkeys(name for name in reading.missing if name not in unclear))
+    """Yield problems with missing images and unusable boxes in the tables, and with images that no table names."""
+    ambiguous = sorted(set(reading.lookup.ambiguous))
+    missing = list(dict.fromkeys(name for name in reading.missing if name not in ambiguous))
     remedy = "Such names are left out; write the path from the table to each image into it."
-    yield from warn_about(unclear, "name", "in a table that may mean several images:", remedy)
+    yield from warn_about(ambiguous, "name", "in a table that may mean several images:", remedy)
     yield from warn_about(missing, "image", "that a table names can't be found:", "Such images are left out.")
     remedy = "Such boxes are left out; correct these rows of the table."
     yield from warn_about(reading.faults, "box", "without four numbers and a class:", remedy)
     named = any(reading.images.values())
-    alone = images_in_no_table(tree, set(reading.paths.values())) if named and not unclear else []
+    alone = images_in_no_table(tree, set(reading.paths.values())) if named and not ambiguous else []
     remedy = "Such images are left out; add a row with an empty box for each image without objects."
     yield from warn_about(alone, "image", "that no table names:", remedy)
     if not named:

@@ -58,6 +58,7 @@ class _Meta:
 
 
 def detect(tree: Tree) -> list[Detection]:
+    """Detect XML files of CVAT with annotated images. Files that only have tracks in videos are not supported."""
     words: set[bytes] = set()
     of_images: list[str] = []
     max_tags = 0
@@ -91,6 +92,7 @@ def _max_tags(tree: Tree, path: str) -> int:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their shapes or tags from all XML files. A file that can't be read is reported."""
     found = ShapeCollection(tree)
     meta = _Meta()
     for path in _files(tree):

@@ -71,6 +71,10 @@ class _Metadata:
 
 
 def _detect(tree: Tree) -> list[Detection]:
+    """Detect metadata files with boxes, classes or labels, and Parquet shards with images.
+
+    If reading them takes pyarrow, which is missing, the only detection says how to install it.
+    """
     metadata, shards = _files(tree)
     readable = [(folder, name) for folder, name in metadata if not name.endswith(".parquet") or parquet.is_installed()]
     if (shards or len(readable) < len(metadata)) and not parquet.is_installed():

@@ -30,6 +30,7 @@ LAYOUT = (
 
 
 def detect(tree: Tree) -> list[Detection]:
+    """Detect idx files with the names of MNIST's. Without all files, the detection is not certain."""
     files = find_idx(tree.root)
     if files is None:
         return []
@@ -45,6 +46,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their classes. Raises nothing: invalid files become problems.
+
+    Without files for validation, all samples are in the split "".
+    """
     files: IdxFiles = detection.source
     problems = _missing(files)
     train = _read_labels(files.train_labels, problems) if files.train_labels else None
@@ -54,11 +59,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     known = np.unique(train if val is None else np.concatenate([train, val]))
     names = find_names(tree, ("",), known.tolist())
     classes = tuple(printable(names.get(label, str(label))) for label in known.tolist())
-    found = IdxSplit(files.train_images, np.searchsorted(known, train).astype(np.int64))
+    training = IdxSplit(files.train_images, np.searchsorted(known, train).astype(np.int64))
     if val is None or files.val_images is None:
-        return Content(classes, {"": found}, problems)
-    held_out = IdxSplit(files.val_images, np.searchsorted(known, val).astype(np.int64))
-    return Content(classes, {"train": found, "val": held_out}, problems)
+        return Content(classes, {"": training}, problems)
+    validation = IdxSplit(files.val_images, np.searchsorted(known, val).astype(np.int64))
+    return Content(classes, {"train": training, "val": validation}, problems)
 
 
 def _missing(files: IdxFiles) -> list[Problem]:
@@ -90,6 +95,7 @@ def _is_idx(path: str) -> bool:
 
 
 def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
+    """Return the labels in an idx file, uint8 [n], or None if they can't be used. The reason is added to `problems`."""
     labels = _read_or_explain(path, 1, problems)
     if labels is not None and len(labels) > MAX_LABELS:
         message = (

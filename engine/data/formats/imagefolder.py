@@ -95,6 +95,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _without_splits(tree: Tree, problems: list[Problem]) -> Content:
+    """Return the images of a folder whose subfolders are the classes, with problems."""
     listed = {name: _list_class(tree, name) for name in tree.folders()}
     present = {name: each for name, each in listed.items() if each.total}
     problems += [
@@ -189,6 +190,7 @@ def _has_images(tree: Tree, folder: str) -> bool:
 
 
 def _list_class(tree: Tree, folder: str) -> _Class:
+    """List the files in a class folder and all folders inside it."""
     found = _Class([], [])
     for parent in tree.walk(folder):
         listing = tree.listing(parent)

@@ -67,6 +67,7 @@ def _parse_pixels(path: str) -> Parsed[Row]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their boxes. A box of class DontCare covers objects of any class, which are ignored."""
     by_folder = pairs_by_folder(tree, TextFiles(tree))
     problems: list[Problem] = []
     splits = _listed(tree, by_folder, problems)

@@ -92,6 +92,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their regions as boxes or outlined objects, or with their choices as classes or labels."""
     found = ShapeCollection(tree)
     several: list[str] = []
     for path in _files(tree):
@@ -189,6 +190,10 @@ def _tasks(items: list[Any]) -> Iterator[_Task]:
 
 
 def _task(item: dict[str, Any]) -> _Task:
+    """Convert an item of a JSON file to a task.
+
+    Canceled annotations are dropped, and the first of the others is used.
+    """
     annotations = next(item[key] for key in _TASK_KEYS if isinstance(item.get(key), list))
     used = [
         each
@@ -230,6 +235,10 @@ def _small_results(item: dict[str, Any]) -> Iterator[Any]:
 
 
 def _add(found: ShapeCollection, path: str, task: _Task, kind: str) -> None:
+    """Add the image of a task to `found` with its annotations. A missing or unannotated image is recorded instead.
+
+    `path` is the JSON file with the task.
+    """
     near = os.path.dirname(path)
     split = split_of_path(path, by_name=True)
     image = _find(task, near, split, found)
@@ -298,6 +307,7 @@ def _labels(entry: dict[str, Any]) -> list[str]:
 
 
 def _read_region(entry: dict[str, Any], image: str, content: _Read, found: ShapeCollection) -> None:
+    """Add the shape in a region of an image to `content`. An unusable region is recorded in `found`."""
     labels = _labels(entry)
     if len(labels) > 1:
         found.skip_object(image, "with several labels", ", ".join(labels))

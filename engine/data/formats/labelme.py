@@ -47,6 +47,7 @@ class _Group:
 
 
 def detect(tree: Tree) -> list[Detection]:
+    """Detect JSON files in labelme's format. Its kinds depend on the shapes and flags in a sample of the files."""
     paths = files_ending(tree, ".json")
     survey = survey_files(
         tree, paths, keys=(b'"shapes"', b'"imagePath"'), is_valid=_is_labelme, shapes_of=_types, tags_of=_tags
@@ -65,12 +66,13 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their shapes as boxes or outlined objects, or with their flags as classes or labels."""
     found = ShapeCollection(tree)
     flags: set[str] = set()
     embedded: list[str] = []
     paths = files_ending(tree, ".json")
     images = {path: _image_of_name(path, found) for path in paths}
-    for path in sorted(paths, key=lambda path: images[path] is None):
+    for path in sorted(paths, key=lambda path: images[path] is None):  # in the order that `find_named` requires
         same_name_image = images[path]
         try:
             content = load_json(tree.path(path))
@@ -83,7 +85,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         name = content.get("imagePath")
         image = found.find_named(path, same_name_image, name if isinstance(name, str) else "", *_where(path))
         if image is None:
-            (embedded.append if content.get("imageData") else found.note_missing)(path)
+            if content.get("imageData"):
+                embedded.append(path)
+            else:
+                found.note_missing(path)
             continue
         flags.update(_flags(content))
         size = as_size(content.get("imageHeight"), content.get("imageWidth"))

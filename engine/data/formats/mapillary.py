@@ -64,6 +64,7 @@ def _versions(tree: Tree, base: str, name: str) -> list[_Version]:
 
 
 def _read_labels(path: str) -> tuple[_Label, ...] | None:
+    """Return the labels in a config file, or None if it can't be read or is not from Mapillary."""
     try:
         with refuse_unusable(path):
             content = json.loads(read_text(path))

@@ -67,8 +67,9 @@ def _is_video(tree: Tree, folder: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the frames of all videos with their boxes. Every video belongs to the split that its folder names."""
     problems: list[Problem] = []
-    rows_of: dict[str, dict[int, list[Row]]] = {}
+    rows_of: dict[str, dict[int, list[Row]]] = {}  # by video and frame number
     faults: list[str] = []
     for video in detection.source:
         path = os.path.join(video, "gt", "gt.txt")
@@ -82,8 +83,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
                 f"{count_sentence(faults, 'line')} that can't be read: {faults[0]}.", "Such lines are left out."
             )
         )
-    every = {row.label for frames in rows_of.values() for rows in frames.values() for row in rows if row.counts}
-    labels = {label: number for number, label in enumerate(sorted(every))}
+    used = {row.label for frames in rows_of.values() for rows in frames.values() for row in rows if row.counts}
+    labels = {label: number for number, label in enumerate(sorted(used))}
     names = _names(tree, detection.source, problems)
     splits: dict[str, list[BoxedImage]] = {}
     for video in detection.source:

@@ -22,6 +22,7 @@ _LISTS = {"train": ("trainval.txt", "train.txt"), "val": ("val.txt",), "test": (
 
 
 def detect(tree: Tree) -> list[Detection]:
+    """Detect a folder with images and trimaps of the values 1, 2 and 3."""
     for base in tree.walk(depth=2):
         trimaps, images = os.path.join(base, "annotations", "trimaps"), os.path.join(base, "images")
         if not (tree.exists(trimaps) and tree.exists(images)):

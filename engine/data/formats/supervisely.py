@@ -32,6 +32,7 @@ Point = tuple[float, float]
 
 
 def detect(tree: Tree) -> list[Detection]:
+    """Detect JSON files in Supervisely's format. Its kinds depend on the shapes and tags in a sample of the files."""
     paths = _files(tree)
     found = survey_files(
         tree, paths, keys=(b'"objects"', b'"size"'), is_valid=_is_annotation, shapes_of=_geometries, tags_of=_labels
@@ -49,6 +50,10 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their shapes as boxes or outlined objects, or with their tags as classes or labels.
+
+    The split comes from the folder or, if it names none, from a tag such as "train".
+    """
     found = ShapeCollection(tree)
     classes, tags = _declared(tree)
     for path in _files(tree):
@@ -64,8 +69,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         if image is None:
             found.note_missing(path)
             continue
-        of_image = _tags(content)
-        split = split_of_path(path) or next((split for tag in of_image if (split := split_named(tag))), "")
+        image_tags = _tags(content)
+        split = split_of_path(path) or next((split for tag in image_tags if (split := split_named(tag))), "")
         size = as_size(content["size"].get("height"), content["size"].get("width"))
         shapes = _shapes(content["objects"], path, size, found) if kind in ("boxes", "instances") else []
         found.add(ShapedImage(image, shapes, size, tuple(_labels(content))), split)
@@ -147,6 +152,10 @@ def _geometry(entry: dict[str, Any]) -> str:
 
 
 def _shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:
+    """Return the usable shapes among the objects of an annotation file. The others are recorded in `found`.
+
+    `path` is the annotation file, and `size` the height and width of its image, or None if unknown.
+    """
     shapes: list[Shape] = []
     for entry in entries:
         label = entry.get("classTitle") if isinstance(entry, dict) else None

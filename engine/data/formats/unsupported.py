@@ -161,6 +161,7 @@ _DATUMARO = re.compile(
 
 
 def _detect(tree: Tree) -> list[Detection]:
+    """Detect datasets in unsupported formats, the most likely first. Each detection has advice on the conversion."""
     images = 0
     files: dict[str, list[str]] = {}
     folders = list(itertools.islice(tree.walk(depth=_DEPTH), _MAX_FOLDERS))

@@ -220,6 +220,7 @@ def _entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]
 
 
 def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
+    """Yield the entries in a CSV file of VIA. Invalid rows are added to `faults`, an unreadable file to `problems`."""
     try:
         with refuse_unusable(path):
             text = read_text(path, MAX_TABLE_BYTES)

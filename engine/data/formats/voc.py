@@ -76,11 +76,13 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their boxes from the XML files of all splits."""
     files = [_file(path) for path in _candidates(tree)]
     found = ShapeCollection(tree)
     _assign_splits(tree, files, found)
     images = {file.path: _image_of(tree, file, found) for file in files if file.splits}
     for file in sorted((file for file in files if file.splits), key=lambda file: images[file.path] is None):
+        # Files with an image of the same name come first, as `find_named` requires.
         image = images[file.path]
         try:
             parsed = _parse(tree.path(file.path))

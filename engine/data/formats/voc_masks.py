@@ -60,6 +60,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
+    """Detect VOC masks in the folder `base`. Returns None if there are none, or they do not look like masks."""
     masks, objects = (_first_pairs(tree, base, names) for names in (_MASKS, _OBJECTS))
     sample = sample_masks(masks.both)
     if not masks.both or (sample.readable and not sample.are_labels):

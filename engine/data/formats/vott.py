@@ -58,6 +58,7 @@ def _head(path: str) -> str:
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the images with their regions as outlined objects or boxes, or with their tags."""
     lookup = ImageLookup(tree)
     problems: list[Problem] = []
     splits: dict[str, list[ShapedImage]] = {}

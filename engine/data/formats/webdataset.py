@@ -131,6 +131,7 @@ def _opened(path: str) -> Iterator[tarfile.TarFile]:
 
 
 def _detect(tree: Tree) -> list[Detection]:
+    """Detect tar files if most of the images at the beginning of the first ones have classes or labels."""
     shards = find_archives(tree)
     found: list[Sample] = []
     for shard in shards[:3]:
@@ -149,6 +150,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Unpack the images from all tar files into the cache, and return them with their classes or labels."""
     shards: Sequence[str] = detection.source
     folder = unpacked([tree.path(shard) for shard in shards], lambda target: _unpack(tree, shards, target))
     index = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[tuple[str, list[str]]]])

@@ -124,6 +124,11 @@ class ImageCheck:
                 raise
 
     def _check_chunk(self, paths: list[str], start: int, pool: ThreadPoolExecutor) -> Iterator[str | None]:
+        """Yield the reason why a file can't be read, or None, for each of the `paths`.
+
+        `start` is the index of the first one. Possibly incomplete images (`_odd`) are always decoded, up to a limit.
+        Of the others, only a sample is decoded.
+        """
         complete = _check_headers(paths, pool)
         checks: dict[int, Callable[[str], None]] = {}
         for index, is_complete in enumerate(complete):
@@ -170,6 +175,7 @@ def _failure(gate: MemoryGate, check: Callable[[str], None], path: str) -> str |
 
 
 def _decode(path: str) -> None:
+    """Decode an image completely. Raises an exception if it is damaged."""
     content = read_image(path)
     facts = facts_in(BytesIO(content))
     with open_to_show(path) if facts is not None and is_special(facts) else decode_header(content) as image:
@@ -184,6 +190,10 @@ def _read_header(path: str) -> None:
 
 
 def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int], result: Inspection) -> None:
+    """Add the number of readable images in each class to `result`, and problems with classes that have none.
+
+    `name` is "train" or "val", and `readable` holds the indices of the readable images.
+    """
     present = np.bincount(split.labels, minlength=len(classes))
     counts = np.bincount(split.labels[readable], minlength=len(classes))
     by_class = dict(zip(classes, counts.tolist(), strict=True))

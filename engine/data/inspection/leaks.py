@@ -37,6 +37,10 @@ def find_leaks(found: RecognizedDataset, folder: str, contents: Contents | None 
 
 
 def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, title: str, verdict: str) -> list[Problem]:
+    """Return a warning if samples in `split` are copies of training samples, otherwise an empty list.
+
+    `title` is the adjective for the split in messages, and `verdict` the subject of "overrates the model".
+    """
     if isinstance(train, IdxSplit) and isinstance(split, IdxSplit):
         noun, count, copies = "images", len(split.labels), same_rows(train, split)
         names = copies[:NAMED]

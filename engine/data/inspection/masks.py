@@ -79,6 +79,7 @@ _REMEDY_FOR_NUMBERS = (
 
 
 def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
+    """Inspect all images and masks. Only the masks at sampled indices are decoded and counted."""
     splits, result, checker = start_inspection(found, MaskSplit, progress, leave_out)
     code = found.code
     assert code is not None

@@ -239,6 +239,7 @@ def inspect_instances(found: RecognizedDataset, progress: Progress, leave_out: L
 def _inspect(
     kind: _Kind, found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int
 ) -> Inspection:
+    """Inspect all images and their objects, which are of the given kind. Warns about images with too many objects."""
     splits, result, checker = start_inspection(found, kind.split, progress, leave_out)
     crowded: list[str] = []
     for name, split in splits:
@@ -298,6 +299,7 @@ def _check_instances(split: InstanceSplit, sampled: set[int], index: int) -> _Im
 
 
 def _measure_instances(split: InstanceSplit, usable: dict[int, _ImageObjects | None]) -> _Measured:
+    """Measure the objects in the sampled images. `usable` holds None for images that are usable but not sampled."""
     sampled = {index: each for index, each in usable.items() if each is not None}
     # For annotated outlines, the format has reported this already.
     crowded = [

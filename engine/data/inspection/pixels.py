@@ -80,6 +80,7 @@ def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | No
 
 
 def _see(path: str, channels: int, bands: Bands | None) -> _Sample:
+    """Read some pixels of an image as a model receives them. JPEGs are decoded at a reduced size."""
     content = read_image(path)
     if content.startswith(b"\xff\xd8"):
         with decode_header(content) as image:

@@ -18,6 +18,7 @@ from engine.data.decoding.reading import lacks_memory
 from engine.data.splits import Labels, dataset_error
 
 _UNKNOWN, _READABLE, _CACHED, _UNREADABLE = 0, 1, 2, 3
+"""States of an image: not decoded before, decoded but not cached, cached, and unreadable."""
 
 
 class DecodePool:
@@ -101,12 +102,12 @@ class ImageSource:
         self._stretched = stretched
         self._aspects = np.ones(len(images), np.float32)
         self._state = np.zeros(len(images), np.uint8)
-        self._settled = 0
+        self._settled = 0  # number of images that are cached or unreadable
         self._lock = threading.Lock()
         self._is_open = False
         self._lacks_memory = False
         self._store: Store | None = None
-        self._block: dict[int, Bytes] = {}
+        self._block: dict[int, Bytes] = {}  # images that `decode` has read for `gather` and that are not cached
         self._threads = threads
         self._pool = DecodePool()
 
@@ -190,6 +191,7 @@ class ImageSource:
         return out
 
     def _decode_missing(self, samples: Labels) -> None:
+        """Decode those images `samples` [n] that are neither cached nor in the current block nor unreadable."""
         self.open()
         if self.is_decoded:
             return
@@ -199,6 +201,7 @@ class ImageSource:
             self._pool.run(self._load, missing, self._threads)
 
     def _load_many(self, samples: list[int]) -> bool:
+        """Decode several images at once and store them. Returns False if the split can only decode them one by one."""
         started = time.perf_counter()
         images = self._images.load_many(np.array(samples), self._shape[1], self._channels)
         if images is None:
@@ -209,6 +212,7 @@ class ImageSource:
         return True
 
     def _load(self, sample: int) -> None:
+        """Find an image in the cache, or decode and store it. An unreadable image is reported once."""
         if self._store is not None and self._store.find(sample):
             self._aspects[sample] = self._store.aspect(sample)
             self._set_state(sample, _CACHED)
@@ -229,6 +233,7 @@ class ImageSource:
         self._count(1, started)
 
     def _store_pixels(self, sample: int, pixels: Bytes) -> None:
+        """Store a decoded image in the cache or, if it is not cached, in the current block."""
         if self._store is not None and self._store.put(sample, pixels, float(self._aspects[sample])):
             self._set_state(sample, _CACHED)
         else:
@@ -242,11 +247,16 @@ class ImageSource:
                 self._settled += 1
 
     def _count(self, images: int, started: float) -> None:
+        """Add a number of images and the seconds since `started` to the counters `decoded` and `decode_seconds`."""
         with self._lock:
             self.decoded += images
             self.decode_seconds += time.perf_counter() - started
 
     def _next_readable(self, sample: int) -> int:
+        """Return the index of `sample` or, if it is unreadable, of the next readable image. Decodes that image.
+
+        Raises DatasetError or MemoryError if no image is readable (see `decode`).
+        """
         count = len(self._state)
         for step in range(count):
             index = (sample + step) % count

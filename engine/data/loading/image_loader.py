@@ -124,6 +124,7 @@ class BatchLoader(Loader[Slot]):
             self._transforms = Transforms(
                 self._augmentation, mean, std, device, outside=images.outside, extends_edges=images.extends_edges
             )
+        # Images are loaded with a margin, which is cropped off on the device.
         is_framed = self._augmentation is not None and self._augmentation.framing is not None
         self._stretched = is_framed and images.can_stretch
         if self._augmentation is not None and self._stretched:
@@ -211,26 +212,30 @@ class BatchLoader(Loader[Slot]):
         return DeviceSlot(self._capacity, self._shape, self._stream, columns)
 
     def _fill(self, slot: Slot, batch: RankSamples, epoch: int) -> StagedBatch[Slot]:
-        chosen = samples = self._source.decode(batch.indices, replace=self.sampler.shuffle)
+        """Read a batch into `slot`, draw the random numbers for its augmentation, and start sending it to the device.
+
+        If the split has been uploaded to the device, only the indices and the random numbers are sent.
+        """
+        samples = loaded = self._source.decode(batch.indices, replace=self.sampler.shuffle)
         drawn = None
         if self._augmentation is not None:
             aspects = self._source.aspects(samples) if self._stretched else None
             drawn = self._augmentation.draw(epoch, samples, aspects)
-            samples = self._source.decode(self._augmentation.partners(epoch, samples), replace=True)
-        count, on_device = len(samples), self._split_on_device is not None
+            loaded = self._source.decode(self._augmentation.partners(epoch, samples), replace=True)
+        count, on_device = len(loaded), self._split_on_device is not None
         slot.wait_until_reusable()
         if not on_device:
-            self._source.gather(samples, slot.pixels[:count])
+            self._source.gather(loaded, slot.pixels[:count])
         numbers = slot.numbers[:count]
-        numbers[:, SAMPLE] = samples
+        numbers[:, SAMPLE] = loaded
         if drawn is not None:
             slot.drawn[:count] = drawn.numbers
         elif self._has_light_crops:
-            numbers[:, CROP] = draw_crops(self._margin, self.sampler.streams, epoch, samples, mirror=self._mirror)
+            numbers[:, CROP] = draw_crops(self._margin, self.sampler.streams, epoch, loaded, mirror=self._mirror)
         else:
             numbers[:, CROP] = self._margin // 2, self._margin // 2, 0
-        slot.send(0 if on_device else count, count, self.images.targets_of(samples))
-        return StagedBatch(slot, count, batch.global_size, chosen, on_device, drawn)
+        slot.send(pixels=0 if on_device else count, numbers=count, targets=self.images.targets_of(loaded))
+        return StagedBatch(slot, count, batch.global_size, samples, on_device, drawn)
 
     def _finish(self, staged: StagedBatch[Slot], wait_s: float, epoch: int, batch_index: int) -> Batch:
         """Crop, augment and normalize a batch, and return it with its targets."""

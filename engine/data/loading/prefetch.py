@@ -133,6 +133,7 @@ class Prefetcher(Generic[SlotT]):
             self._slots.release(self._ready.popleft().slot)
 
     def _run(self) -> None:
+        """Read the epoch in the thread. An error is saved for `get` to raise."""
         is_complete = False
         try:
             is_complete = self._read_batches()

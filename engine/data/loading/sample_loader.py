@@ -60,9 +60,9 @@ class SampleLoader(Loader["_SampleSlot"]):
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._mark = mark
         self._on_unreadable = on_unreadable
-        self._unreadable: set[int] = set()
+        self._unreadable: set[int] = set()  # indices of samples
         self._reported_paths: set[str] = set()
-        self._empty_batch: Sample | None = None
+        self._empty_batch: Sample | None = None  # has the shapes and types of a batch, but no samples
         self._lock = threading.Lock()
         self._decoded = 0
         self._decoding_s = 0.0

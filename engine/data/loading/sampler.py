@@ -92,6 +92,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         return RankSamples(batch[start : start + sizes[self.rank]], len(batch))
 
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
+        """Return the indices of the samples in `epoch` in the order of the global batches, [length]."""
         if not self.shuffle:
             return np.arange(self.length, dtype=np.int64)
         generator = self.streams.generator(Purpose.ORDER, epoch=epoch, batch=0)

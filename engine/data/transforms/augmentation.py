@@ -170,6 +170,7 @@ class Augmentation:
         names = {each.name for each in self.transforms}
         self._mosaic_until = mosaic_ends(epochs) if "mosaic" in names else 0
         self.colors, self.erases = bool(names & {"color", "hue", "gray"}), "erase" in names
+        # Columns of `Drawn.numbers`: the first one of the policies, and the number of all columns.
         self.policies_from = COLOR + (channels * (channels + 1) if self.colors else 0)
         self.columns = self.policies_from + sum(map(_policy_columns, self.transforms))
 
@@ -221,16 +222,20 @@ class _BatchDraws:
     """Builder for the random numbers of one batch. Each transform has a method that draws its numbers."""
 
     def __init__(
-        self, of: Augmentation, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None
+        self,
+        augmentation: Augmentation,
+        epoch: int,
+        samples: Labels,
+        aspects: npt.NDArray[np.floating[Any]] | None,
     ) -> None:
-        self._of, self._count = of, len(samples)
+        self._augmentation, self._count = augmentation, len(samples)
         self._aspects = np.ones(self._count) if aspects is None else aspects.astype(np.float64)
-        self._tiles = of.tiles(epoch)
+        self._tiles = augmentation.tiles(epoch)
         self._epoch, self._samples = epoch, samples
-        self._batch_index = 0
+        self._transform_index = 0
         self._affine = np.tile(np.eye(3), (self._count, self._tiles, 1, 1))
-        self._matrix = np.tile(np.eye(of.channels), (self._count, 1, 1))
-        self._offset = np.zeros((self._count, of.channels))
+        self._matrix = np.tile(np.eye(augmentation.channels), (self._count, 1, 1))
+        self._offset = np.zeros((self._count, augmentation.channels))
         self._erased = np.zeros((self._count, 4))
         self._sigma = np.zeros(self._count)
         self._rounds: list[Round] = []
@@ -238,28 +243,29 @@ class _BatchDraws:
         self._policies: list[Numbers] = []
 
     def drawn(self) -> Drawn:
-        of = self._of
-        for self._batch_index, transform in enumerate(of.transforms):
+        """Draw the numbers of all transforms and return them. May be called once."""
+        settings = self._augmentation
+        for self._transform_index, transform in enumerate(settings.transforms):
             if transform.name != "mosaic" or self._tiles > 1:
                 _DRAW[transform.name](self, *transform.numbers)
-        numbers = np.zeros((self._count, self._tiles, of.columns), np.float32)
+        numbers = np.zeros((self._count, self._tiles, settings.columns), np.float32)
         numbers[..., AFFINE] = _two_rows(np.linalg.inv(self._affine))
         numbers[..., FORWARD] = _two_rows(self._affine)
         first = numbers[:, 0]
         first[:, ERASED], first[:, BLURRED] = self._erased, self._sigma
-        if of.colors:
+        if settings.colors:
             matrix = np.concatenate([self._matrix, self._offset[..., None]], 2)
-            first[:, COLOR : of.policies_from] = matrix.reshape(first[:, COLOR : of.policies_from].shape)
+            first[:, COLOR : settings.policies_from] = matrix.reshape(first[:, COLOR : settings.policies_from].shape)
         if self._policies:
-            first[:, of.policies_from :] = np.stack(self._policies, 1)
+            first[:, settings.policies_from :] = np.stack(self._policies, 1)
         blurred: list[int] = np.flatnonzero(self._sigma).tolist()
-        flat = numbers.reshape(-1, of.columns)
+        flat = numbers.reshape(-1, settings.columns)
         return Drawn(flat, self._tiles, blurred, tuple(self._rounds), tuple(self._chains))
 
     def _column(self, values: Numbers) -> int:
         """Add a column with `values` [n] to the random numbers and return its position."""
         self._policies.append(values)
-        return self._of.policies_from + len(self._policies) - 1
+        return self._augmentation.policies_from + len(self._policies) - 1
 
     def _uniform(self, count: int) -> Numbers:
         """Return uniform random numbers in [0, 1), [count, n].
@@ -267,7 +273,7 @@ class _BatchDraws:
         Each transform in the list gets other numbers, even if its name occurs twice.
         """
         purpose, epoch = Purpose.AUGMENT, self._epoch
-        return self._of.streams.draw(purpose, epoch, self._samples, count, part=self._batch_index)
+        return self._augmentation.streams.draw(purpose, epoch, self._samples, count, part=self._transform_index)
 
     def _uniform_between(self, low: float, high: float) -> Numbers:
         """Return a uniform random number between `low` and `high` for each sample, [n]."""
@@ -375,7 +381,7 @@ class _BatchDraws:
 
         NVIDIA DALI's `hue` does the same.
         """
-        if self._of.channels != 3:
+        if self._augmentation.channels != 3:
             return
         angle = 2 * math.pi * self._uniform_between(-fraction, fraction)
         rotation_matrix = np.tile(np.eye(3), (self._count, 1, 1))
@@ -391,7 +397,7 @@ class _BatchDraws:
 
         Images with other numbers of channels are not changed.
         """
-        channels = self._of.channels
+        channels = self._augmentation.channels
         plain = np.tile(np.eye(channels), (self._count, 1, 1))
         if channels != 3:
             return plain
@@ -458,7 +464,7 @@ class _BatchDraws:
 
         Operations that work in two directions get a negative magnitude if `sign` [n] is below 0.5.
         """
-        translate = policy.translate / self._of.size if policy.pixels else policy.translate
+        translate = policy.translate / self._augmentation.size if policy.pixels else policy.translate
         largest = {
             "shear_x": policy.shear, "shear_y": policy.shear, "translate_x": translate, "translate_y": translate,
             "rotate": policy.rotate, "brightness": policy.enhance, "color": policy.enhance, "contrast": policy.enhance,

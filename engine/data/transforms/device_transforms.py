@@ -159,7 +159,7 @@ class Transforms:
         self._augmentation = augmentation
         self._mean, self._std = torch.tensor(mean).to(device), torch.tensor(std).to(device)
         self._outside = torch.tensor(outside, dtype=torch.float32).view(-1, 1, 1).to(device)
-        self._around = "border" if extends_edges else "zeros"
+        self._padding_mode = "border" if extends_edges else "zeros"
 
     def move(self, pixels: Tensor, numbers: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor | None]:
         """Move the pixels of a batch according to the affine maps in `numbers`.
@@ -171,7 +171,7 @@ class Transforms:
         size, channels = self._augmentation.size, self._augmentation.channels
         grid = _grid(numbers[:, AFFINE], size)
         images = pixels[:, :channels].float()
-        moved = functional.grid_sample(images, grid, padding_mode=self._around, align_corners=False)
+        moved = functional.grid_sample(images, grid, padding_mode=self._padding_mode, align_corners=False)
         if drawn.tiles > 1:  # the tiles do not overlap
             moved = moved.unflatten(0, (-1, drawn.tiles)).sum(1)
         if not len(self._outside):

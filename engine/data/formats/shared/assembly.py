@@ -180,6 +180,7 @@ def _prepare_labels(
 def _prepare_boxes(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
+    """Convert boxed images to upright splits. Faults, and a dataset without any box, are added to `problems`."""
     faults, rotations = BoxFaults(), RotationReport()
     upright = {name: rotate_boxes(images, rotations) for name, images in splits.items()}
     gathered = {name: gather(images, len(classes), faults) for name, images in upright.items()}

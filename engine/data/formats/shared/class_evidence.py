@@ -203,6 +203,10 @@ def _children(tree: Tree, root: str, name: str) -> Sequence[str]:
 def _adjacent_annotations(
     tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Mapping[str, set[str]]
 ) -> Iterator[str]:
+    """Yield evidence if class folders contain annotation files: same-named as an image, or of any name for some types.
+
+    `stems` are the names of the sampled images, without extension, in each of the class folders `names`.
+    """
     found_next: list[str] = []
     for name in names:
         for folder in _folders_of(tree, roots, name):

@@ -39,6 +39,7 @@ class Categories:
     """Categories in one COCO JSON file. If the file lists none, the ids in annotations serve as names."""
 
     def __init__(self, entries: Sequence[msgspec.Raw], faults: EntryFaults) -> None:
+        """Read the categories in a file. Those without a name get one that contains their id."""
         self._faults = faults
         self._are_listed = bool(entries)
         self._by_id: dict[Key, Category] = {}

@@ -113,6 +113,11 @@ class ImageLookup:
         return self._names[folder]
 
     def _by_name_alone(self, parts: list[str], split: str, *, ending: bool) -> str | None:
+        """Return the full path of the only image with a name in the dataset, or None if not exactly one has it.
+
+        `parts` are the folders and the file name of the image in the annotation file. Images in folders of another
+        split are left out. A name of several images is added to `ambiguous`.
+        """
         if self._anywhere is None:
             self._anywhere = {}
             for folder in self._tree.walk():

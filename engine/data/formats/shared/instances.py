@@ -289,19 +289,23 @@ class PanopticImage:
         self._segments = tuple(segments)
 
     def instances(self, height: int, width: int) -> list[Instance]:
+        """Return the objects in an image of the given size. Raises Unfit if the mask holds too many segments.
+
+        Segments that do not occur in the mask are left out.
+        """
         from scipy.ndimage import find_objects
 
         ids, inverse = np.unique(self._ids((height, width)), return_inverse=True)
         numbers = inverse.reshape(height, width).astype(np.int32) + 1
         if len(ids) > MAX_NUMBERS:
             raise Unfit(f"{printable(os.path.basename(self._path))} holds {len(ids):,} segments, which is too many")
-        places = {number: index for index, number in enumerate(ids.tolist())}
+        index_of_id = {number: index for index, number in enumerate(ids.tolist())}
         objects = find_objects(numbers)
-        segments = ((places[segment], label, crowd) for segment, label, crowd in self._segments if segment in places)
+        segments = ((index_of_id[id], label, crowd) for id, label, crowd in self._segments if id in index_of_id)
         found = (
-            Instance(Window(y.start, x.start, numbers[y, x] == place + 1), label, crowd)
-            for place, label, crowd in segments
-            for y, x in [objects[place]]
+            Instance(Window(y.start, x.start, numbers[y, x] == index + 1), label, crowd)
+            for index, label, crowd in segments
+            for y, x in [objects[index]]
         )
         return _within_limit(found, height, width)
 

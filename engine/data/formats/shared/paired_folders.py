@@ -181,10 +181,10 @@ class _Index:
     """
 
     def __init__(self, images: Sequence[_Place], others: Sequence[_Place]) -> None:
-        self._named: dict[Key, list[_Place]] = {}
+        self._named: dict[Key, list[_Place]] = {}  # folders of `images` by key
         self._others: dict[Key, list[_Place]] = {}
-        self._below: dict[Key, list[_Place]] = {}
-        self._inside: dict[str, list[_Place]] = {}
+        self._below: dict[Key, list[_Place]] = {}  # folders by each beginning of their key
+        self._inside: dict[str, list[_Place]] = {}  # folders of `others` by parent folder
         for place in images:
             self._named.setdefault(place.key, []).append(place)
             for length in range(len(place.key)):
@@ -327,6 +327,7 @@ def _has_images(tree: Tree, place: _Place) -> bool:
 
 
 def _parse_name(name: str, roles: Roles) -> _PathName:
+    """Divide the name of a folder into a word for its role and the rest."""
     plain = _ENDING_WORD.sub("", _plain(name))
     if plain in roles.words:
         return _PathName("annotations", name, "", name)
@@ -341,6 +342,7 @@ def _parse_name(name: str, roles: Roles) -> _PathName:
 
 
 def _plain(name: str) -> str:
+    """Return a folder name in lower case with "_" between words, without the numbers of tasks in ISIC's names."""
     plain = re.sub(r"[ .\-]", "_", name.lower())
     if plain.startswith("isic"):
         plain = re.sub(r"_(task|part)\d(_\d)?", "", plain)  # those of images and masks differ

@@ -130,14 +130,14 @@ class ShapeCollection:
         self.splits: dict[str, list[ShapedImage]] = {}
         self.problems: list[Problem] = []
         self._lookup = ImageLookup(tree)
-        self._used: set[str] = set()
-        self._missing: dict[str, None] = {}
+        self._used: set[str] = set()  # paths of annotated images
+        self._missing: dict[str, None] = {}  # an ordered set
         self._twice: list[str] = []
-        self._renamed: list[str] = []
+        self._renamed: list[str] = []  # annotation files that name another image than the one they belong to
         self._unannotated: list[str] = []
-        self._unreadable: list[tuple[str, str]] = []
+        self._unreadable: list[tuple[str, str]] = []  # annotation files with reasons
         self._unreadable_images: set[str] = set()
-        self._objects: dict[str, list[tuple[str, str]]] = {}
+        self._objects: dict[str, list[tuple[str, str]]] = {}  # files and details of unusable objects, by reason
 
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
         """Return the full path of an image (see `ImageLookup.find`)."""
@@ -242,6 +242,7 @@ class ShapeCollection:
         problems.append(dataset_warning(message, "Such images are left out; assign them to train, val or test."))
 
     def _of_files(self) -> Iterator[Problem]:
+        """Yield a warning about unreadable annotation files, if any."""
         if self._unreadable:
             paths = [path for path, _ in self._unreadable]
             path, why = self._unreadable[0]
@@ -250,6 +251,7 @@ class ShapeCollection:
             yield dataset_warning(message, "Images with such annotations are left out; export the annotations again.")
 
     def _of_images(self) -> Iterator[Problem]:
+        """Yield the problems with missing, ambiguous, repeated and unannotated images."""
         missing = list(self._missing)
         if missing and not self._used:
             message = f"None of the {len(missing):,} annotated images is in the folder: {first_names(missing)}."
@@ -278,6 +280,7 @@ class ShapeCollection:
             yield from (path for path in paths if path not in known)
 
     def _of_objects(self) -> Iterator[Problem]:
+        """Yield a warning about unusable objects for each reason."""
         for reason, places in self._objects.items():
             paths = [path for path, _ in places]
             path, detail = places[0]

@@ -129,6 +129,10 @@ def _boxes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: 
 
 
 def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> InstanceSplit:
+    """Convert annotated images to a split with outlined objects. `numbers` are the class numbers by name.
+
+    Objects without an outline are left out. They and images with too many objects are added to `problems`.
+    """
     boxed = [image.path for image in images for shape in image.shapes if shape.outline is None]
     remedy = "Such objects are left out; draw outlines, or choose the task Object detection."
     problems += warn_about(boxed, "object", "without an outline, in", remedy)

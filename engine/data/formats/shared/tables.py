@@ -301,6 +301,7 @@ def _begins_records(text: str) -> bool:
 
 
 def _of_json(path: str, text: str) -> Table | None:
+    """Return the table in a JSON file: records in a list, or labels by file. Returns None for other content."""
     try:
         content = json.loads(text)
     except ValueError:

@@ -404,6 +404,7 @@ def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable
 
 
 def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield a warning about images in no split. The keys of `used` are the full paths of images in a split."""
     images = [
         path
         for folder in tree.walk()

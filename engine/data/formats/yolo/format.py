@@ -248,6 +248,10 @@ ByImage = dict[str, list[tuple[str, list[Shape]]]]
 
 
 def _boxes(splits: ByImage, problems: list[Problem]) -> dict[str, list[BoxedImage]]:
+    """Convert the shapes of all images to boxes, grouped by split. Outlines are replaced with the boxes around them.
+
+    A mixture of outlines and boxes is added to `problems`.
+    """
     shapes = [(path, shape) for images in splits.values() for path, shapes in images for _, shape in shapes]
     outlined = [path for path, shape in shapes if isinstance(shape, np.ndarray)]
     boxed = [path for path, shape in shapes if not isinstance(shape, np.ndarray)]
@@ -272,6 +276,10 @@ def _box(label: int, shape: tuple[float, float, float, float] | Points) -> Box:
 
 
 def _instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSplit]:
+    """Convert the shapes of all images to outlined objects, grouped by split.
+
+    Boxes become rectangles. They and outlines beyond the image are added to `problems`.
+    """
     boxed: list[str] = []
     outside: list[str] = []
     converted: dict[str, InstanceSplit] = {}
@@ -282,8 +290,10 @@ def _instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSp
             for label, shape in shapes:
                 points = shape if isinstance(shape, np.ndarray) else _corners(_box(label, shape))
                 polygons.append((label, points))
-                boxed += [path] * (points is not shape)
-                outside += [path] * bool(points.min() < -ROUNDING or points.max() > 1 + ROUNDING)
+                if points is not shape:
+                    boxed.append(path)
+                if points.min() < -ROUNDING or points.max() > 1 + ROUNDING:
+                    outside.append(path)
             sources.append(Polygons(polygons))
         converted[split] = InstanceSplit([path for path, _ in images], sources)
     remedy = "Such outlines are rectangles; draw outlines, or choose the task Object detection."

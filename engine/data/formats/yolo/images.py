@@ -78,6 +78,7 @@ class ImageSearch:
         return self._listed(path, split)
 
     def _listed(self, path: str, split: str) -> list[Pair]:
+        """Return the images that the list `path` names, with their text files. Missing images are reported."""
         pairs: list[Pair] = []
         missing: list[str] = []
         for name in _read_list(self._tree.path(path)):
