@@ -6,11 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from engine.contract.catalogue import AnnotationKind, load_catalogue
 from engine.contract.problems import Choice, Problem
-from engine.data.decoding.reading import Unfit, describe_failure, read_xml
 from engine.data.formats import (
     ade20k,
     any_files,
@@ -51,10 +48,10 @@ from engine.data.formats import (
     wider_face,
     yolo,
 )
+from engine.data.formats.damage import describe_damage
 from engine.data.formats.declarations import task_declarations
 from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.assembly import assemble
-from engine.data.formats.shared.json_files import MAX_FILES, files_ending, json_files, parse_file, sample
 from engine.data.formats.tree import SPLIT_NAMES, Tree, link_loops, subfolders
 from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning, printable, unrecognized
 from engine.system.plugins import Registry, Unusable
@@ -106,9 +103,6 @@ _BUILT_IN: tuple[Format, ...] = (
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _accept)
 """Formats by id. If several have equal evidence, the first one here is preferred."""
-
-
-_ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
 
 
 @dataclass(frozen=True)
@@ -360,6 +354,7 @@ def _ask_about_doubt(
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"
     message = f"{printable(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
+    message = f"{message} {describe_damage(tree)}".rstrip()
     remedy = reading.detection.remedy or reading.format.layout
     return unrecognized(_with_choices(dataset_error(message, remedy), _choices(fitting, kinds)))
 
@@ -410,23 +405,9 @@ def _nothing_found(tree: Tree, requested: AnnotationKind) -> Problem:
     folders = len(tree.folders())
     holds = _list([*files, "1 folder" if folders == 1 else f"{folders:,} folders" if folders else "no folders"])
     message = f"{printable(tree.root)} does not hold {requested.title}; it has {holds}."
-    if damage := _describe_damage(tree):
+    if damage := describe_damage(tree):
         return dataset_error(f"{message} {damage}", f"Export the damaged file again. {requested.layout}")
     return dataset_error(message, requested.layout)
-
-
-def _describe_damage(tree: Tree) -> str:
-    """Return a sentence about the first of some JSON and XML files that can't be parsed, or "" if there is none."""
-    largest = [names[0] for names in json_files(tree).values()][:MAX_FILES]
-    for name in (*largest, *sample(files_ending(tree, ".xml"))):
-        try:
-            if name.lower().endswith(".xml"):
-                read_xml(tree.path(name))
-            else:
-                parse_file(tree.path(name), _ANY_JSON)
-        except (OSError, UnusableFile, Unfit) as error:
-            return f"{printable(name)} can't be read: {describe_failure(error)}."
-    return ""
 
 
 def _title_of(kind: str) -> str:

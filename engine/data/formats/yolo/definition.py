@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import read_text, refuse_unusable
+from engine.data.decoding.reading import Unfit, read_text, refuse_unusable
 from engine.data.formats.tree import Tree, split_named
 from engine.data.formats.yolo.labels import MAX_CLASSES
 from engine.data.splits import dataset_error, dataset_warning, printable
@@ -73,10 +73,13 @@ def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definitio
     names = tree.files(folder, (".yaml", ".yml"))
     for name in sorted(names, key=lambda name: (not name.startswith("data"), name)):
         path = os.path.join(folder, name)
-        content = _read_yaml(tree.path(path))
-        if isinstance(content, Problem):
-            broken.append(content)
-        elif content.keys() & {"names", "nc"}:
+        try:
+            content = read_yaml(tree.path(path))
+        except Unfit as error:
+            remedy = "Correct it: tabs, missing quotes or missing spaces after colons are common mistakes."
+            broken.append(dataset_error(f"{printable(name)} can't be read: {error}.", remedy))
+            continue
+        if content.keys() & {"names", "nc"}:
             found.append(_of_yaml(tree, content, path))
     if not found:
         darknet = [_of_darknet(tree, os.path.join(folder, name)) for name in tree.files(folder, ".data")]
@@ -231,10 +234,10 @@ def _number(value: Any) -> int | None:
     return int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII) else None
 
 
-def _read_yaml(path: str) -> dict[str, Any] | Problem:
+def read_yaml(path: str) -> dict[str, Any]:
     """Return the mapping in a YAML file. All values are read as text, so that a class may be called "no" or "007".
 
-    Returns an empty mapping for other content, and a problem for invalid YAML. Raises OSError. Raises UnusableFile for
+    Returns an empty mapping for other content. Raises OSError, and Unfit for invalid YAML. Raises UnusableFile for
     aliases of lists or mappings, since a few lines with such aliases can expand to a billion words.
     """
     import yaml
@@ -257,11 +260,8 @@ def _read_yaml(path: str) -> dict[str, Any] | Problem:
             raise
         except (ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError) as error:
             mark = getattr(error, "problem_mark", None)
-            where = "" if mark is None else f", line {mark.line + 1}"
-            message = f"{printable(os.path.basename(path))}{where}: not valid YAML."
-            return dataset_error(
-                message, "Correct it: tabs, missing quotes or missing spaces after colons are common mistakes."
-            )
+            where = "it" if mark is None else f"line {mark.line + 1}"
+            raise Unfit(f"{where} is not valid YAML") from None
     return content if isinstance(content, dict) else {}
 
 

@@ -186,6 +186,15 @@ def test_images_without_class_folders_are_reported(tmp_path: Path) -> None:
         ("labels.json", "", "it is empty"),
         ("labels.json", '{"images": [{"id"', "it ends in the middle"),
         ("labels.json", "{'images': []}", "line 1 is not valid JSON"),
+        ("labels.json", "[1, 2]", "it has neither an object nor a list of objects"),
+        ("labels.json", '"images"', "it has neither an object nor a list of objects"),
+        ("labels.json", '{"images": 3, "annotations": []}', "images is missing or of another type"),
+        ("labels.csv", "", "it is empty"),
+        ("labels.tsv", "name\tclass\n", "it has no rows"),
+        ("labels.jsonl", "{", "it has no rows"),
+        ("data.yaml", "train: images\nnames: [a, b\n", "line 3 is not valid YAML"),
+        ("data.yaml", "- 1\n", "it has no keys with values"),
+        ("data.yml", " ", "it is empty"),
         ("labels/a.xml", "<annotation><object>", "it is not valid XML"),
     ],
 )
@@ -193,6 +202,9 @@ def test_damaged_annotation_file_is_named(tmp_path: Path, name: str, text: str, 
     image(tmp_path / "set/a.png")
     (tmp_path / "set" / name).parent.mkdir(exist_ok=True)
     (tmp_path / "set" / name).write_text(text)
+    assert f"{name} can't be read: {cause}" in message(recognize_folder(tmp_path / "set"))
+    (tmp_path / "set/a.png").rename(tmp_path / "a.png")
+    image(tmp_path / "set/images/b.png")  # then there is evidence against folders of classes
     assert f"{name} can't be read: {cause}" in message(recognize_folder(tmp_path / "set"))
 
 

@@ -276,7 +276,7 @@ def test_yolo_leaves_out_lines_without_class_number(tmp_path: Path, number: str)
 def test_yolo_names_the_line_of_a_broken_data_yaml(tmp_path: Path) -> None:
     root = write_images_with_labels(tmp_path, {"images/a.png": BOX}, "train: images\nnames: [a, b\nval: images\n")
     (problem,) = errors(content_of(FORMAT, root).problems)
-    assert "data.yaml, line 3" in problem.message
+    assert "data.yaml can't be read: line 3" in problem.message
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])

@@ -1,0 +1,74 @@
+"""Damaged or empty annotation files, which explain why no format recognizes a folder. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from engine.data.decoding.reading import Unfit, describe_failure, read_text, read_xml
+from engine.data.formats.shared.json_files import MAX_FILES, files_ending, json_files, parse_file, sample
+from engine.data.formats.shared.tables import find_tables, open_table
+from engine.data.formats.tree import Tree, suffix
+from engine.data.formats.yolo.definition import MAX_YAML_BYTES, read_yaml
+from engine.data.splits import printable
+from engine.system.regular_files import UnusableFile
+
+_TABLES, _YAML = (".csv", ".tsv", ".jsonl", ".ndjson"), (".yaml", ".yml")
+
+
+class _Lists(msgspec.Struct):
+    """JSON object whose entries have the types that COCO and similar formats require, if it has these entries."""
+
+    images: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
+    annotations: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
+
+
+_ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
+_LIST = msgspec.json.Decoder(list[Any])
+_OBJECT = msgspec.json.Decoder(_Lists)
+
+
+def describe_damage(tree: Tree) -> str:
+    """Return a sentence about the first of some annotation files that can't be used, or "" if there is none."""
+    for name in _annotation_files(tree):
+        try:
+            _CHECKS.get(suffix(name), _check_table)(tree.path(name))
+        except (OSError, UnusableFile, Unfit) as error:
+            return f"{printable(name)} can't be read: {describe_failure(error)}."
+    return ""
+
+
+def _annotation_files(tree: Tree) -> Iterator[str]:
+    """Yield some files that may hold annotations."""
+    yield from islice((names[0] for names in json_files(tree).values()), MAX_FILES)
+    yield from sample(files_ending(tree, ".xml"))
+    yield from islice((os.path.join(*each) for each in find_tables(tree, (*_TABLES, *_YAML))), MAX_FILES)
+
+
+def _check_json(path: str) -> None:
+    """Raise Unfit, OSError or UnusableFile if no format can have such a JSON file."""
+    start = bytes(parse_file(path, _ANY_JSON)).lstrip()[:1]
+    if start == b"{":
+        parse_file(path, _OBJECT)
+    elif start != b"[" or not any(isinstance(entry, dict | list) for entry in parse_file(path, _LIST)):
+        raise Unfit("it has neither an object nor a list of objects")
+
+
+def _check_yaml(path: str) -> None:
+    """Raise Unfit, OSError or UnusableFile if a YAML file doesn't describe anything."""
+    if not read_yaml(path):
+        raise Unfit("it has no keys with values" if read_text(path, MAX_YAML_BYTES).strip() else "it is empty")
+
+
+def _check_table(path: str) -> None:
+    """Raise Unfit, OSError or UnusableFile if a table has no rows."""
+    table = open_table(path, head=True)
+    if table is None or next(iter(table.rows()), None) is None:
+        raise Unfit("it has no rows" if os.path.getsize(path) else "it is empty")
+
+
+_CHECKS = {".json": _check_json, ".xml": read_xml, **dict.fromkeys(_YAML, _check_yaml)}
