@@ -88,9 +88,9 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
 _SWIN = {
     "model_type": "swin",
     "embed_dim": 16,
-    "depths": [1, 1, 1, 1],
+    "depths": [1, 2, 1, 1],  # with two blocks, windows are shifted
     "num_heads": [1, 2, 4, 4],
-    "window_size": 4,
+    "window_size": 7,  # feature maps are padded to its multiples
     "drop_path_rate": 0.0,
     "out_features": ["stage1", "stage2", "stage3", "stage4"],
 }

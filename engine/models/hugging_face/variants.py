@@ -255,15 +255,22 @@ def _rf_detr_masks(size: str, image_size: int, decoder_layers: int, queries: int
     )
 
 
-_INSTANCES: dict[str, Any] = {"task": "instance_segmentation", "statistics": None}
-_PIXELS: dict[str, Any] = {"task": "segmentation", "statistics": None, "own_loss": True}
+def _segmenter(
+    library: str, title: str, config: dict[str, Any], repository: str, published: str, *, semantic: bool, **more: Any
+) -> Model:
+    """Return a model for semantic segmentation if `semantic` is True, otherwise one for instances.
+
+    `library` is "Mask2Former" or "Eomt". `more` has further fields of the model or of its weights.
+    """
+    more |= {"task": "segmentation", "own_loss": True} if semantic else {"task": "instance_segmentation"}
+    kind, title = (f"{library}Pixels", f"{title}, semantic") if semantic else (f"{library}Instances", title)
+    return _model(kind, title, config, repository, published=f"{published} model zoo", statistics=None, **more)
 
 
-def _mask2former(size: str, blocks: int, average_precision: float, mean_iou: float) -> dict[str, Model]:
-    """Return the Mask2Former models on one size of Swin, by id: one for instances, one for semantic segmentation.
+def _mask2former(size: str, blocks: int, dataset: str, accuracy: str, **more: Any) -> Model:
+    """Return a Mask2Former on a Swin with `blocks` blocks in its third stage.
 
-    `blocks` is the number of blocks in Swin's third stage. `average_precision` and `mean_iou` are the published
-    accuracies of the two models.
+    `dataset` is the part of the repository's name that states the dataset and the task of the weights.
     """
     config = {
         "backbone_config": {
@@ -273,19 +280,9 @@ def _mask2former(size: str, blocks: int, average_precision: float, mean_iou: flo
             "out_features": ["stage1", "stage2", "stage3", "stage4"],
         }
     }
-    title, repository = f"Mask2Former-Swin-{size[0].upper()}", f"facebook/mask2former-swin-{size}"
-    more = {"family": "Mask2Former", "licence": "cc-by-nc-4.0"}
-    of_instances = {"published": f"COCO {average_precision} mask AP, Mask2Former model zoo"} | _INSTANCES
-    of_pixels = {"published": f"ADE20K {mean_iou} mIoU, Mask2Former model zoo", "image_size": 512} | _PIXELS
-    if size == "tiny":
-        of_pixels["revision"] = "refs/pr/2"  # its main branch has the weights only as a pickle
-    name = f"mask2former_swin_{size[0]}"
-    return {
-        name: _model("Mask2FormerInstances", title, config, f"{repository}-coco-instance", **more, **of_instances),
-        f"{name}_semantic": _model(
-            "Mask2FormerPixels", f"{title}, semantic", config, f"{repository}-ade-semantic", **more, **of_pixels
-        ),
-    }
+    more |= {"family": "Mask2Former", "licence": "cc-by-nc-4.0", "semantic": dataset == "ade-semantic"}
+    title, repository = f"Mask2Former-Swin-{size[0].upper()}", f"facebook/mask2former-swin-{size}-{dataset}"
+    return _segmenter("Mask2Former", title, config, repository, f"{accuracy}, Mask2Former", **more)
 
 
 _EOMT: dict[str, dict[str, Any]] = {
@@ -295,34 +292,13 @@ _EOMT: dict[str, dict[str, Any]] = {
 }
 
 
-def _eomt(letter: str, repository: str, published: str, semantic: tuple[str, str, dict[str, Any]]) -> dict[str, Model]:
-    """Return the EoMT models on one size of DINOv2, by id: one for instances, one for semantic segmentation.
-
-    `repository` and `published` describe the weights for instances. `semantic` has the repository, the accuracy and the
-    changed fields of the configuration for semantic segmentation.
-    """
-    title, config, licence = f"EoMT-{letter}", _EOMT[letter] | {"layerscale_value": 1e-5}, "mit"
-    of_pixels_repository, of_pixels_published, changed = semantic
-    of_pixels = {"published": of_pixels_published, "image_size": changed.get("image_size", 640)} | _PIXELS
-    name = f"eomt_{letter.lower()}"
-    of_instances = {"published": published} | _INSTANCES
-    return {
-        name: _model("EomtInstances", title, config, f"tue-mps/{repository}", licence=licence, **of_instances),
-        f"{name}_semantic": _model(
-            "EomtPixels",
-            f"{title}, semantic",
-            config | changed,
-            f"tue-mps/{of_pixels_repository}",
-            licence=licence,
-            **of_pixels,
-        ),
-    }
-
-
-def _panoptic_eomt(letter: str, repository: str, quality: float) -> dict[str, Model]:
-    """Return the EoMT models on one size of DINOv2 that only have weights for panoptic segmentation, by id."""
-    published = f"COCO {quality} PQ, EoMT model zoo"
-    return _eomt(letter, repository, published, (repository, published, {}))
+def _eomt(
+    letter: str, repository: str, accuracy: str, *, semantic: bool = False, image_size: int = 640, **changed: Any
+) -> Model:
+    """Return an EoMT on one size of DINOv2. `changed` has further fields of its configuration."""
+    config = _EOMT[letter] | {"layerscale_value": 1e-5, "image_size": image_size} | changed
+    more: dict[str, Any] = {"licence": "mit", "semantic": semantic, "image_size": image_size}
+    return _segmenter("Eomt", f"EoMT-{letter}", config, f"tue-mps/{repository}", f"{accuracy}, EoMT", **more)
 
 
 DETECTORS: dict[str, Model] = {
@@ -358,19 +334,21 @@ SEGMENTERS: dict[str, Model] = {
     "rfdetr_seg_large": _rf_detr_masks("large", 504, 5, 300, 47.1),
     "rfdetr_seg_xlarge": _rf_detr_masks("xlarge", 624, 6, 300, 48.8),
     "rfdetr_seg_xxlarge": _rf_detr_masks("xxlarge", 768, 6, 300, 49.9),
-    **_mask2former("tiny", 6, 45.0, 47.7),
-    **_mask2former("small", 18, 46.3, 51.3),
-    **_panoptic_eomt("S", "coco_panoptic_eomt_small_640_2x", 46.7),
-    **_panoptic_eomt("B", "coco_panoptic_eomt_base_640_2x", 51.6),
-    **_eomt(
-        "L",
-        "coco_instance_eomt_large_640",
-        "COCO 45.2 mask AP, EoMT model zoo",
-        (
-            "ade20k_semantic_eomt_large_512",
-            "ADE20K 58.4 mIoU, EoMT model zoo",
-            {"num_queries": 100, "image_size": 512},
-        ),
+    "mask2former_swin_t": _mask2former("tiny", 6, "coco-instance", "COCO 45.0 mask AP"),
+    # The main branch of this repository has the weights only as a pickle.
+    "mask2former_swin_t_semantic": _mask2former(
+        "tiny", 6, "ade-semantic", "ADE20K 47.7 mIoU", image_size=512, revision="refs/pr/2"
+    ),
+    "mask2former_swin_s": _mask2former("small", 18, "coco-instance", "COCO 46.3 mask AP"),
+    "mask2former_swin_s_semantic": _mask2former("small", 18, "ade-semantic", "ADE20K 51.3 mIoU", image_size=512),
+    # The only weights of the two smaller models are those of panoptic segmentation.
+    "eomt_s": _eomt("S", "coco_panoptic_eomt_small_640_2x", "COCO 46.7 PQ"),
+    "eomt_s_semantic": _eomt("S", "coco_panoptic_eomt_small_640_2x", "COCO 46.7 PQ", semantic=True),
+    "eomt_b": _eomt("B", "coco_panoptic_eomt_base_640_2x", "COCO 51.6 PQ"),
+    "eomt_b_semantic": _eomt("B", "coco_panoptic_eomt_base_640_2x", "COCO 51.6 PQ", semantic=True),
+    "eomt_l": _eomt("L", "coco_instance_eomt_large_640", "COCO 45.2 mask AP"),
+    "eomt_l_semantic": _eomt(
+        "L", "ade20k_semantic_eomt_large_512", "ADE20K 58.4 mIoU", semantic=True, image_size=512, num_queries=100
     ),
 }
 MODELS: dict[str, Model] = DETECTORS | SEGMENTERS
