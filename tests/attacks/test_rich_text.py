@@ -107,7 +107,7 @@ ALLOWED = {"gui/widgets/labels.py", "gui/plots/themed.py", "gui/help.py"}
 
 
 def is_written(text: ast.AST) -> bool:
-    """Return True if a text is a literal in the source, possibly inside `tr`."""
+    """Return True if `text` is a literal in the source, or a call of `tr` with a literal."""
     if isinstance(text, ast.Call) and isinstance(text.func, ast.Name) and text.func.id == "tr":
         return all(isinstance(argument, ast.Constant) for argument in text.args)
     return isinstance(text, ast.Constant)

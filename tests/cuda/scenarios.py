@@ -84,7 +84,7 @@ def used_in_a_fork() -> str:
 def batches_by_two_slots() -> list[list[int]]:
     """Send six batches to GPU 1 from another thread, which alternates between two `DeviceSlot`s.
 
-    Returns one value each of the pixels, numbers and targets of every batch, as they arrived.
+    Returns [pixel, number, target] for each batch: one value of each of its tensors, as they arrived.
     """
     device = torch.device("cuda", 1)
     torch.cuda.set_device(device)

@@ -26,7 +26,10 @@ StartPaused = Callable[..., RealRun]
 
 @pytest.fixture
 def start_paused(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> StartPaused:
-    """Return a function that starts a run and waits until it pauses after its first epoch."""
+    """Return a function that starts a run and waits until it pauses after its first epoch.
+
+    By then, the run has read all images.
+    """
 
     def start(dataset: Path, **fields: Any) -> RealRun:
         gate.up_to(8)

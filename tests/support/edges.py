@@ -30,10 +30,10 @@ def save_matlab(path: Path, layers: list[np.ndarray]) -> None:
 
 
 def make_edged(folder: Path, counts: dict[str, int], side: int = 32, *, matlab: bool = False) -> Path:
-    """Write images/SPLIT/N.png and edges/SPLIT/N.png.
+    """Write images/SPLIT/N.png and edges/SPLIT/N.png. `counts` maps a split to its number of images.
 
-    If `matlab`, write groundTruth/SPLIT/N.mat with the edges of two annotators instead. The second annotator marked
-    edges only in the upper half.
+    If `matlab`, write groundTruth/SPLIT/N.mat in place of the edge maps, with the edges of two annotators. The second
+    annotator has marked edges only in the upper half.
     """
     seed = 0
     for split, count in counts.items():

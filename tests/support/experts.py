@@ -290,7 +290,7 @@ def yolo_dataset(voc: Path, folder: Path) -> str:
 
 
 def classifier(setting: Setting) -> nn.Module:
-    """Return the classification model of the setting, with pretrained weights if the setting names any."""
+    """Return the classification model `setting.model`, with the pretrained weights if `setting.weights` is a file."""
     return timm_model(setting) if setting.weights else fresh_model(setting)
 
 

@@ -24,7 +24,7 @@ def disc(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_masked(folder: Path, counts: dict[str, int], side: int = 32, *, ignored: bool = True) -> Path:
-    """Write images/SPLIT/N.png and masks/SPLIT/N.png.
+    """Write images/SPLIT/N.png and masks/SPLIT/N.png. `counts` maps a split to its number of images.
 
     If `ignored`, the first row of each mask is unlabeled (255).
     """

@@ -13,7 +13,10 @@ CLASSES = ("red", "green")
 
 
 def make_outlined(folder: Path, counts: dict[str, int], side: int = 64) -> Path:
-    """Write images/SPLIT/N.png with one to three separate discs each, and annotations/instances_SPLIT.json."""
+    """Write images/SPLIT/N.png with one to three separate discs each, and annotations/instances_SPLIT.json.
+
+    `counts` maps a split to its number of images.
+    """
     random = np.random.default_rng(0)
     rows, columns = np.mgrid[:side, :side]
     for split, count in counts.items():

@@ -41,7 +41,10 @@ class Trained:
 
 
 def make_labelled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
-    """Write images SPLIT/N.png in three colors, bright or dark, and SPLIT/labels.csv with both labels."""
+    """Write images SPLIT/N.png in three colors, bright or dark, and SPLIT/labels.csv with both labels of each image.
+
+    `counts` maps a split to its number of images.
+    """
     random = np.random.default_rng(0)
     for split, count in counts.items():
         (folder / split).mkdir(parents=True)
@@ -57,7 +60,10 @@ def make_labelled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
 
 
 def make_colours(folder: Path, counts: dict[str, int], side: int = 20) -> Path:
-    """Write images SPLIT/COLOR/N.png: noise in three colors, in landscape format."""
+    """Write images SPLIT/COLOR/N.png: noise in three colors, in landscape format.
+
+    `counts` maps a split to its number of images of each color.
+    """
     random = np.random.default_rng(0)
     for split, count in counts.items():
         for channel, name in enumerate(LABELS):

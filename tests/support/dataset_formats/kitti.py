@@ -30,7 +30,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _places(image: TrueImage, variant: str) -> tuple[str, str]:
-    """Return the paths of an image and its text file."""
+    """Return the paths of an image and its text file in the layout of a variant."""
     names = f"{image.name}.png", f"{image.name}.txt"
     if variant == "nested":
         drive = f"drive_{len(image.objects)}"

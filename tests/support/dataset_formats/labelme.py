@@ -33,7 +33,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _places(image: TrueImage, variant: str) -> tuple[str, str]:
-    """Return the paths of an image and its JSON file."""
+    """Return the paths of an image and its JSON file in the layout of a variant."""
     match variant:
         case "splits":
             return f"{image.split}/{image.name}.png", f"{image.split}/{image.name}.json"

@@ -49,7 +49,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _places(image: TrueImage, variant: str) -> tuple[str, str]:
-    """Return the paths of an image and its text file."""
+    """Return the paths of an image and its text file in the layout of a variant."""
     file, text = f"{image.name}.png", f"{image.name}.txt"
     if variant == "plain":
         return f"images/{file}", f"labels/{text}"
