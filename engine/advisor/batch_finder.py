@@ -187,6 +187,10 @@ def _end_reason(searched: SearchResult) -> tuple[Literal["memory", "dataset", "t
 
 
 def _trial_row(size: int, probe: Probe | None) -> BatchTrial:
+    """Return the table row for a batch size. `probe` is its measurement, or None if the batch does not fit.
+
+    The row shows the memory that is closest to its limit.
+    """
     if probe is None:
         return BatchTrial(size=size, fits=False)
     name, (used, limit) = max(probe.memory.items(), key=lambda named: named[1][0] / named[1][1])

@@ -42,6 +42,7 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
+    """Time training steps with repeated batches, and write a `Probe` with speed and used memory to the run folder."""
     on_cpu = CPU in spec.devices
     memory = MainMemory(spec.devices.count(CPU)) if on_cpu else None
     prepared = worker.prepare(spec, reporter)

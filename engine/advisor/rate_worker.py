@@ -64,6 +64,7 @@ class _RateSteps:
         on_event = reporter.send if spec.rank == 0 else lambda _event: None
         self._stepper = ResilientStep(prepared.strategy, optimizer_step, on_event, lambda: False)
         groups = optimizer_step.optimizer.param_groups
+        # Parameter groups with the ratio of their learning rate to that of the job.
         self._groups = [(group, group["lr"] / spec.job.optimizer.learning_rate) for group in groups]
         self._batches = (batch for epoch in range(1, STEPS + TIMED + WARM_UP + 1) for batch in train.epoch(epoch))
 

@@ -54,6 +54,10 @@ class HistoryWriter:
             _log.warning("The history of the devices is no longer saved: %s", error)
 
     def _append(self, time: float, readings: Readings) -> None:
+        """Append readings to the file. The names of the quantities are written again whenever new ones appear.
+
+        If the file becomes too large, it replaces its predecessor, and a new file is begun later.
+        """
         reported = (id_ for values in readings.values() for id_, value in values.items() if value is not None)
         missing = [id_ for id_ in dict.fromkeys(reported) if id_ not in self._quantities]
         lines: list[Any] = []

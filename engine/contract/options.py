@@ -77,6 +77,7 @@ def option_problems(options: Mapping[str, Any], known: Sequence[Field]) -> list[
 
 
 def _problem(name: str, value: Any, fields: Mapping[str, Field]) -> Problem | None:
+    """Return the problem with the value of an option, or None if it is valid. `fields` are the existing options."""
     where = f"options.{name}"
     if name not in fields:
         remedy = f"Available: {', '.join(fields)}." if fields else "Remove it: none of them has options."

@@ -372,6 +372,7 @@ def recipes_folder() -> Path:
 
 
 def load_recipes() -> Recipes:
+    """Return the built-in recipes and those of the user, with the files that can't be used."""
     custom, broken, taken = [], [], {recipe.id for recipe in builtin_recipes()}
     for path in _user_files():
         recipe, problems = read_recipe(path)
@@ -464,6 +465,10 @@ class _Reader:
         return tuple(Rule(**values) for values in found)
 
     def _values(self, content: Any, where: str) -> dict[str, Any]:
+        """Return the valid values in a table of job fields.
+
+        `where` is the name of the table, under which problems are recorded.
+        """
         if not isinstance(content, dict):
             self.add(where, f"“{where}” is not a table.", "Write fields and values below [set] or [when.set].")
             return {}

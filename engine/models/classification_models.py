@@ -91,10 +91,11 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    """Build the model of a job with its head for `classes`, without pretrained weights. Raises TaskError."""
     if is_foreign(job):
         return build_foreign(job, classes, channels)
-    of_timm = timm_models.is_timm(job.model.name)
-    if not of_timm and job.model.name not in names():
+    is_timm = timm_models.is_timm(job.model.name)
+    if not is_timm and job.model.name not in names():
         known = list(names())
         raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))
     if size < min_image_size(job.model.name):
@@ -106,19 +107,19 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         message = f"{title_and_family(job.model.name)[0]} is built for a fixed image size."
         remedy = f"{FIELDS[varying[0]].back_to_default}, or choose a convolutional network."
         raise TaskError(varying[0], message, remedy)
-    dropped = {name: job.value(name) for name in _TITLES if job.value(name) is not None}
+    dropout_rates = {name: job.value(name) for name in _TITLES if job.value(name) is not None}
     if job.model.name == MNIST_CNN:
-        for name in dropped:
+        for name in dropout_rates:
             raise _missing_rate(job.model.name, name)
         return MnistCnn(classes, channels)
-    if of_timm:
-        return _build_timm(job, classes, channels, size, dropped)
+    if is_timm:
+        return _build_timm(job, classes, channels, size, dropout_rates)
     patch = torchvision_models.PATCH_SIZES.get(job.model.name, 1)
     if size % patch:
         message = f"{title_and_family(job.model.name)[0]} takes sides that are a multiple of {patch} px; {size} is not."
         multiple = max(patch, round(size / patch) * patch)
         raise TaskError("image_size", message, f"Set {multiple}, or leave it empty.")
-    model = _build_torchvision(job, classes, size, dropped)
+    model = _build_torchvision(job, classes, size, dropout_rates)
     adapt_first_conv(model, channels)
     return model
 
@@ -128,16 +129,20 @@ _TIMM_ARGUMENTS = {"dropout": "drop_rate", "stochastic_depth": "drop_path_rate"}
 """Argument of timm's builders for each dropout field of a job."""
 
 
-def _build_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
-    arguments = {_TIMM_ARGUMENTS[name]: rate for name, rate in dropped.items()}
+def _build_timm(job: Job, classes: int, channels: int, size: int, dropout_rates: Mapping[str, float]) -> nn.Module:
+    """Build a timm model. `dropout_rates` holds the rates of dropout that the job sets, by field.
+
+    Raises TaskError for a rate that the model does not use.
+    """
+    arguments = {_TIMM_ARGUMENTS[name]: rate for name, rate in dropout_rates.items()}
     try:
         model = timm_models.construct(job.model.name, classes, channels, size, **arguments)
     except TypeError as error:
-        for name in dropped:
+        for name in dropout_rates:
             if _TIMM_ARGUMENTS[name] in str(error):
                 raise _missing_rate(job.model.name, name) from error
         raise
-    for name, rate in dropped.items():  # many builders ignore rates that their model doesn't use
+    for name, rate in dropout_rates.items():  # many builders ignore rates that their model doesn't use
         if rate and not _drops(model, name, rate):
             raise _missing_rate(job.model.name, name)
     return model

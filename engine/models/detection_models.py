@@ -136,6 +136,7 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    """Build the detector of a job, without pretrained weights. Raises TaskError."""
     if is_foreign(job):
         return _build_foreign(job, classes, channels, size)
     entry = _ALL[job.model.name]

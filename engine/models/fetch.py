@@ -258,6 +258,10 @@ def _line(error: BaseException) -> str:
 
 
 def main(argv: list[str]) -> int:
+    """Download the weights that the first argument describes, and print the progress as JSON lines.
+
+    Returns 1 if the download fails.
+    """
     linux.signal_at_parents_death(signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # removes the partial file
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"

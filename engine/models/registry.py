@@ -95,6 +95,7 @@ def has_own_loss(job: Job) -> bool:
 
 
 def _build_plugin(job: Job, classes: int, channels: int) -> nn.Module:
+    """Build a model that a package has registered. Raises TaskError if the package is missing or its code fails."""
     known = MODELS[job.model.name]
     where = f"The model {known.title} of the package {MODELS.packages.get(job.model.name, known.extra)}"
     if missing := missing_extra(known.extra):

@@ -86,6 +86,10 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    """Build the model of a job, without pretrained weights, and check the output of a user's model.
+
+    Raises TaskError.
+    """
     if job.model.name in _DECODERS:
         return _decoder(job, classes, channels, size)
     if not is_foreign(job):

@@ -118,6 +118,7 @@ class Strategy(ABC):
         self.layout: Layout = layout(spec.job, self.entry)
         self.dims = ParallelDims.of(self.entry, self.layout)
         self.coordinate = self.dims.coordinate(spec.rank)
+        # Replicas and shards load different parts of a batch. A pipeline or tensor-parallel group loads one together.
         self.data_rank = self.coordinate.replicate * self.dims.shard + self.coordinate.shard
         self.data_world = self.dims.replicate * self.dims.shard
         self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_ranks[0]

@@ -60,6 +60,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         super().setup()
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        """Wrap the model in DistributedDataParallel with the options of the job."""
         job = resolved.job
         if job.parallel.sync_batchnorm and not (
             job.model.freeze_epochs or job.model.freeze_batchnorm
@@ -92,6 +93,10 @@ class DataParallelProcesses(Distributed, SingleDevice):
         return self.forward.no_sync()
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
+        """Run one optimizer step. Gradients are reduced in the backward pass of the last part of the batch.
+
+        A rank without images only takes part in the reduction.
+        """
         assert batch is not None
         # SyncBatchNorm communicates in every part, so all ranks need the same number of parts.
         synchronised = self.job.parallel.sync_batchnorm

@@ -38,6 +38,11 @@ class Distributed(Strategy):
     control: dist.ProcessGroup
 
     def setup(self) -> None:
+        """Connect to the other ranks, over NCCL between GPUs and over gloo between hosts (`control`).
+
+        Checks the links between the GPUs. Sets environment variables so that local runs only use the loopback
+        interface.
+        """
         super().setup()
         on_gpu = self.device.type == "cuda"
         by_environment = self.spec.rendezvous == BY_ENVIRONMENT

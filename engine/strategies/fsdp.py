@@ -68,6 +68,10 @@ class FullySharded(Distributed, SingleDevice):
     profiler: ShardProfiler
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        """Shard the model over the ranks.
+
+        If the job says so, its blocks are checkpointed and the ranks are balanced before.
+        """
         Strategy.wrap(self, model, objective, shape, resolved)
         self._refuse(model)
         model.train()
@@ -180,6 +184,7 @@ class FullySharded(Distributed, SingleDevice):
         return groups
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
+        """Run one optimizer step. Gradients are reduced in the backward pass of the last part of the batch."""
         assert batch is not None
         with self.profiler.timed():
             optimizer_step.zero_grad()

@@ -75,11 +75,15 @@ class Pipeline(Distributed):
     _optimizer_step: OptimizerStep
 
     def setup(self) -> None:
+        """Choose the schedule and the size of the microbatches, and connect to the other ranks.
+
+        Raises StrategyError if the batch or the schedule does not fit the number of devices.
+        """
         job, microbatches = self.spec.job, self.layout.microbatches
         self.schedule = job.parallel.pipeline_schedule if self.entry.schedules else "gpipe"
-        divided = self.dims.replicate * job.training.accumulation * (microbatches or 1)
-        if microbatches is None or job.training.batch_size % divided:
-            remedy = "Set another batch size." if microbatches is None else f"Set a multiple of {divided}."
+        divisor = self.dims.replicate * job.training.accumulation * (microbatches or 1)
+        if microbatches is None or job.training.batch_size % divisor:
+            remedy = "Set another batch size." if microbatches is None else f"Set a multiple of {divisor}."
             raise StrategyError(
                 f"A batch of {job.training.batch_size} can't be divided into equal microbatches. {remedy}"
             )
@@ -103,6 +107,11 @@ class Pipeline(Distributed):
             self.group, self.peers = mesh.get_group("pipeline"), mesh.get_group("replicate")
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
+        """Cut the model into stages, and place this rank's stages on its device.
+
+        Each stage has two graphs that share weights and buffers: one for training and one for evaluation. Raises
+        StrategyError if the model can't be cut.
+        """
         super().wrap(model, objective, shape, resolved)
         self._blank_target = objective.blank_targets(torch.empty(1, *shape))[0]
         model.train()
@@ -263,11 +272,34 @@ class Pipeline(Distributed):
         return loss
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
+        """Run one optimizer step with the schedule. Ranks other than that of the last stage return no loss."""
         self._optimizer_step = optimizer_step
         self._fed = fed = self._feeder.feed(batch)
         self.profiler.mark("communication")
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
+        losses, correct = self._run_rounds(fed)
+        if self.schedule in ZERO_BUBBLE:
+            lay_out(self.model.parameters())
+        if self.peers is not None:
+            add_up([parameter.grad for _, parameter in self.parameters() if parameter.grad is not None], self.peers)
+        self.profiler.mark("communication")
+        result = StepResult(None, None, None)
+        if fed.targets is not None:
+            loss = self._unscaled(torch.stack(losses).sum())
+            result = StepResult(loss, torch.stack(correct).sum() if correct else None, fed.images)
+        optimizer_step.step(result.loss)
+        self.profiler.mark("optimizer")
+        fed.sent()
+        self.profiler.mark("communication")
+        return result
+
+    def _run_rounds(self, fed: Microbatches) -> tuple[list[Tensor], list[Tensor]]:
+        """Run the schedule once for each part of a batch, and accumulate the gradients.
+
+        Returns the losses and the numbers of correct classifications, which are empty except on the rank of the last
+        stage.
+        """
         rounds = self.accumulation
         inputs = fed.inputs.chunk(rounds) if fed.inputs is not None else None
         targets = fed.targets.chunk(rounds) if fed.targets is not None else None
@@ -280,28 +312,15 @@ class Pipeline(Distributed):
                 self._training.step(*arguments)
                 self.profiler.mark("passes")
                 continue
-            of_round: list[Tensor] = []
-            outputs = self._training.step(*arguments, target=targets[number], losses=of_round)
+            round_losses: list[Tensor] = []
+            outputs = self._training.step(*arguments, target=targets[number], losses=round_losses)
             self.profiler.mark("passes")
-            losses += [loss.detach() for loss in of_round]
+            losses += [loss.detach() for loss in round_losses]
             with torch.no_grad():
                 right = self.objective.correct(outputs.detach().float(), targets[number])
             correct += [right] if right is not None else []
             self.profiler.mark("logging")
-        if self.schedule in ZERO_BUBBLE:
-            lay_out(self.model.parameters())
-        if self.peers is not None:
-            add_up([parameter.grad for _, parameter in self.parameters() if parameter.grad is not None], self.peers)
-        self.profiler.mark("communication")
-        result = StepResult(None, None, None)
-        if targets is not None:
-            loss = self._unscaled(torch.stack(losses).sum())
-            result = StepResult(loss, torch.stack(correct).sum() if correct else None, fed.images)
-        optimizer_step.step(result.loss)
-        self.profiler.mark("optimizer")
-        fed.sent()
-        self.profiler.mark("communication")
-        return result
+        return losses, correct
 
     def _unscaled(self, loss: Tensor) -> Tensor:
         if self.job.precision.name != "fp16":
@@ -310,6 +329,10 @@ class Pipeline(Distributed):
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
+        """Evaluate the stages in evaluation mode. The rank of the last stage collects the outputs.
+
+        All replicas first receive the buffers of the first one.
+        """
         if self.peers is not None:
             for buffer in self.model.buffers():
                 dist.broadcast(buffer, self.coordinate.pipeline, group=self.peers)

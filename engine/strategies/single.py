@@ -98,6 +98,7 @@ class SingleDevice(Strategy):
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
+        """Evaluate the model in evaluation mode, and leave it in training mode."""
         self.model.eval()
         try:
             for batch in batches:

@@ -213,12 +213,17 @@ class DeviceStopwatch(Stopwatch):
         return event
 
     def take(self) -> Times | None:
-        passed = [marks for marks in self._sampled if marks[-1][1].query()]
-        if not passed or not self._steps:
+        """Return the mean times since the last call and reset the measurement.
+
+        Returns None if no step has been timed. Only some steps are timed on the device. The times of their parts are
+        scaled to the mean time of all steps.
+        """
+        completed = [marks for marks in self._sampled if marks[-1][1].query()]
+        if not completed or not self._steps:
             return None
-        self._sampled = self._sampled[len(passed) :]  # a stream reaches events in order
+        self._sampled = self._sampled[len(completed) :]  # a stream reaches events in order
         spent: dict[Marked, float] = {}
-        for marks in passed:
+        for marks in completed:
             for (_, begin), (part, end) in itertools.pairwise(marks):
                 spent[part] = spent.get(part, 0.0) + begin.elapsed_time(end) / 1e3
             self._spare += [event for _, event in marks if event is not self._ended]

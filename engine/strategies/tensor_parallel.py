@@ -52,6 +52,10 @@ class TensorParallel(FullySharded):
     profiles = _UnrecordedProfiler
 
     def _divide(self, model: nn.Module) -> None:
+        """Divide the layers that can be divided among the ranks. Raises StrategyError if the model has none.
+
+        Sets `_divided` to the names of the divided parameters, and `_packed` to those of attention's packed weights.
+        """
         ranks = self.dims.tensor
         pairs = [pair for pair in layer_pairs(model) if pair.units % ranks == 0]
         if not pairs:

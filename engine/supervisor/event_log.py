@@ -61,10 +61,11 @@ class EventLog:
         self._path = path
         self._memory_limit = memory_limit_bytes
         self._fd: int | None = None
-        self._written = 0
-        self._recent = bytearray()
+        self._written = 0  # offset up to which the stream is in the file
+        self._recent = bytearray()  # lines at the end of the stream
         self.recent_offset = 0
         """Offset of the first line that is in memory."""
+        # Number and offset of every `INDEX_EVERY`-th line.
         self._indexed_numbers = array("Q")
         self._indexed_offsets = array("Q")
         self._line_count = 0
@@ -77,7 +78,7 @@ class EventLog:
         self._check_at = 0.0
         self.damage = ""
         """Description of a change that another program has made to the file, or "" if there was none."""
-        self.next_n = 1
+        self.next_n = 1  # number of the next line
         self._index_file()
 
     @property
@@ -213,6 +214,10 @@ class EventLog:
         self._recent += ENCODE.encode(event) + b"\n"
 
     def _write(self) -> None:
+        """Write the waiting lines to the file, and free the memory of lines that are in the file.
+
+        If the file can't be written, the reason is stored in `_fault`.
+        """
         try:
             fd = self._open()
             while self._written < self.end:

@@ -63,6 +63,7 @@ def _answer(text: str) -> None:
 
 
 def _fork_supervisor(folder: Path) -> int:
+    """Fork a supervisor for the run in `folder`, and return its process id. The child never returns."""
     pid = os.fork()
     if pid:
         return pid

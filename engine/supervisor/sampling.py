@@ -40,12 +40,12 @@ class Sampler:
         self._on_samples = on_samples
         self._child: LineChild | None = None
         self._start_at: float | None = None
-        self._memory_before: dict[str, int] = {}
+        self._memory_before: dict[str, int] = {}  # used bytes of each GPU before the run, by UUID
         self._worker_pids: set[int] = set()
         self._pids_seen_on: set[str] = set()
         """UUIDs of the GPUs whose NVML process list has contained a worker of this run."""
         self.latest: Snapshot | None = None
-        self.latest_at = 0.0
+        self.latest_at = 0.0  # time (monotonic) of `latest`
 
     def start(self, delay_s: float = 0.0) -> None:
         """Start the child process `delay_s` from now, unless it is running or its start is already scheduled."""

@@ -68,8 +68,8 @@ class Client:
         self.buffer = bytearray()
         self.cursor: int | None = None
         self.commands_only = False
-        self.live_from = 0
-        self.is_leaving = False
+        self.live_from = 0  # offset from which droppable events may be left out if the client is slow
+        self.is_leaving = False  # True after a goodbye
         self.deadline: float | None = time.monotonic() + HELLO_S
         self.is_writing = False
         self.last_read_at = time.monotonic()
@@ -100,7 +100,7 @@ class Server:
         self._on_command = on_command
         self._clients: dict[Client, None] = {}
         self._accept_again_at: float | None = None
-        self._refusal = ""
+        self._refusal = ""  # reason for refusing all new clients, or ""
         selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def listen(self, endpoint: Endpoint) -> None:
@@ -164,6 +164,10 @@ class Server:
             self._add_client(connection)
 
     def _add_client(self, connection: socket.socket) -> None:
+        """Add a connection as a client that must send a hello in time.
+
+        Connections of other users are refused, and the oldest one without a hello gives way if there are too many.
+        """
         unauthenticated = [client for client in self._clients if client.cursor is None]
         if len(unauthenticated) >= MAX_UNAUTHENTICATED:
             self._drop(unauthenticated[0])
@@ -181,6 +185,7 @@ class Server:
             self._send_pending(client)
 
     def _receive(self, client: Client) -> None:
+        """Read and handle messages from a client. Disconnects it after an invalid message."""
         try:
             data = client.connection.recv(_CHUNK_BYTES)
         except BlockingIOError:
@@ -209,6 +214,7 @@ class Server:
             self._on_command(message)
 
     def _welcome(self, client: Client, hello: Hello) -> None:
+        """Answer a client's hello, and start sending it events. A client with an invalid hello is disconnected."""
         refusal = self._refusal
         if client.cursor is not None:
             refusal = "a second hello"

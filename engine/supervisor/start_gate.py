@@ -55,7 +55,7 @@ class StartGate:
         self._events: list[AnyEvent] = []
         self._weights = WeightsFetch(run, job, selector, self._events.append)
         self._slot = QueueSlot(run, job)
-        self._slot_since = 0.0
+        self._slot_since = 0.0  # time since which the run has its slot
         self._poll_at = 0.0
         self._has_waited = False
         self._on_gpus = any(is_gpu(device) and not host_of(device) for device in job.parallel.devices)

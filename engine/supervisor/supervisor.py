@@ -121,8 +121,8 @@ class Supervisor:
         self._requested_outcome: Literal["paused", "stopped"] | None = None
         self._failure: Failed | None = None
         """Failure that ends the run, or None."""
-        self._attempt = 0
-        self._listen_at = 0.0
+        self._attempt = 0  # number of starts of workers on several machines
+        self._listen_at = 0.0  # earliest time for the next attempt to open a socket
 
         local_devices = tuple(device for device in job.parallel.devices if not host_of(device))
         self._on_gpus = any(map(is_gpu, local_devices))
@@ -262,6 +262,7 @@ class Supervisor:
         self._move(Trigger.IDENTIFIED)
 
     def _step_gate(self) -> None:
+        """Poll the start gate, log its events, and start the workers once it is open."""
         is_identified = self._state is not RunState.IDENTIFYING
         self._start_gate.step(are_devices_named=is_identified)
         if not is_identified:
@@ -381,6 +382,7 @@ class Supervisor:
         self._end("paused" if name == PAUSING else "stopped", name)
 
     def _on_command(self, command: Command) -> None:
+        """Execute a client's command. Commands for the workers are passed on to them."""
         if self._state is RunState.FINISHED:
             return  # nothing follows `RunFinished` in the log
         match command:

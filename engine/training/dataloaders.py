@@ -110,7 +110,11 @@ class DataLoaders:
         return RankSamples(picked, positions, self._split_loader(picked, sampler, cache="memory", threads=0))
 
     def _sampler(self, samples: ImageSet | SampleSet, *, shuffle: bool) -> GlobalBatchSampler:
-        evenly = shuffle and self._spec.job.data.oversample and "oversample" in self._task.entry.fields
+        """Create the sampler that divides the global batches of a split among the data-parallel ranks.
+
+        If the job requests it, training images of rare classes are drawn more often.
+        """
+        is_balanced = shuffle and self._spec.job.data.oversample and "oversample" in self._task.entry.fields
         return GlobalBatchSampler(
             len(samples),
             self._spec.job.training.batch_size,
@@ -119,7 +123,7 @@ class DataLoaders:
             self._streams,
             shuffle=shuffle,
             shares=self._strategy.shares,
-            chances=balancing_chances(samples.targets) if evenly and isinstance(samples, ImageSet) else None,
+            chances=balancing_chances(samples.targets) if is_balanced and isinstance(samples, ImageSet) else None,
         )
 
     def _split_loader(
@@ -137,6 +141,14 @@ class DataLoaders:
     def _loader(
         self, samples: ImageSet | SampleSet, sampler: GlobalBatchSampler, *, cache: str, threads: int | None
     ) -> Loader[Any]:
+        """Create the loader for a split. If `sampler` shuffles, its batches are augmented for training.
+
+        Args:
+            samples: The split.
+            sampler: Sampler that chooses this rank's samples for each batch.
+            cache: Image cache, or "" to use the one of the job.
+            threads: Number of threads, or None to use the number of the job.
+        """
         job, strategy, is_training = self._spec.job, self._strategy, sampler.shuffle
         threads = job.data.loader_workers if threads is None else threads
         finish = self._task.finish(job, self._streams, strategy.data_rank) if is_training else None

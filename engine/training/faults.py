@@ -124,6 +124,10 @@ def _peer_lost(error: BaseException, spec: WorkerSpec) -> bool:
 
 
 def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
+    """Explain that memory ran out, with a remedy. Returns "" if `error` has another cause.
+
+    `where` describes the work that failed, such as "at step 7".
+    """
     if isinstance(error, DoesNotFit):
         parts = "a single image" if error.images == 1 else f"the {error.images} images that BatchNorm needs"
         device = _device(spec, str(error.__cause__))

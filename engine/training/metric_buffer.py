@@ -92,6 +92,7 @@ class BufferedMetrics:
         self._images = _Copy([result.images for result in results])
 
     def read(self) -> StepTotals:
+        """Wait for the results and return their sums on this rank."""
         losses = self._losses.read()
         bad = (self._first + offset for offset, loss in enumerate(losses) if not math.isfinite(loss))
         return StepTotals(

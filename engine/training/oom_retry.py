@@ -38,7 +38,7 @@ class ResilientStep:
 
     Args:
         emit: Called with each message for the user.
-        saved: Returns True if there is a checkpoint to resume from.
+        has_checkpoint: Returns True if there is a checkpoint to resume from.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class ResilientStep:
         strategy: Strategy,
         optimizer_step: OptimizerStep,
         emit: Callable[[Event], None],
-        saved: Callable[[], bool],
+        has_checkpoint: Callable[[], bool],
     ) -> None:
         self._strategy = strategy
         self._optimizer_step = optimizer_step
         self._emit = emit
-        self._saved = saved
+        self._has_checkpoint = has_checkpoint
         self._is_alone = strategy.spec.world_size == 1
         job = strategy.job
         self._streams = SavedStreams(strategy.gpus, untrusted_model=job.model_is_file)
         self._buffers = SavedBuffers(strategy.model) if self._is_alone or job.faults.on_not_finite == "skip" else None
-        self._skipped = 0
+        self._skipped = 0  # number of skipped steps in a row
 
     def refresh_buffers(self) -> None:
         """Select the buffers to save before each step again.
@@ -91,7 +91,7 @@ class ResilientStep:
         self._skipped += 1
         if self._skipped > SKIPS:
             after = f"After {SKIPS} skipped steps in a row, the loss or a gradient"
-            raise NotFinite(number, after, self._saved())
+            raise NotFinite(number, after, self._has_checkpoint())
         assert self._buffers is not None
         self._buffers.restore()
         message = f"Skipping step {number}: its loss or a gradient is NaN or infinite. The weights are unchanged."
@@ -99,18 +99,27 @@ class ResilientStep:
         return None
 
     def _in_parts_that_fit(self, batch: Batch, number: int) -> StepResult:
-        self._streams.save()
-        before, updates, images = self._strategy.accumulation, self._optimizer_step.updates, len(batch.targets)
+        """Run a step, and repeat it with smaller parts of the batch while memory runs out.
 
-        def make(parts: int) -> StepResult:
+        The strategy keeps the higher accumulation, which is reported. A step that has updated the weights is not
+        repeated.
+        """
+        self._streams.save()
+        parts_before, updates, images = self._strategy.accumulation, self._optimizer_step.updates, len(batch.targets)
+
+        def run_step(parts: int) -> StepResult:
             self._strategy.accumulation = parts
             return self._strategy.step(batch, self._optimizer_step)
 
         result, parts = run_in_parts(
-            make, before, images, on_retry=self._reset_step, can_retry=lambda: self._optimizer_step.updates == updates
+            run_step,
+            parts_before,
+            images,
+            on_retry=self._reset_step,
+            can_retry=lambda: self._optimizer_step.updates == updates,
         )
-        if parts != before:
-            self._emit(Warned(code="out_of_memory", message=self._halved(number, parts, images)))
+        if parts != parts_before:
+            self._emit(Warned(code="out_of_memory", message=self._explain_parts(number, parts, images)))
         return result
 
     def _reset_step(self) -> None:
@@ -122,7 +131,8 @@ class ResilientStep:
         # The compiled model expects larger parts, and CUDA graphs can't accumulate gradients over several passes.
         self.stop_compiling("it was compiled for larger parts of a batch than fit into memory")
 
-    def _halved(self, number: int, parts: int, images: int) -> str:
+    def _explain_parts(self, number: int, parts: int, images: int) -> str:
+        """Return the message that each batch of `images` images is now processed in `parts` parts."""
         part = -(-images // parts)
         but = ""
         if any(isinstance(module, BatchNorm) and module.training for module in self._strategy.model.modules()):

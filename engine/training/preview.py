@@ -103,6 +103,7 @@ def _png(image: Bytes) -> bytes:
 
 
 def _render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
+    """Emit all images like `render`, but raise OrderError for every failure."""
     try:
         return render(order, emit)
     except TaskError as error:

@@ -66,17 +66,17 @@ class Reporter:
         self._on_end = on_end
         self._queue: deque[msgspec.Struct] = deque()
         self._condition = threading.Condition()
-        self._dropped = 0
+        self._dropped = 0  # messages since the last `EventsLost`
         self._closing = False
-        self._next_heartbeat = 0.0
+        self._next_heartbeat = 0.0  # time of the next heartbeat, or 0 to send one now
         self.step = 0
         self._phase: Phase = "preparing"
         # One tuple, so that the other thread sees both or neither change; no lock is needed.
         self._activity: tuple[Activity, float] = ("", time.monotonic())
         self._step_began: float | None = None
-        self._warm = False
+        self._warm = False  # True after the first step
         self._longest_step_s = 0.0
-        self._main = threading.get_ident()
+        self._main_thread = threading.get_ident()
         channel.setblocking(True)
         self._sender = threading.Thread(target=self._send_queued, name="report", daemon=True)
         self._receiver = threading.Thread(target=self._receive, name="commands", daemon=True)
@@ -131,15 +131,16 @@ class Reporter:
         self._activity = (self._activity[0], now)
 
     def _heartbeat(self) -> Heartbeat:
+        """Describe the activity of the main thread, with its stack if the activity takes longer than `INSPECT_S`."""
         activity, since = self._activity
         seconds = time.monotonic() - since
-        standing, location = inspect_stack(self._main) if seconds > INSPECT_S else ("", "")
+        thread_state, location = inspect_stack(self._main_thread) if seconds > INSPECT_S else ("", "")
         return Heartbeat(
             step=self.step,
             activity=activity,
             seconds=round(seconds, 3),
             longest_step_s=round(self._longest_step_s, 3),
-            thread_state=standing,
+            thread_state=thread_state,
             location=location,
         )
 
@@ -208,6 +209,10 @@ class Reporter:
                 return
 
     def _receive(self) -> None:
+        """Receive commands and set the attributes for what they request, in a thread.
+
+        If the connection is lost before the reporter is closed, `on_end` is called.
+        """
         frames = Frames()
         while True:
             try:

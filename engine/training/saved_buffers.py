@@ -50,6 +50,7 @@ class SavedBuffers:
         return len(current) == len(self._originals) and all(map(operator.is_, current, self._originals))
 
     def _learn(self, current: list[Tensor | None]) -> None:
+        """Copy the buffers, and group them by device and data type for faster copies later."""
         self._originals, self._copies = (
             current,
             [None if buffer is None else buffer.detach().clone() for buffer in current],

@@ -65,7 +65,8 @@ class Trainer:
         self.stopping = checkpointer.stopping
         self.report = StepReport(strategy, self._emit, lambda: checkpointer.has_checkpoint)
         self._skip_to = spec.skip_to
-        self._first_step = max(start.step, spec.skip_to) + 1
+        self._first_step = max(start.step, spec.skip_to) + 1  # first step that is not skipped
+        # Part of a step that the exchange with other ranks counts as.
         self._agreement_part: Part = "communication" if spec.world_size > 1 else "logging"
         self.callbacks: list[Callback] = [
             Unfreezing(strategy, optimizer_step, self.stepper, self._emit),
@@ -242,6 +243,7 @@ class Trainer:
         return agreed
 
     def _is_stopped(self) -> bool:
+        """Return True if the ranks have agreed to stop. The validation calls this between batches."""
         self.reporter.set_activity("agree")
         stop = self._agree().stop
         self.reporter.set_activity("evaluate")

@@ -175,6 +175,10 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
 
 
 def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerDone:
+    """Train the model of a run, and return the outcome. Rank 0 reports the plan first.
+
+    If `every_step` is True, the metrics of each step are reported.
+    """
     context = prepare(spec, reporter)
     strategy, dataloaders = context.strategy, context.dataloaders
     dataloaders.start_processes()

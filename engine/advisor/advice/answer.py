@@ -75,15 +75,16 @@ def save_cached(order: AdviceOrder, advice: CachedAdvice) -> None:
 
 
 def _file(order: AdviceOrder) -> Path:
+    """Return the path of the cached answer. It depends on everything that affects the answer, also on the hardware."""
     job = order.job
     relevant = {
         name: job.value(name)
-        for name, about in FIELDS.items()
-        if name not in _IRRELEVANT and about.group not in ("schedule", "checkpoints", "faults")
+        for name, field in FIELDS.items()
+        if name not in _IRRELEVANT and field.group not in ("schedule", "checkpoints", "faults")
     }
-    trained = job.unfreezes, job.model.freeze_epochs >= job.training.epochs
+    parts_trained = job.unfreezes, job.model.freeze_epochs >= job.training.epochs
     key = msgspec.json.encode(
-        [_FORMAT, relevant, trained, job.options, job.model.model_file_sha256, versions(), hardware()]
+        [_FORMAT, relevant, parts_trained, job.options, job.model.model_file_sha256, versions(), hardware()]
     )
     return paths.cache_folder() / "advice" / f"{hashlib.sha256(key).hexdigest()[:32]}.json"
 

@@ -24,6 +24,7 @@ _REFUSED = 2
 
 
 def main() -> int:
+    """Drive the search in the folder that the first argument names, unless another process drives it already."""
     stdio.make_forgiving()
     faulthandler.enable(all_threads=False)
     if hasattr(signal, "SIGHUP"):
@@ -39,6 +40,7 @@ def main() -> int:
 
 
 def _drive(folder: SearchFolder) -> int:
+    """Run the search in a folder to its end, and return the exit status. SIGINT and SIGTERM end the search."""
     search = folder.search()
     if search is None:
         print(f"{folder.path} holds no search that can be read.", file=sys.stderr)

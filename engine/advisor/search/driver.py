@@ -66,15 +66,15 @@ class Driver:
         self._job_settings = self._study.job_settings()
         self._to_confirm: tuple[int, ...] | None = None
         """Numbers of the trials that are repeated, or None while original trials are running or can be started."""
-        self._confirmed: dict[int, tuple[float, ...]] = {}
+        self._confirmed: dict[int, tuple[float, ...]] = {}  # values of each repeated trial, by number
         self._retained_checkpoints: set[int] = set()
         """Numbers of the trials whose checkpoints must not be deleted."""
-        self._ranked: tuple[object, ...] = ()
-        self._front: tuple[int, ...] = ()
+        self._ranked: tuple[object, ...] = ()  # state for which `_rank` has determined the best trials
+        self._front: tuple[int, ...] = ()  # numbers of the best trials
         self._importance: dict[str, float] = {}
         self._changed, self._saved_at = True, 0.0
         self._end_requests = 0
-        self._exhausted = False
+        self._exhausted = False  # True if all settings of the space have been tried
         self._end_cause = ""
         """Reason why the search ends early, or "". If it is set, no more settings are tried."""
         # Continuing a search also resumes its paused and interrupted trials.

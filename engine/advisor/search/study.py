@@ -175,6 +175,7 @@ class Study:
                 return optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup, constant_liar=True)
 
     def _pruner(self) -> optuna.pruners.BasePruner:
+        """Create the search's pruner. If the number of epochs is varied, it assumes the largest one."""
         epochs = self._search.space.get("epochs")
         max_epochs = self._search.job.training.epochs
         if epochs is not None:

@@ -49,9 +49,10 @@ class TrialLog:
         self._goals = goals
         self._epochs = epochs
         self._offset = 0
-        self._measures: dict[int, dict[str, float]] = {}
+        self._measures: dict[int, dict[str, float]] = {}  # metrics by epoch
         self._parameters: int | None = None
         self._planned_at: float | None = None
+        # Training time, before the current execution and in total.
         self._seconds_before = self._seconds = 0.0
         self._waiting = False
         self._cause = ""
@@ -158,7 +159,7 @@ class TrialHandle:
         """True if the trial's checkpoints were deleted after it had ended."""
         self._log = TrialLog(run, search.goals, job.training.epochs if job is not None else 0)
         self._poll_at = self._send_at = 0.0
-        self._last_sent: Command | None = None
+        self._last_sent: Command | None = None  # command that the current execution of the run has received
         self._is_alive = True
         self._failure = ""
         self.row = self._log.row(trial, alive=True)

@@ -78,6 +78,7 @@ class HubSegmenter(HubModel):
         return sum(loss_dict.values())
 
     def fit_size(self, title: str, size: int) -> None:
+        """Adapt the model to images of `size` pixels. Raises TaskError if it can't process this size."""
         self.check_size(title, size, self.stride)
         if not hasattr(self, "grid_size"):
             return
@@ -255,6 +256,7 @@ class LossByImage:
         class_labels: list[Tensor],
         auxiliary_predictions: Any = None,
     ) -> Any:
+        """Compute the losses in full precision, since half precision overflows in them."""
         others = [{name: each.float() for name, each in layer.items()} for layer in auxiliary_predictions or ()]
         masks, classes = masks_queries_logits.float(), class_queries_logits.float()
         with torch.autocast(masks.device.type, enabled=False):

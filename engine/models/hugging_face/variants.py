@@ -242,6 +242,7 @@ def _rf_detr(size: str, image_size: int, decoder_layers: int, average_precision:
 
 
 def _rf_detr_masks(size: str, image_size: int, decoder_layers: int, queries: int, average_precision: float) -> Model:
+    """Return the entry for RF-DETR with masks, of the size "nano" to "xxlarge"."""
     config = _windowed(image_size, decoder_layers, patch_size=12, num_windows=1 if size == "nano" else 2)
     return _model(
         "RfDetrMasks",

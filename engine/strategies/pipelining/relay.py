@@ -30,7 +30,7 @@ class Relay:
         self._device = device
         self._group = group
         self._control = control
-        self._shapes: dict[int, tuple[torch.Size, torch.dtype]] = {}
+        self._shapes: dict[int, tuple[torch.Size, torch.dtype]] = {}  # of the input of each stage
 
     @torch.no_grad()
     def run(self, count: int, inputs: Sequence[Tensor] | None) -> list[Tensor]:

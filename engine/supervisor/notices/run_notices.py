@@ -83,9 +83,9 @@ class Notices:
         self._began = self._progress_at = self._poll_at = clock()
         self._phase = ""
         self._metrics: tuple[Measure, ...] = ()
-        self._step: StepMetrics | None = None
+        self._step: StepMetrics | None = None  # metrics of the last reported steps
         self._usual_step_s = 0.0
-        self._watchdog_warning = ""
+        self._watchdog_warning = ""  # last warning since the last progress
         self._is_stall_reported = False
         self._is_over = False
         self._reported_problems: set[str] = set()

@@ -127,6 +127,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> int:
+    """Send the notification on stdin, and print the result as JSON. Returns 2 if the notification is invalid."""
     on_term = TermHandler()
     signal.signal(signal.SIGTERM, on_term)
     try:

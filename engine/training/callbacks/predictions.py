@@ -176,6 +176,7 @@ class Predictions(Callback):
         self._failed = False
 
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
+        """Predict this rank's samples, save them as images, and report those of all ranks on rank 0."""
         self._share = share = self._share or self._pick()
         outputs = _Outputs()
         self._strategy.evaluate(share.split_loader.epoch(1), outputs, lambda: False)
@@ -219,6 +220,10 @@ class Predictions(Callback):
         return drawn
 
     def _write(self, name: str, position: int, visualization: Visualization) -> str:
+        """Write a visualization, and return its path relative to the run folder.
+
+        `name` is "truth", which is written once, or the step.
+        """
         path = Path(FOLDER, name, f"{position:03d}.png")
         target = self._folder / path
         if name != "truth" or not target.exists():
@@ -230,6 +235,7 @@ class Predictions(Callback):
         return path.as_posix()
 
     def _thin_out(self) -> None:
+        """Delete every second set of predictions in the older half if there are more than `MAX_SETS`."""
         sets = sorted(path for path in (self._folder / FOLDER).glob("[0-9]*") if path.is_dir())
         if len(sets) > MAX_SETS:
             for path in sets[1 : len(sets) // 2 : 2]:

@@ -44,15 +44,15 @@ class StepProfile(Callback):
         self._emit = emit
         self._first_epoch = first_epoch
         self._first_step = first_step
-        self._started = False
-        self._record = False
+        self._started = False  # True after the first step, whose time does not count
+        self._record = False  # True to record the times of the next step on all ranks
         self._has_emitted = False
         self._emitted_at = time.monotonic()
         self._decoded_s = split_loader.decoding_s
         self._held_up_s = linux.waited_for_core_s()
-        self._shares: dict[Part, float] = {}
+        self._shares: dict[Part, float] = {}  # moving average of each part's fraction of a step
         self._ranks: RanksTimed | None = None
-        self._slow: int | None = None
+        self._last_straggler: int | None = None
         self._trace: ScheduleTraced | None = None
 
     def on_steps_start(self) -> None:
@@ -87,7 +87,8 @@ class StepProfile(Callback):
         A straggler is only accepted if two recorded steps in a row name the same rank.
         """
         if isinstance(event, RanksTimed):
-            is_confirmed, self._slow = event.straggler == self._slow, event.straggler
+            is_confirmed = event.straggler == self._last_straggler
+            self._last_straggler = event.straggler
             self._ranks = event if is_confirmed else msgspec.structs.replace(event, straggler=None)
         else:
             self._trace = event

@@ -31,6 +31,7 @@ class ValidationReport(Callback):
         self._parts = self._strategy.evaluation_parts
 
     def on_validation_end(self, epoch: int, step: int, metric: Metric, values: dict[str, float]) -> None:
+        """Report the metrics, also by class, and a warning if memory ran out during the validation."""
         seconds = time.perf_counter() - self._started
         parts = self._strategy.evaluation_parts
         if parts != self._parts:

@@ -99,8 +99,8 @@ class Checkpointer:
         self._reporter = reporter
         self._classes = tuple(classes)
         self._pending_write: _PendingWrite | None = None
-        self._unsaved_best: BestState | None = None
-        self._best_refused = False
+        self._unsaved_best: BestState | None = None  # best state that is not submitted to the writer or was refused
+        self._best_refused = False  # True if the disk refused the last best.pt
         self._saved_at = time.monotonic()
 
     def __enter__(self) -> Self:

@@ -86,6 +86,7 @@ def _put(name: str, content: Any, run: RunFolder, copy: RunFolder) -> dict[str, 
 
 
 def _check(folder: Path, copy: RunFolder, needed: int) -> None:
+    """Raise NotSavedElsewhere unless `folder` is writable, does not contain `copy`, and has `needed` free bytes."""
     try:
         if not folder.is_absolute() or not folder.exists():
             raise NotSavedElsewhere(f"The folder {folder} does not exist.")

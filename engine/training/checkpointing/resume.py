@@ -57,7 +57,7 @@ class Checkpoint:
         self._job = job
         self._memory_warnings: list[Warned] = []
         self.path, self._content, digest = _read_intact(self._requested)
-        number = int(digest[:15], 16)
+        number = int(digest[:15], 16)  # fits in an int64
         largest, smallest = collectives.all_reduce_max([number, -number])
         if largest != -smallest:
             message = f"{self._requested} was overwritten while the ranks were reading it."
@@ -181,6 +181,7 @@ class Checkpoint:
             set_random_state(content["random"][strategy.spec.rank], strategy.gpus)
 
     def _copy_best(self, target: Path) -> bool:
+        """Copy the best.pt next to the checkpoint to `target`. Returns False if there is no intact one."""
         source = self.path.with_name("best.pt")
         if self._content["best_epoch"] is None:
             return False
@@ -194,6 +195,10 @@ class Checkpoint:
         return True
 
     def _validate(self, classes: Sequence[str], plain: dict[str, Tensor]) -> None:
+        """Raise TaskError unless classes, model and optimizer of the checkpoint are those of the job.
+
+        `plain` is the state of the job's model.
+        """
         before: dict[str, Any] = self._content["job"]
         if tuple(self._content["classes"]) != tuple(classes):
             message = (
