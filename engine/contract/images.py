@@ -74,6 +74,7 @@ class SizeLimits(NamedTuple):
 
 
 USUAL_LIMITS = SizeLimits()
+"""Limits for models that state no others."""
 
 
 VARYING_SIZE_FIELDS = ("progressive_from", "multi_scale")
