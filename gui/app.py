@@ -135,6 +135,7 @@ def main(path: str = "") -> int:
 
 
 def _application() -> QApplication:
+    """Create the Qt application, with the user's number format for the window only."""
     from PySide6.QtCore import QLocale
     from PySide6.QtGui import QIcon
     from PySide6.QtWidgets import QApplication

@@ -182,6 +182,7 @@ class HelpWindow(QDialog):
         self.search.selectAll()
 
     def _search(self) -> None:
+        """List the pages that contain the searched text, and go to the first match."""
         text = self.search.text().strip()
         counts = {name: len(matches(self._document(name), text)) for name in pages()} if text else {}
         found = {name: count for name, count in counts.items() if count}

@@ -99,6 +99,7 @@ class MainWindow(QMainWindow):
         last = self.settings.last_job()
         job = last or sample_job()
         self.job_panel.set_devices(job.parallel.devices)  # until the devices panel is created
+        # Selected again when the devices panel is created, if the user has saved a job.
         self._initial_devices = job.parallel.devices if self.settings.job_file.is_file() else None
         self._is_first_start = last is None
         if last is None:
@@ -173,6 +174,7 @@ class MainWindow(QMainWindow):
         self.inspector.failed.connect(self._on_inspection_failed)
 
     def _restore(self) -> None:
+        """Restore size, position, splitter and panel of the last session, or use defaults."""
         self.resize(1280, min(800, self.screen().availableSize().height() - _DESKTOP_HEIGHT))
         geometry = self.settings.bytes("geometry")
         if geometry is not None:
@@ -242,7 +244,7 @@ class MainWindow(QMainWindow):
             signal.connect(self._on_hosts_changed)
         for source in (workspace.run, *workspace.pages):
             for name, serve in (("message", self.message.say), ("run_chosen", self.show_run)):
-                if hasattr(source, name):
+                if hasattr(source, name):  # not every page has both signals
                     getattr(source, name).connect(serve)
         workspace.alerts.message.connect(self._show_problem)
         workspace.alerts.changed.connect(self._on_alerts_changed)
@@ -357,6 +359,7 @@ class MainWindow(QMainWindow):
         self.close()
 
     def closeEvent(self, event: QCloseEvent) -> None:
+        """Hide the window if the tray keeps it. Otherwise, save settings and job, and end all work."""
         if self.tray is not None and self.tray.keeps_window and not self._is_quitting:
             event.ignore()
             self.hide()

@@ -29,6 +29,7 @@ class SidePages(QObject):
         super().__init__(context.window)
         self._context, self._workspace, self._stack = context, workspace, stack
         self._panel = panel = context.job_panel
+        # Index of the page that a side page was opened from, and the widget that gets the focus back.
         self._opened_from: tuple[int, QWidget | None] = (0, None)
         runs = workspace.runs
         workspace.page_created.connect(self._serve)

@@ -103,6 +103,7 @@ class SingleInstance(QObject):
             self._lock = None
 
     def _take_lock(self) -> bool:
+        """Try to become the only instance. Return True if no other instance has the lock. Raises OSError."""
         descriptor = file_locks.open_file(self._socket.with_suffix(".lock"), os.O_CREAT)
         try:
             is_locked = file_locks.try_lock(descriptor)
@@ -131,6 +132,7 @@ class SingleInstance(QObject):
             connection.disconnected.connect(connection.deleteLater)
 
     def _read(self, connection: QLocalSocket) -> None:
+        """Emit and confirm a request of a later start. Invalid or oversized requests end the connection."""
         if not connection.canReadLine():
             if connection.bytesAvailable() > MAX_BYTES:
                 connection.abort()

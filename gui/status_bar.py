@@ -60,9 +60,9 @@ class StatusBar(QWidget):
         self.progress.setFixedWidth(180)
         self.progress.setTextVisible(False)
         self.progress.setFixedHeight(10)
-        self.share = QLabel()
+        self.share = QLabel()  # finished percentage
         self.speed = QLabel()
-        self.left = QLabel()
+        self.left = QLabel()  # remaining time
         self.pause = bind(QPushButton(self), actions.pause, offered=True)
         self.stop = bind(QPushButton(self), actions.stop, offered=True)
         self.setLayout(

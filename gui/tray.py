@@ -37,7 +37,7 @@ class Tray(QObject):
         super().__init__(parent)
         self._settings, self._workspace = settings, workspace
         self._running = self._queued = 0
-        self._displayed_state = ("", 0)
+        self._displayed_state = ("", 0)  # text and number of alerts
         self.icon = QSystemTrayIcon(self)
         self._menu = QMenu()
         self._menu.addAction(tr("Show Footplate")).triggered.connect(self.window_requested)
@@ -98,6 +98,7 @@ class Tray(QObject):
         self._refresh()
 
     def _refresh(self, *, force: bool = False) -> None:
+        """Show the runs, progress and alerts if they have changed. With `force`, update the icon in any case."""
         if not force and not self.icon.isVisible():
             return
         status, alerts = self._workspace.session.status, len(self._workspace.alerts.unseen)

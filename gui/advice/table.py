@@ -84,7 +84,7 @@ class AdviceModel(ColumnModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.candidates: Sequence[Candidate] = ()
-        self._advised = False
+        self._advised = False  # True if the first row is the advice
         self._bold = QFont()
         self._bold.setBold(True)
 
@@ -145,7 +145,7 @@ class AdviceTable(QTableView):
         header.setSectionResizeMode(NAME, QHeaderView.ResizeMode.Interactive)
         header.setSortIndicatorClearable(True)
         header.setStretchLastSection(True)
-        self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
+        self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)  # unsorted: the best candidates first
 
     def show_candidates(self, candidates: Sequence[Candidate], advised: bool = False) -> None:
         """Show `candidates`. If `advised`, the first one is the recommendation.

@@ -75,6 +75,7 @@ class AlertCards(QWidget):
         self._show_alerts()
 
     def _show_alerts(self) -> None:
+        """Add, update, order and remove cards to match the active alerts."""
         now = self._alerts.active_alerts
         for number in [number for number in self._cards if number not in {alert.number for alert in now}]:
             self._cards.pop(number).deleteLater()
@@ -84,7 +85,7 @@ class AlertCards(QWidget):
                 card = self._cards[alert.number] = AlertCard(self._alerts, alert)
             else:
                 card.show_alert(alert)
-            if self._layout.indexOf(card) != index + 1:
+            if self._layout.indexOf(card) != index + 1:  # the label for no alerts is first
                 self._layout.insertWidget(index + 1, card)
         self._none.setVisible(not now)
 

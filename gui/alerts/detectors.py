@@ -69,15 +69,15 @@ def _measured(rule: Rule, threshold: Threshold, gpu: Gpu, run: str | None) -> Fi
         limit = threshold.device_limit(gpu)
     if value is None or limit is None:
         return None
-    away = limit - value if threshold.below else value - limit
-    if away <= -threshold.margin:
+    excess = limit - value if threshold.below else value - limit
+    if excess <= -threshold.margin:
         return None
-    full = away > 0 if threshold.below else away >= 0
+    is_full = excess > 0 if threshold.below else excess >= 0
     if rule.kind == "idle":
         text = f"held by {run} and only {threshold.write(value)} utilized, below {threshold.write(limit)}"
     else:
         text = f"{threshold.write(value)}, at or above {threshold.write(limit)}"
-    return Finding(_sentence(text, rule), full)
+    return Finding(_sentence(text, rule), is_full)
 
 
 def _sentence(text: str, rule: Rule) -> str:

@@ -57,9 +57,9 @@ class DesktopNotices(QObject):
         self._sender = sender or NoticeSender(self)
         self._sender.done.connect(lambda sent: self._report(sent.desktop_problem))
         self._sender.failed.connect(self._report)
-        self._collect = QTimer(self, singleShot=True)
+        self._collect = QTimer(self, singleShot=True)  # collects alerts of about the same time in one notice
         self._collect.timeout.connect(self._send_waiting)
-        self._rest = QTimer(self, singleShot=True)
+        self._rest = QTimer(self, singleShot=True)  # pause after a notice
         self._rest.timeout.connect(self._send_waiting)
         alerts.raised.connect(self._raised)
         alerts.cleared.connect(lambda alert: self._waiting.pop(alert.number, None))

@@ -126,10 +126,11 @@ class RuleEditors(QWidget):
         super().__init__()
         self._kind = kind
         self._rule = rule
+        # seconds per unit of the duration editor
         self._scale_s = 60.0 if kind.default.for_s >= _MINUTES_FROM_S else 1.0
         self._problems: dict[str, ProblemLabel] = {}
         self._boxes: dict[str, QCheckBox] = {}
-        self._titles = dict(devices)
+        self._titles = dict(devices)  # titles of the known devices by key
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(30, 2, 4, 10)
         self._grid.setHorizontalSpacing(8)

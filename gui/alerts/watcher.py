@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -87,7 +88,13 @@ class _Watch:
     alert: int | None = None
 
 
-_Key = tuple[KindId, str, str, str]
+class _Key(NamedTuple):
+    """Rule and subject of a state; `source` is the one of the subject."""
+
+    kind: KindId
+    host: str
+    device: str
+    source: str
 
 
 class Alerts(QObject):
@@ -124,10 +131,10 @@ class Alerts(QObject):
         self._numbers = count(1)
         self._alerts: dict[int, Alert] = {}
         self._watches: dict[_Key, _Watch] = {}
-        self._trackers: dict[str, EventTracker] = {}
-        self._last: dict[str, float] = {}
-        self._answered: set[str] = set()
-        self._held: Mapping[str, str] = {}
+        self._trackers: dict[str, EventTracker] = {}  # by device
+        self._last: dict[str, float] = {}  # time of the last snapshot, by host
+        self._answered: set[str] = set()  # hosts whose driver has responded
+        self._held: Mapping[str, str] = {}  # names of runs by GPU
         self._connection_errors: dict[str, str] = {}
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._evaluate_connections)
@@ -176,7 +183,7 @@ class Alerts(QObject):
             return
         self._rules[rule.kind] = rule
         if msgspec.structs.replace(previous_rule, notify=rule.notify) != rule:
-            self._forget(lambda key: key[0] == rule.kind)
+            self._forget(lambda key: key.kind == rule.kind)
         self._set_problem(self._store.save(self._rules))
         self.rules_changed.emit()
         self._evaluate_connections()
@@ -212,9 +219,9 @@ class Alerts(QObject):
         if snapshot.nvml.status == "ok":
             for gpu in snapshot.gpus:
                 self._evaluate_gpu(host, gpu, now, holding, found)
-        for key in dict.fromkeys((*found, *(key for key in self._watches if key[1] == host))):
+        for key in dict.fromkeys((*found, *(key for key in self._watches if key.host == host))):
             # While NVML is silent, its last values neither sustain nor end an alert.
-            if key[3] != "device" or snapshot.nvml.status == "ok":
+            if key.source != "device" or snapshot.nvml.status == "ok":
                 self._step(key, found.get(key), now)
 
     def set_connection_error(self, host: str, message: str) -> None:
@@ -230,7 +237,7 @@ class Alerts(QObject):
         self._connection_errors.pop(host, None)
         self._last.pop(host, None)
         self._answered.discard(host)
-        self._forget(lambda key: key[1] == host)
+        self._forget(lambda key: key.host == host)
         if host:
             removed = [key for key in self.devices if host_of(key) == host]
             for key in removed:
@@ -280,8 +287,8 @@ class Alerts(QObject):
         waiting = [
             watch.since + rule.for_s - now
             for key, watch in self._watches.items()
-            if key[1] in self._connection_errors
-            and key[3] == "connection"
+            if key.host in self._connection_errors
+            and key.source == "connection"
             and watch.alert is None
             and watch.since is not None
         ]
@@ -294,7 +301,7 @@ class Alerts(QObject):
         """Update the state of a rule for a subject: raise, update or clear its alert."""
         watch = self._watches.get(key)
         if watch is not None and watch.alert is not None:
-            if KINDS[key[0]].event:
+            if KINDS[key.kind].event:
                 return
             if found is not None:
                 watch.calm = None
@@ -305,9 +312,9 @@ class Alerts(QObject):
                 self._clear(key, watch.calm)
         elif found is not None and found[1].full:
             watch = self._watches.setdefault(key, _Watch(since=now))
-            if watch.since is not None and now - watch.since >= self._rules[key[0]].for_s:
+            if watch.since is not None and now - watch.since >= self._rules[key.kind].for_s:
                 subject, finding = found
-                self._raise(watch, key[0], subject, Event(finding.text, watch.since, KINDS[key[0]].severity))
+                self._raise(watch, key.kind, subject, Event(finding.text, watch.since, KINDS[key.kind].severity))
         elif watch is not None:
             del self._watches[key]
 
@@ -353,7 +360,7 @@ class Alerts(QObject):
 
     def _forget(self, concerned: Callable[[_Key], bool]) -> None:
         for key in [key for key in self._watches if concerned(key)]:
-            self._clear(key, self._last.get(key[1], self._clock()))
+            self._clear(key, self._last.get(key.host, self._clock()))
 
     def _notice_gap(self, host: str, now: float) -> None:
         previous_time = self._last.get(host)
@@ -361,7 +368,7 @@ class Alerts(QObject):
         if previous_time is None or 0 <= now - previous_time <= GAP_S:
             return
         for key, watch in list(self._watches.items()):
-            if key[1] != host:
+            if key.host != host:
                 continue
             watch.calm = None
             if watch.alert is None:
@@ -374,7 +381,7 @@ class Alerts(QObject):
 
 
 def _key(kind: KindId, subject: _Subject) -> _Key:
-    return kind, subject.host, subject.device, subject.source
+    return _Key(kind, subject.host, subject.device, subject.source)
 
 
 def _connection(host: str) -> _Subject:

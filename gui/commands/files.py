@@ -44,6 +44,7 @@ class JobFiles(QObject):
         acts.save_job.on_trigger(lambda: choose_target(window, tr("Save the job"), "job.toml", self.save_job))
         acts.copy_torchrun.on_trigger(self.copy_torchrun)
         acts.open_run.on_trigger(lambda: choose(window, tr("Open a run folder"), "", True, self.open_run))
+        # Folders are checked in the background. Only the newest request may open a run.
         self._requests, self._displayed_request = 0, 0
         self._panel.changed.connect(self._update_actions)
         self._update_actions()

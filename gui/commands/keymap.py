@@ -20,7 +20,7 @@ class Keymap(QObject):
     def __init__(self, acts: Actions, settings: Settings, parent: QObject) -> None:
         super().__init__(parent)
         self._acts, self._settings = acts, settings
-        chosen_keys.clear()
+        chosen_keys.clear()  # later actions take their keys from this dictionary
         try:
             saved = msgspec.json.decode(settings.text(_KEY, "{}"), type=dict[str, tuple[str, ...]])
         except NOT_DECODED:

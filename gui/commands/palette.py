@@ -127,6 +127,7 @@ class _Row(QStyledItemDelegate):
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
+        """Draw an entry: kind, title and keys, and below them its details or the reason why it is unavailable."""
         # Not through index.data(), because Qt would convert the entry to a variant and back.
         model = index.model()
         assert isinstance(model, EntryModel)

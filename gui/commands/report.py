@@ -112,7 +112,7 @@ class ReportDialog(QDialog):
         choose_target(self, tr("Save the report"), NAME, self.write)
 
     def write(self, target: Path) -> None:
-        """Save the reviewed report."""
+        """Save the reviewed report and close the dialog, or show why this isn't possible."""
         try:
             paths.write_atomically(target, self._archive)
         except OSError as error:

@@ -153,6 +153,7 @@ def format_field(run: ComparedRun, name: str) -> str:
 
 
 def _metric_row(runs: Sequence[ComparedRun], measure: Measure) -> Row:
+    """Return a row with each run's best value of a metric and its epoch. The best of all is marked."""
     best_values = [run.best(measure) for run in runs]
     epochs = [best[1] if best is not None else 0 for best in best_values]
     row = _figure_row(

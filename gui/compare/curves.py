@@ -45,7 +45,7 @@ class CompareCurves(QWidget):
             "learning_rate": LinePlot(tr("Learning rate"), self.group, low=0, write=lambda v: significant(v, 3)),
         }
         self._runs: Sequence[ComparedRun] = ()
-        self._weight = 0.0
+        self._weight = 0.0  # of the smoothing
         self._log = False
         self._names = RichLabel(wordWrap=True)
         self._names.hide()
@@ -137,6 +137,7 @@ class CompareCurves(QWidget):
         plot.set_data(run.number, x, column.values)
 
     def _add_metric_plots(self, runs: Sequence[ComparedRun]) -> None:
+        """Add a plot for each validation metric of `runs` that has none."""
         for name in measures(runs):
             key = f"{_VALIDATION}{name}"
             if key in self.plots:

@@ -57,8 +57,8 @@ class ComparePage(QWidget):
         super().__init__(parent)
         styled(self, "panel", name=tr("Compared runs page"))
         self.runs: dict[int, ComparedRun] = {}
-        self._requested: dict[int, RunFolder] = {}
-        self._unread: dict[str, str] = {}
+        self._requested: dict[int, RunFolder] = {}  # by series number
+        self._unread: dict[str, str] = {}  # reasons by run id, "" for a run that has vanished
         self._read_start = 0.0
         self._loader = LogLoader(self)
         self._refresh_timer = QTimer(self, singleShot=True)

@@ -118,6 +118,7 @@ class CurvesTable:
     runs: tuple[ComparedRun, ...]
 
     def lines(self) -> Iterator[list[str]]:
+        """Yield the header, and per run a line for each logged step and each validation. Unrelated cells are empty."""
         names = measures(self.runs)
         yield ["run", "name", "step", "epoch", "time_s", *STEP_FIGURES, *(f"validation_{name}" for name in names)]
         for run in self.runs:

@@ -174,6 +174,7 @@ class CutDiagram(QWidget):
             self.cut_moved.emit(self.cut)
 
     def _draw_stage(self, painter: QPainter, cut: Cut, number: int, stage: Stage) -> None:
+        """Draw the box of a stage in its device's color, with the longest texts that fit."""
         scheme = theme.colors()
         rect = self.stage_rect(number)
         color = theme.device_color(stage.device)
@@ -245,6 +246,7 @@ class CutDiagram(QWidget):
                 free_from[line] = left + width + 8
 
     def _draw_axis(self, painter: QPainter) -> None:
+        """Draw the time scale below the transfers, in milliseconds."""
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         painter.setPen(QColor(scheme.muted))
@@ -259,6 +261,7 @@ class CutDiagram(QWidget):
             painter.drawText(QPointF(min(x - width / 2, self.width() - width - 1.0), top + metrics.ascent()), text)
 
     def _describe_handle(self, cut: Cut, number: int) -> str:
+        """Describe a cut for its tool tip: neighboring modules, the transfer between their devices, and the keys."""
         left_stage, right_stage = self._bar.stages[number], self._bar.stages[number + 1]
         sender, receiver = self._titles[left_stage.group_rank], self._titles[right_stage.group_rank]
         sent = size(cut_format.sent_bytes(self._bar.stages, number))
@@ -307,16 +310,16 @@ def lay_out(cut: Cut) -> Bar:
     shares = [stage.seconds / total if total else 1 / len(cut_stages) for stage in cut_stages]
     edges = (0.0, *itertools.accumulate(shares[:-1]), 1.0)
     numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1])}
-    ends = [-1, *(numbers[split_point] for split_point in cut.cuts), len(cut.segments) - 1]
+    last_segments = [-1, *(numbers[split_point] for split_point in cut.cuts), len(cut.segments) - 1]
     spots = []
     for number, stage in enumerate(cut_stages):
-        inside = range(ends[number] + 1, ends[number + 1] + 1)
+        inside = range(last_segments[number] + 1, last_segments[number + 1] + 1)
         weights = [_compute_seconds(cut, cut.segments[index], stage.group_rank) for index in inside]
         total_weight = sum(weights)
-        done = 0.0
+        fraction = 0.0
         for index, weight in zip(inside, weights, strict=True):
-            done += weight / total_weight if total_weight else 1 / len(weights)
-            position = edges[number] + (edges[number + 1] - edges[number]) * min(1.0, done)
+            fraction += weight / total_weight if total_weight else 1 / len(weights)
+            position = edges[number] + (edges[number + 1] - edges[number]) * min(1.0, fraction)
             if index < len(cut.segments) - 1:
                 spots.append(Spot(cut.segments[index].split_point, position, index))
     return Bar(cut_stages, edges, tuple(spots), total)
@@ -388,6 +391,7 @@ class Handle(QWidget):
         self.active_changed.emit()
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw a vertical line with a grip at the top, emphasized while it is active."""
         scheme = theme.colors()
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)

@@ -72,8 +72,8 @@ class CutPage(QWidget):
         self.planner = planner or Planner(self)
         self.cut: Cut | None = None
         self._job: Job | None = None
-        self._measured: Job | None = None
-        self._names: dict[str, str] = {}
+        self._measured: Job | None = None  # job that the cut was measured for
+        self._names: dict[str, str] = {}  # device names by id
         self.leave = back_action(self, "leave_cut")
         self.back = bind(QPushButton(), self.leave, tr("Back from the cut"))
         self.title = heading_label(tr("The cut of the model"))

@@ -55,41 +55,51 @@ class ClassBalance(QWidget):
         return QSize(theme.scaled(220), theme.scaled(HEAD) + theme.scaled(ROW) * len(self._values))
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the unit and the names of the splits, and below a row per class with swatch, name, bars and counts.
+
+        Only rows in the damaged area are drawn.
+        """
         report = self._report
         if report is None or not self._values:
             return
         painter = QPainter(self)
         painter.setFont(theme.tabular(self.font()))
         scheme = theme.colors()
-        line, top = theme.scaled(ROW), theme.scaled(HEAD)
+        row_height, head_height = theme.scaled(ROW), theme.scaled(HEAD)
         metrics = painter.fontMetrics()
         widest = max(map(metrics.horizontalAdvance, report.classes))
         name_left = _EDGE + (SWATCH + _GAP if report.legend else 0)
         left = name_left + min(widest, self.width() * 0.36) + _GAP
-        right = max(map(metrics.horizontalAdvance, self._texts)) + _GAP
-        bar_width = max(10.0, self.width() - _EDGE - left - right)
+        texts_width = max(map(metrics.horizontalAdvance, self._texts)) + _GAP
+        bar_width = max(10.0, self.width() - _EDGE - left - texts_width)
         painter.setPen(QColor(scheme.muted))
         middle = Qt.AlignmentFlag.AlignVCenter
         head = " · ".join(split.name for split in report.splits)
         painter.drawText(
-            QRectF(0, 0, self.width() - _EDGE, top), middle | Qt.AlignmentFlag.AlignRight, f"{_unit(report)}: {head}"
+            QRectF(0, 0, self.width() - _EDGE, head_height),
+            middle | Qt.AlignmentFlag.AlignRight,
+            f"{_unit(report)}: {head}",
         )
-        first = max(0, (event.rect().top() - top) // line)
-        for row in range(first, min(len(self._values), (event.rect().bottom() - top) // line + 1)):
-            y = top + row * line
+        first = max(0, (event.rect().top() - head_height) // row_height)
+        for row in range(first, min(len(self._values), (event.rect().bottom() - head_height) // row_height + 1)):
+            y = head_height + row * row_height
             if report.legend:
-                draw_swatch(painter, report.legend[row], QPoint(_EDGE, y + (line - SWATCH) // 2))
+                draw_swatch(painter, report.legend[row], QPoint(_EDGE, y + (row_height - SWATCH) // 2))
             painter.setPen(QColor(scheme.text))
-            for_name = left - _GAP - name_left
-            name = metrics.elidedText(report.classes[row], Qt.TextElideMode.ElideRight, int(for_name) + 1)
-            painter.drawText(QRectF(name_left, y, for_name, line), middle, name)
+            name_width = left - _GAP - name_left
+            name = metrics.elidedText(report.classes[row], Qt.TextElideMode.ElideRight, int(name_width) + 1)
+            painter.drawText(QRectF(name_left, y, name_width, row_height), middle, name)
             painter.setPen(QColor(scheme.muted))
             painter.drawText(
-                QRectF(0, y, self.width() - _EDGE, line), middle | Qt.AlignmentFlag.AlignRight, self._texts[row]
+                QRectF(0, y, self.width() - _EDGE, row_height), middle | Qt.AlignmentFlag.AlignRight, self._texts[row]
             )
-            self._draw_bars(painter, row, QRectF(left, y, bar_width, line))
+            self._draw_bars(painter, row, QRectF(left, y, bar_width, row_height))
 
     def _draw_bars(self, painter: QPainter, row: int, area: QRectF) -> None:
+        """Draw the bars of a class below each other: a thick one for training and a thin one for validation.
+
+        A class with samples gets at least one pixel.
+        """
         scheme = theme.colors()
         heights = (_TRAIN, _VAL) if len(self._values[row]) > 1 else (_TRAIN + _VAL,)
         y = area.top() + (area.height() - sum(heights)) / 2

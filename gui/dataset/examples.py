@@ -56,7 +56,7 @@ class ExampleList(QListWidget):
         self._direction = Direction()
         self._drag_start: QPointF | None = None
         self._pixmaps: dict[int, QPixmap] = {}
-        self._given: dict[int, PreviewImage] | None = None
+        self._rendered: dict[int, PreviewImage] | None = None
         self._side = side
         self._strip, self._captions = strip, captions
         self.setAccessibleName(tr("Examples"))
@@ -81,7 +81,7 @@ class ExampleList(QListWidget):
         """
         row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
-        self._given = None if given is None else dict(given)
+        self._rendered = None if given is None else dict(given)
         self._images.clear()
         self._clouds.clear()
         self._direction = Direction()
@@ -94,9 +94,9 @@ class ExampleList(QListWidget):
 
     def give(self, image: PreviewImage) -> None:
         """Show a training image that has been rendered."""
-        if self._given is None:
+        if self._rendered is None:
             return
-        self._given[image.sample] = image
+        self._rendered[image.sample] = image
         for number, example in enumerate(self.examples):
             if example.sample == image.sample:
                 self._images.pop(number, None)
@@ -107,7 +107,7 @@ class ExampleList(QListWidget):
 
     def awaits(self, row: int) -> bool:
         """Return True if the example at `row` hasn't been rendered."""
-        return self._given is not None and self.examples[row].sample not in self._given
+        return self._rendered is not None and self.examples[row].sample not in self._rendered
 
     def image(self, row: int) -> QPixmap:
         """Return the image of the example at `row`, or a null image if it can't be read."""
@@ -170,9 +170,9 @@ class ExampleList(QListWidget):
         Returns None if that image hasn't been rendered.
         """
         example = self.examples[row]
-        if self._given is None:
+        if self._rendered is None:
             return example
-        return None if example.sample is None else self._given.get(example.sample)
+        return None if example.sample is None else self._rendered.get(example.sample)
 
     def _describe(self, row: int) -> None:
         text, image = describe(self.examples[row]), self._source(row)
@@ -214,6 +214,7 @@ class ExampleList(QListWidget):
         return self.fontMetrics().height() + 2 if has_captions else 0
 
     def _fitted(self, image: QImage) -> QPixmap:
+        """Scale an image to the side length of the list. An unreadable image gives a null pixmap."""
         pixmap = QPixmap.fromImage(image)
         if pixmap.isNull():
             return pixmap
@@ -241,6 +242,7 @@ class _Images(QStyledItemDelegate):
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
+        """Draw an example: its image, or a sign that it is awaited or unreadable, with the caption below."""
         scheme = theme.colors()
         rect: QRect = option.rect
         square = QRect(rect.left() + _PAD, rect.top() + _PAD, rect.width() - 2 * _PAD, rect.width() - 2 * _PAD)

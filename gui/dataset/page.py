@@ -44,6 +44,7 @@ SIDE, _SMALLEST = 128, 64
 _NARROW = 450
 """Width in pixels, at a text size of 100%, below which the facts are placed below the examples."""
 _SIZES = [400, 210]
+_EMPTY_PAGE, _REPORT_PAGE, _QUESTION_PAGE = range(3)
 ALL = tr("All classes")
 RENDERED_BY = (
     "dataset", "format", "fold", "task", "model", "model_file_sha256", "encoder", "image_size", "progressive_from", "augmentation",
@@ -70,10 +71,10 @@ class DatasetPage(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         styled(self, "panel", name=tr("Dataset page"))
-        self._given: DatasetReport | None = None
-        self._report: DatasetReport | None = None
+        self._latest_report: DatasetReport | None = None  # last one shown, even if its format is unknown
+        self._report: DatasetReport | None = None  # the same if its format is known
         self._job: Job | None = None
-        self._rendered: dict[tuple[int, int], PreviewImage] = {}
+        self._rendered: dict[tuple[int, int], PreviewImage] = {}  # by sample and epoch
         self._is_rendering_requested = False
         self.renderer = Renderer(self)
         self._render_timer = QTimer(self, interval=_EDITING_MS, singleShot=True)
@@ -125,11 +126,11 @@ class DatasetPage(QWidget):
 
         The selected class remains selected if it still exists.
         """
-        if report is not None and report is self._given:
+        if report is not None and report is self._latest_report:
             return
-        if report is not self._given:
+        if report is not self._latest_report:
             self.notice.say("")
-        self._given = report
+        self._latest_report = report
         self._report = report if report is not None and report.format else None
         self._drop_rendered()
         unclear = report if report is not None and not report.format and report.readings else None
@@ -137,7 +138,7 @@ class DatasetPage(QWidget):
             self.show_augmented(False)
         self.question.show_report(unclear)
         if self._report is None:
-            self._stack.setCurrentIndex(0 if unclear is None else 2)
+            self._stack.setCurrentIndex(_EMPTY_PAGE if unclear is None else _QUESTION_PAGE)
             self.title.setText(
                 tr("Dataset")
                 if unclear is None
@@ -145,7 +146,7 @@ class DatasetPage(QWidget):
             )
             self.subtitle.setText("")
             return
-        self._stack.setCurrentIndex(1)
+        self._stack.setCurrentIndex(_REPORT_PAGE)
         self.title.setText(f"{Path(self._report.folder).name} · {dataset_format.summary(self._report)}")
         self.subtitle.setText(dataset_format.describe(self._report))
         self.bars.show_report(self._report)
@@ -338,6 +339,7 @@ class DatasetPage(QWidget):
         self.setLayout(outer)
 
     def _facts(self) -> QWidget:
+        """Create the scroll area with classes, mask values, objects and problems."""
         inside = QWidget()
         heading = QLabel(tr("Classes"))
         heading.setObjectName("heading")

@@ -55,6 +55,7 @@ class ReadingChoices(QWidget):
         self.setVisible(bool(self._cards))
 
     def _card(self, reading: Reading, report: DatasetReport) -> QWidget:
+        """Create a card with evidence, example images and a button for an interpretation. Adds it to `buttons`."""
         card = QWidget()
         column = QVBoxLayout(card)
         column.setContentsMargins(0, 0, 0, 0)

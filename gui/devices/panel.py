@@ -159,7 +159,7 @@ class MachineDevices(QWidget):
         self._history = history
         self._rows: dict[str, GpuRow] = {}
         self._gpus: list[Gpu] = []
-        self._awaited: tuple[str, ...] = ()
+        self._awaited: tuple[str, ...] = ()  # selected GPUs without a row until a snapshot lists them
         self._error = ""
         self._message = muted_label(
             tr("Connecting to {host}…").format(host=host) if host else tr("Looking for devices…"), word_wrap=True

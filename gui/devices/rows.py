@@ -170,7 +170,7 @@ class CpuRow(DeviceRow):
             "\n".join((cpu.name, f"{memory} · {cores}", tr("Load of each core: {loads}%").format(loads=loads)))
         )
         self.bar.set_share(cpu.memory_used_bytes, cpu.memory_total_bytes)
-        if self._is_remote:
+        if self._is_remote:  # the limit of this machine is known in advance
             self.workers.setMaximum(max(self.workers.value(), 2 * len(cpu.core_load_percent)))
         self.show_readings(cpu.load_percent, cpu.temperature_c, history)
 

@@ -54,6 +54,7 @@ class Sparkline(QWidget):
         self.setAccessibleDescription(tr("Latest: {latest}{over}").format(latest=latest, over=over))
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw a line per run of values without gaps, over a grid line at half height. Disabled lines are gray."""
         painter = QPainter(self)
         scheme = theme.colors()
         width, height = self.width(), self.height()

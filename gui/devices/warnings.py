@@ -35,6 +35,7 @@ def device_warnings(
         problems = warnings.get(gpu.uuid) or _current_problems(gpu, machine.time, is_held=gpu.uuid in held)
         if problems and gpu.uuid in devices:
             choices = other_gpu(devices, gpu, machine)
+            # The last problem offers to use another GPU.
             problems = (*problems[:-1], msgspec.structs.replace(problems[-1], choices=choices))
         if problems:
             warnings[gpu.uuid] = problems

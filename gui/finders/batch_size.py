@@ -64,6 +64,7 @@ class BatchPage(FinderPage):
         return page
 
     def show_found(self, found: BatchFound) -> None:
+        """Show the tested sizes, of which only those that fit can be chosen, and select the recommended one."""
         has_size = found.largest is not None
         self.why.setText(found.why)
         self.why.setVisible(has_size)
@@ -98,6 +99,7 @@ class BatchPage(FinderPage):
         )
 
     def _draw(self) -> None:
+        """Plot the speed of the sizes that fit over a logarithmic axis. Fewer than two sizes hide the plot."""
         color = theme.colors().accent
         fitting = [trial for trial in self.found.trials if trial.fits] if self.found is not None else []
         self.plot.setVisible(len(fitting) > 1)

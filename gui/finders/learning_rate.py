@@ -81,6 +81,7 @@ class RatePlot(ThemedPlot):
             self.choose(10 ** self.getViewBox().mapSceneToView(event.scenePos()).x())
 
     def draw(self) -> None:
+        """Draw loss and smoothed loss over the logarithmic rate, the suggestions (dashed) and the chosen rate."""
         colors = theme.colors()
         if self._found is None or not self._found.points:
             return

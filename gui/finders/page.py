@@ -77,7 +77,7 @@ class FinderPage(QWidget):
         self.found: Any = None
         """Visible result, or None if there is none."""
         self._job: Job | None = None
-        self._tried: Job | None = None
+        self._tried: Job | None = None  # job that the visible result was measured with
         self.leave = back_action(self, f"leave_{self.target}")
         self.back = bind(QPushButton(), self.leave, tr("Back from {title}").format(title=title.lower()))
         self.title = heading_label(title)
@@ -87,8 +87,8 @@ class FinderPage(QWidget):
         self.progress = QProgressBar()
         self.cancel = QPushButton(tr("Cancel"))
         self.fault = ProblemLabel()
-        self.again = QPushButton(tr("Try again"))
-        self.try_again = QPushButton(tr("Try again"))
+        self.again = QPushButton(tr("Try again"))  # on the page of a failed trial
+        self.try_again = QPushButton(tr("Try again"))  # on the result page
         self.use = push_button(NOTHING_CHOSEN, style="primary")
         self._stack = QStackedWidget()
         self._lay_out(empty)

@@ -60,7 +60,10 @@ class FieldChoices:
         self.update_options()
 
     def update_models(self) -> None:
-        """Offer the models of the task. A model of another task is replaced by the default."""
+        """Offer the models of the task. A model of another task is replaced by the default.
+
+        An image size that is too small for the new model is reset.
+        """
         catalogue, editor = self._environment.catalogue, self._rows["model"].editor
         task = catalogue.task(self._text("task"))
         assert isinstance(editor, ModelPicker)

@@ -151,6 +151,7 @@ def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, st
 
 
 def _text_of(path: str) -> _Program:
+    """Read the start of a model file and count the rest, or return the reason why it can't be read as its text."""
     try:
         with open_regular(Path(path).expanduser()) as stream:
             preview = stream.read(PREVIEW_BYTES).decode(errors="replace")

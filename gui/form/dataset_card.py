@@ -36,7 +36,7 @@ class DatasetCard(QFrame):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("card")
-        self._unreadable = ""
+        self._unreadable = ""  # text with the unreadable files, or "" if there are none
         self._summary = styled(ElidedLabel(), "heading")
         self._detail = styled(ElidedLabel(), "muted")
         self.readings = ReadingChoices(THUMBNAIL)
@@ -94,6 +94,7 @@ class DatasetCard(QFrame):
         return " ".join(filter(None, (self._summary.text(), self._detail.text())))
 
     def _fill(self, summary: str, detail: str, report: DatasetReport | None) -> None:
+        """Show the texts, and the images and counts of `report`. Without a report, hide images and counts."""
         self._progress.hide()
         self._cancel.hide()
         self._summary.setText(summary)

@@ -63,6 +63,7 @@ def make_row(field: Field, catalogue: Catalogue, stacked: bool) -> FieldRow:
 
 
 def _editor(field: Field, catalogue: Catalogue) -> Editor:
+    """Create the editor for a field: by its choices, its name, or the kind of its value."""
     choices = choices_of(field, catalogue)
     if choices:
         return ChoiceEditor(choices)

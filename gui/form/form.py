@@ -64,7 +64,8 @@ class JobForm(JobSignals):
         """Content that was taken from another run, or None in the form for a new job."""
         self.problems: list[Problem] = []
         self.job: Job | None = None
-        self._is_current, self._is_validating = True, False
+        self._is_current = True  # False while another form uses the submit bar
+        self._is_validating = False
         self.card = DatasetCard()
         self.consent = ConsentBar()
         self.scaled_rate = ScaledRate()
@@ -359,6 +360,7 @@ class JobForm(JobSignals):
         self.job, self.problems = self.validator.validate(self.values())
 
     def _show_result(self) -> None:
+        """Show the result of the validation in the form, the sections and the submit bar, and request an estimate."""
         self.problems += self.submission.start_problems
         self.body.show_problems(self.readiness.mistakes(dataset_format.without_readings(self.problems, self.report)))
         self.rows["model"].set_note(self.models.reason)

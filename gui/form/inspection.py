@@ -38,7 +38,7 @@ class Inspection(QObject):
         self.report: DatasetReport | None = None
         self._rows, self._card, self._disk = rows, card, disk
         self._waits_for_disk = False
-        self._requested: tuple[Any, ...] | None = None
+        self._requested: tuple[Any, ...] | None = None  # values of the fields at the last request
         self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._timer.timeout.connect(self._request)
         disk.changed.connect(self._on_disk_changed)
@@ -90,7 +90,7 @@ class Inspection(QObject):
         kind = self._disk.kind(job.data.dataset) if job is not None else ""
         if job is not None and kind is None and self._disk.refresh():
             kind = self._disk.kind(job.data.dataset)
-        self._waits_for_disk = kind is None
+        self._waits_for_disk = kind is None  # the disk hasn't answered
         if kind is None:
             return
         self._requested = values

@@ -52,7 +52,7 @@ class JobPanel(JobSignals):
         self.environment = JobEnvironment()
         self.submit_bar = SubmitBar(self.actions_of_window)
         self._label_check = LabelCheck(settings)
-        self._job_devices: tuple[str, ...] = ()
+        self._job_devices: tuple[str, ...] = ()  # devices of the user's job while another run's job is in the form
         self._stack = QStackedWidget()
         self.job_form = self._add_form(None)
         """Form for the user's new job, even if it isn't visible."""
@@ -192,6 +192,7 @@ class JobPanel(JobSignals):
         return form
 
     def _switch(self, form: JobForm) -> None:
+        """Show another form, which adopts the inspection. A form of another run is deleted when it is left."""
         left, self.form = self.form, form
         left.set_current(False)
         self.folder_chosen.emit(None)

@@ -33,7 +33,7 @@ class RecipeDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         styled(self, "panel")
         self._save, self._renamed_id = save, renamed_id
-        self._replaces = ""
+        self._replaces = ""  # name of the recipe that saving a second time replaces
         self.name, self.about = QLineEdit(name), QLineEdit()
         self.name.setMaxLength(MAX_CHARACTERS)
         self.about.setMaxLength(MAX_CHARACTERS)
@@ -61,6 +61,10 @@ class RecipeDialog(QDialog):
         self.buttons.button(QDialogButtonBox.StandardButton.Save).setText(tr("Save"))
 
     def _submit(self) -> None:
+        """Save the recipe and close. If the name is invalid or taken, or saving fails, show why.
+
+        Submitting a taken name a second time replaces the recipe.
+        """
         title = self.name.text().strip()
         name, problem = file_stem(title), title_problem(title, self._renamed_id)
         if not problem and name not in (self._renamed_id, self._replaces) and recipe_path(name).exists():

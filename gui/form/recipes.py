@@ -82,14 +82,15 @@ class RecipeFollower(QObject):
         self._row = rows["recipe"]
         assert isinstance(self._row.editor, RecipeEditor)
         self._editor = self._row.editor
+        # The chosen recipe, and the one of the job in the form, which differ while `paused`.
         self._recipe = self._applied_recipe = ""
-        self._overridden: set[str] = set()
-        self._stashed_overrides: dict[str, dict[str, Any]] = {}
+        self._overridden: set[str] = set()  # fields that the user has changed
+        self._stashed_overrides: dict[str, dict[str, Any]] = {}  # changed values by recipe, restored with the recipe
         self.unscaled_rate: tuple[int, float] | None = None
         """Batch size and learning rate of the recipe, if the learning rate was scaled for the user's batch size."""
-        self._is_chosen = True
-        self._is_following = False
-        self._must_detect_overrides = False
+        self._is_chosen = True  # False while the recommended recipe is followed
+        self._is_following = False  # True while the recipe's values are being set
+        self._must_detect_overrides = False  # True for a new job until its changes are known
         self._report: DatasetReport | None = None
         self._offered: list[tuple[str, str, str]] = []
         for name in (*SETTABLE, "recipe"):
@@ -269,6 +270,7 @@ class RecipeFollower(QObject):
         self._show_note(self.known.get(self._displayed_recipe))
 
     def _show_note(self, recipe: Recipe | None) -> None:
+        """Describe the recipe, or why there is none, and allow renaming and deleting of the user's recipes."""
         broken = self._broken()
         if recipe is not None:
             text = recipe.about

@@ -61,6 +61,7 @@ class SettingFilter(QWidget):
         return sorted(matching, key=lambda name: not _all_in(self._rows[name].field.label.lower(), terms))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Handle keys in the search field while it has text: Escape clears it, others act on the matches."""
         if not isinstance(event, QKeyEvent) or not self.box.text():
             return False
         if event.key() == Qt.Key.Key_Escape:

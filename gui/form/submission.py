@@ -72,7 +72,10 @@ class Submission:
         self._pending, self.start_problems = None, []
 
     def submit(self, job: Job | None, values: dict[str, Any], report: DatasetReport | None) -> None:
-        """Emit the pending request. Does nothing without a pending request or a valid `job`."""
+        """Emit the pending request, or request to show the labels if the user hasn't checked them.
+
+        Does nothing without a pending request or a valid `job`.
+        """
         extra, self._pending = self._pending, None
         if extra is None or job is None:
             return

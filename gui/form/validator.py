@@ -70,7 +70,10 @@ class JobValidator:
         return self.trusted_sha256 or (file.sha256 or "" if file is not None and file.agreed else "")
 
     def _check(self, job: Job, values: dict[str, Any]) -> list[Problem]:
-        """Collect all problems with a job: its values, GPUs and hosts, active alerts, and resuming it."""
+        """Collect all problems with a job: its values, GPUs and hosts, active alerts, and resuming it.
+
+        Also updates `weights_note`.
+        """
         environment, prefill, report = self._environment, self._prefill, self._inspection.report
         machine, torch, catalogue = environment.machine, environment.torch, environment.catalogue
         if prefill is not None:

@@ -54,8 +54,8 @@ class GraphsView(QWidget):
         self._history = history
         self._group = group
         self._settings = settings
-        self._chosen = _remembered(settings)
-        self._titles: tuple[tuple[str, str], ...] = ()
+        self._chosen = _remembered(settings)  # ids of the chosen quantities
+        self._titles: tuple[tuple[str, str], ...] = ()  # keys and titles of the GPUs with lines
         self.plots: dict[str, LinePlot] = {}
         self.checks: dict[str, QCheckBox] = {}
         self._row = QWidget()
@@ -97,6 +97,7 @@ class GraphsView(QWidget):
                 self._add_plot(quantity)
 
     def _add_check(self, quantity: Quantity) -> None:
+        """Add a check box that shows or hides a quantity's graph, at its position among the others."""
         check = self.checks[quantity.id] = QCheckBox(quantity.title)
         check.setToolTip(quantity.meaning)
         check.setAccessibleDescription(quantity.meaning)

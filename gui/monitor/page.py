@@ -332,6 +332,10 @@ class Saving(QObject):
         return self._ask(tr("Save image"), "png", lambda path: self.save_png(path, widget))
 
     def save_csv(self, path: Path, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> None:
+        """Write the values between the times `low` and `high` to `path`, and show a message afterwards.
+
+        Devices that have vanished are left out.
+        """
         export_csv(
             path,
             self._history,

@@ -66,8 +66,8 @@ class Annotations(QGraphicsItem):
         self.log = False
         self._cursor: float | None = None
         self._box = box
-        self._threshold_items: list[_Drawn] | None = None
-        self._mark_items: list[_Drawn] | None = None
+        self._threshold_items: list[_Drawn] | None = None  # None: must be laid out
+        self._mark_items: list[_Drawn] | None = None  # None: must be laid out
         self.set_font(font)
         box.geometryChanged.connect(self._resized)
         box.y_range_changed.connect(self._invalidate_thresholds)
@@ -115,6 +115,7 @@ class Annotations(QGraphicsItem):
         return self._box.rect()
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        """Draw the cursor, thresholds and marks. Lay out thresholds and marks first if they have changed."""
         if self._threshold_items is None:
             self._threshold_items = list(self._lay_out_thresholds(self.boundingRect()))
         if self._mark_items is None:
@@ -148,6 +149,7 @@ class Annotations(QGraphicsItem):
             self.update()
 
     def _lay_out_thresholds(self, rect: QRectF) -> Iterator[_Drawn]:
+        """Yield the thresholds in the visible range, with labels that don't overlap."""
         low, high = self._box.y_range
         placed: list[QRectF] = []
         for threshold in self.thresholds:

@@ -63,7 +63,7 @@ class Axis(QGraphicsWidget):
         self._box = box
         self._area = QRectF()
         self._bounds = QRectF()
-        self._laid_for: tuple[object, ...] = ()
+        self._laid_for: tuple[object, ...] = ()  # range and size that lines and texts were laid out for
         self._lines: list[QRectF] = []
         self._texts: list[tuple[QPointF, QStaticText]] = []
         box.geometryChanged.connect(self._measure)

@@ -87,10 +87,10 @@ class PlotGroup(QObject):
         self.range = (0.0, span or 1.0)
         self._span = span
         self._plots: list[Drawable] = []
-        self._first = 0.0
+        self._first = 0.0  # range of the data
         self._last = 0.0
-        self._dirty: dict[Drawable, None] = {}
-        self._undescribed: dict[Drawable, None] = {}
+        self._dirty: dict[Drawable, None] = {}  # plots to redraw, in order
+        self._undescribed: dict[Drawable, None] = {}  # plots whose accessible description is outdated
         self._timer = QTimer(self, singleShot=True, interval=REDRAW_MS)
         self._timer.timeout.connect(self._drain)
         self._describe_timer = QTimer(self, singleShot=True, interval=DESCRIBE_MS)

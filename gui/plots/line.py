@@ -79,8 +79,8 @@ class Line:
         self.y: Floats = np.empty(0)
         self.smoothed: Floats = self.y
         self._smoother = Smoother(0.0)
-        self._drawn: tuple[Frame, int, float] | None = None
-        self._span: tuple[float, float] | None = None
+        self._drawn: tuple[Frame, int, float] | None = None  # frame and data of the last drawing
+        self._span: tuple[float, float] | None = None  # lowest and highest visible value
         self._curves = view.curves
         self._raw = view.curves.add() if style.smooth else None
         self._curve = view.curves.add()
@@ -226,6 +226,10 @@ class Smoother:
         return result
 
     def _average(self, values: Floats) -> Floats:
+        """Return the corrected averages after each of `values`, which must be finite. Extends the running sum.
+
+        The recursion is solved in blocks so short that the powers of the weight stay in the range of floats.
+        """
         log_weight = math.log(self.weight)
         block = max(1, int(_LARGEST_EXPONENT / -log_weight))
         result = np.empty(len(values))

@@ -67,11 +67,11 @@ class LinePlot(QWidget):
         self.title = title
         self.group = group
         self._scale = scale
-        self._edges = (low, high)
+        self._edges = (low, high)  # fixed limits of the vertical axis
         self._log = False
         self._lines: dict[str, Line] = {}
         self._hidden: set[str] = set()
-        self._span: tuple[float, float] | None = None
+        self._span: tuple[float, float] | None = None  # visible vertical range, or None until it is computed
         self._empty_text = tr("No data yet")
         self._readout = Readout(title, unit, scale, write or (lambda value: with_unit(significant(value, 4), unit)))
         self._dense = dense
@@ -257,6 +257,7 @@ class LinePlot(QWidget):
         menu.popup(event.globalPos())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Move the cursor with the arrows, pan with Shift, zoom with + and −, follow with Home, leave with Escape."""
         shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
         key = event.key()
         if key in (Qt.Key.Key_Left, Qt.Key.Key_Right):

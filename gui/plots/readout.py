@@ -37,9 +37,9 @@ class Readout(QWidget):
         self._scale = scale
         self._write = write
         self._unit = unit
-        self._longest: dict[str, int] = {}
-        self._read: list[tuple[Line, float | None]] = []
-        self._x = ""
+        self._longest: dict[str, int] = {}  # most characters of each line's value, so that texts don't jump
+        self._read: list[tuple[Line, float | None]] = []  # value of each line at the cursor, or the latest
+        self._x = ""  # text for the cursor's position
         self._heading = heading_label(title)
         units = muted_label(unit)
         self._values = RichLabel(wordWrap=True)

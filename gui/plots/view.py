@@ -125,6 +125,7 @@ class Curve:
         return self._span
 
     def paint(self, painter: QPainter, mapping: _Mapping) -> None:
+        """Draw the curve in pieces between gaps. Single points are drawn as dots."""
         if mapping != self._mapped:
             self._mapped = mapping
             self._pieces = self._map(mapping)
@@ -146,6 +147,7 @@ class Curve:
         x_scale, y_scale = width / (right - left), height / (high - low)
         x, y = (self.x - left) * x_scale, (high - self.y) * y_scale
         lowest, highest = self._span
+        # Qt can't draw coordinates that are too far away.
         if (
             not self._is_finite
             or max(abs(x[0]), abs(x[-1]), abs(high - lowest) * y_scale, abs(high - highest) * y_scale) > _FAR

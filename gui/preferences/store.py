@@ -79,6 +79,10 @@ class Preferences(QObject):
         return self.set(key, BY_KEY[key].standard)
 
     def _stored(self, setting: Setting) -> Value:
+        """Return the value of a setting from the place where it is stored, or its default.
+
+        A cache limit that is still being applied counts as stored.
+        """
         key, standard = setting.key, setting.standard
         if setting.place == "notices":
             value: Value = getattr(load_notices()[0], key)

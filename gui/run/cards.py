@@ -54,7 +54,7 @@ class ResultCard(QFrame):
         super().__init__(parent)
         self.setObjectName("card")
         self._folder = ""
-        self.code = ""
+        self.code = ""  # loads the best checkpoint; "Copy loading code" copies it
         self.heading = styled(ElidedLabel(), "heading", name=tr("Result"))
         self.cause = WrappingLabel("", "error")
         self.facts = styled(ElidedLabel(), "muted", name=tr("Details of the result"))
@@ -113,7 +113,10 @@ def _heading(data: RunData) -> str:
 
 
 def worst_class(data: RunData) -> str:
-    """Return the class with the lowest metric at the best epoch, or "" if no class is worse than the others."""
+    """Return a phrase about the class with the lowest metric at the best epoch.
+
+    Returns "" if no class is worse than the others, or if the metrics are unknown.
+    """
     figures = data.validation_details.classes
     if not figures or data.plan is None:
         return ""

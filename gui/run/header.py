@@ -178,6 +178,7 @@ class NotesView(QWidget):
         self.hide()
 
     def show_data(self, data: RunData) -> None:
+        """Show the notes on a run, one per line, if they have changed. Labels are reused, not deleted."""
         new_notes = notes(data)
         if new_notes == self._notes:
             return
@@ -233,7 +234,7 @@ class RemoteBar(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._run: RunFolder | None = None
-        self._path = ""
+        self._path = ""  # file that is being fetched
         self.label = muted_label(word_wrap=True)
         self.label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.button = QPushButton(tr("Fetch file…"))

@@ -41,7 +41,7 @@ class RunHero(QWidget):
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
-        self._kind = ""
+        self._kind = ""  # style of the state text, which depends on the status
         self.best = styled(QLabel(), "welcome", name=tr("Best metric"))
         self.best_note = muted_label()
         self.title = styled(ElidedLabel(), "title", name=tr("Run on screen"))

@@ -100,6 +100,7 @@ class DevicesEditor(QWidget):
         return tuple(each for device in chosen for each in [device] * (workers if device == CPU else 1))
 
     def _rebuild(self) -> None:
+        """Create a check box per device. Check the run's devices that this machine has, or else the CPU."""
         known = [*self._titles, CPU]
         checked = [device for device in dict.fromkeys(self._run_devices) if device in known] or [CPU]
         for box in self.boxes.values():

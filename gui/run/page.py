@@ -96,7 +96,7 @@ class RunPage(QWidget):
         self._gpu_titles: dict[str, str] = {}
         self._titles: Mapping[str, str] = {}
         self._has_shown_result = False
-        self._executions = 0
+        self._executions = 0  # the strategy and time views show data of this execution
         self.large = LargePlot()
         self._curves = QStackedWidget()
         self._splitter = QSplitter(Qt.Orientation.Vertical)
@@ -146,6 +146,7 @@ class RunPage(QWidget):
         QTimer.singleShot(_PREPARE_MS, self, self._build)
 
     def _on_opened(self) -> None:
+        """Clear all views and show the opened run."""
         if self.store.run is None:
             return
         charts = self._build()
@@ -191,7 +192,7 @@ class RunPage(QWidget):
         self.strategy.show_data(store.data, {**device_titles(store.data), **self._titles, **self._gpu_titles})
         if self.strategy.maximumHeight() != previous_height:
             QTimer.singleShot(0, self, self._give_room_to_curves)  # after the splitter's layout
-        if self.log.show_lines(store.data.lines):
+        if self.log.show_lines(store.data.lines):  # some lines remain for the next update
             store.request_update()
         if not status.active and not store.loading and not self._has_shown_result:
             self._has_shown_result = True
@@ -351,6 +352,7 @@ class RunPage(QWidget):
         curves.setLayout(vbox(self.verdict, self.time, (hbox((scroll, 1), self.live), 1), spacing=4))
         for page in (curves, self.large):
             self._curves.addWidget(page)
+        # The views that use the model are created when they are first opened.
         for view in (self._curves, self.classes, self.predictions, QWidget(), QWidget()):
             self.views.addWidget(view)
         self._show_view(self.header.tabs.currentIndex())

@@ -93,6 +93,7 @@ class ValidationSlider(QWidget):
         self.moved.emit(position)
 
     def _show_label(self) -> None:
+        """Describe the visible validation and enable the buttons that lead to another one."""
         validation = self._chosen()
         last = len(self._validations) - 1
         self.previous.setEnabled(self.position > 0)

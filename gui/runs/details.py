@@ -175,6 +175,10 @@ class Details(QWidget):
                 self.tags.setText(", ".join(run.tags))
 
     def _show_fields(self, fields: DetailFields) -> None:
+        """Show facts that were read in the background, unless another run is selected or nothing has changed.
+
+        Selection and scroll position are retained.
+        """
         if self._run is None or self._run.run_id != fields.run_id or fields == self._fields:
             return
         self._fields = fields

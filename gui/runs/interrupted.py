@@ -61,6 +61,7 @@ class InterruptedRuns(QWidget):
             self._create_banners()
 
     def _create_banners(self) -> None:
+        """Replace all banners: one for each of the first runs, and a button for the others."""
         for banner in self._banners:
             self._layout.removeWidget(banner)
             banner.deleteLater()
@@ -75,6 +76,7 @@ class InterruptedRuns(QWidget):
         self.setVisible(bool(self._runs))
 
     def _banner(self, run: RunSummary) -> Banner:
+        """Create a banner that offers to resume, delete or dismiss a run."""
         resume = QPushButton(tr("Resume"))
         resume.setToolTip(tr("Resumes from its last checkpoint on the same devices; starts over if it has none"))
         resume.setAccessibleName(tr("Resume {run}").format(run=_title(run)))

@@ -201,6 +201,10 @@ class RunsPage(QWidget):
         self._update()
 
     def _on_complete(self, read: RunsRead) -> None:
+        """Show the result of reading all runs, and remove deleted ones.
+
+        The first time, a hidden page reports interrupted runs by a message.
+        """
         with self.table.holding_position():
             self.model.keep_only([run.run_id for run in read.runs])
         self._empty.setText(_EMPTY)

@@ -157,6 +157,7 @@ class QueueView(QWidget):
         self.setLayout(vbox(self._card, self.removal, spacing=6))
 
     def _connect(self) -> None:
+        # `queue.move` gets the number of positions, negative towards the front.
         changes: dict[str, Callable[[QueuePosition], object]] = {
             "up": lambda run: queue.move(run.run_id, -1),
             "down": lambda run: queue.move(run.run_id, 1),
@@ -195,6 +196,7 @@ class QueueView(QWidget):
         self.setVisible(bool(self.model.rows) or not self.removal.isHidden())
 
     def _update_buttons(self) -> None:
+        """Enable and label the actions for the selected run. The table gets the focus of a disabled button."""
         position = self.current()
         if position is not None and position.held:
             self.acts["hold"].set_appearance(tr("Release"), tr("Lets the run start when its devices are free"))

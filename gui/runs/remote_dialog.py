@@ -84,6 +84,7 @@ class RemoteRunsDialog(QDialog):
         self.refresh()
 
     def _show_runs(self, name: str, runs: list[RunSummary]) -> None:
+        """List the runs of a host and select the first, unless another host has been chosen in the meantime."""
         if name != self.host.currentText():
             return
         for run in runs:

@@ -58,6 +58,7 @@ class RunFilter:
     since: float | None = None
 
     def matches(self, run: RunSummary) -> bool:
+        """Return True if the run passes all filters and contains all words of `text`."""
         if (
             (self.state and run.state != self.state)
             or (self.model and run.model != self.model)
@@ -74,6 +75,7 @@ class RunFilter:
 
 
 def _searched_text(run: RunSummary) -> str:
+    """Return all texts of a run that the search considers, in lower case."""
     parts = (
         run_title(run),
         model_title(run.model),

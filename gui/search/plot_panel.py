@@ -58,7 +58,7 @@ class SearchPlots(QWidget):
         self._titles = {plot: QLabel(plot.title) for plot in self.all}
         self._panels = {plot: self._panel(plot) for plot in self.all}
         self._data: SearchData | None = None
-        self.pending: list[TrialPlot] = []
+        self.pending: list[TrialPlot] = []  # plots that must be redrawn
         self._columns = 0
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
@@ -153,6 +153,10 @@ class ParallelCoordinates(TrialPlot):
     title = tr("Parallel coordinates")
 
     def draw_trials(self, data: SearchData) -> bool:
+        """Draw a line per trial, better ones stronger, and emphasize the best. Return False without results.
+
+        Trials are grouped in bands of equal color, because a single item per color is faster.
+        """
         ranks = goodness(data)
         if not np.isfinite(ranks).any():
             return False
@@ -178,6 +182,7 @@ class ParallelCoordinates(TrialPlot):
         self.showGrid(x=False, y=False)
 
     def _draw_axes(self, data: SearchData) -> None:
+        """Draw a vertical axis with ticks for each field and for the goal. All axes are scaled to 0..1."""
         colors, goal = theme.colors(), data.search.goals[0]
         low, high = axis_range(data.values[:, 0], goal)
         goal_ticks = [
@@ -235,6 +240,10 @@ class TwoFields(TrialPlot):
         super().show_data(data)
 
     def draw_trials(self, data: SearchData) -> bool:
+        """Draw the trials by two fields, over bands of the average result if there are enough trials.
+
+        Returns False without results or fields.
+        """
         ranks, axes = goodness(data), self._axes(data)
         if not np.isfinite(ranks).any() or axes is None:
             return False
@@ -285,6 +294,7 @@ class TwoFields(TrialPlot):
 
 
 def _fit_axis(plot: ThemedPlot, side: str, axis: Axis) -> None:
+    """Set the label, the ticks and the range of a plot's axis. `side` is "bottom" or "left"."""
     axis_item = plot.getAxis(side)
     if axis.choices:
         ticks = axis.ticks()

@@ -49,10 +49,10 @@ class TrialPlot(ThemedPlot):
         super().__init__(name)
         theme.scale_with_text(self.setMinimumHeight, _MIN_HEIGHT)
         self.data: SearchData | None = None
-        self._selected: list[int] = []
+        self._selected: list[int] = []  # rows of the selected trials
         self.has_content = False
         self.items: dict[Any, pg.GraphicsObject] = {}
-        self._drawn: list[Any] = []
+        self._drawn: list[Any] = []  # keys of the items that the last drawing used
         self.selection = pg.PlotDataItem(connect="finite", antialias=True)
         self._empty_label = QLabel(self.empty, self, alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         self._empty_label.setObjectName("muted")
@@ -120,6 +120,7 @@ class TrialPlot(ThemedPlot):
             self._empty_label.setGeometry(self.rect())
 
     def _highlight(self) -> None:
+        """Emphasize the selected trials by lines or rings, or remove the emphasis if none is selected."""
         rows = [row for row in self._selected if self.data is not None and row < len(self.data.trials)]
         if self.data is None or not rows or not self.has_content:
             self.selection.setData([], [])
@@ -166,6 +167,7 @@ class TrialCurves(TrialPlot):
     """Curves of the first goal over epochs. Pruned trials are gray, and the best trial is emphasized."""
 
     def draw_trials(self, data: SearchData) -> bool:
+        """Draw the curves of pruned, other and best trials. Return False if there are none."""
         colors, goal = theme.colors(), data.search.goals[0]
         self.title = f"{goal.title} by epoch"
         if not len(data.pruned.x) + len(data.others.x):
@@ -191,6 +193,7 @@ class HistoryPlot(TrialPlot):
     """Plot of each trial's result, and of the best result up to each trial."""
 
     def draw_trials(self, data: SearchData) -> bool:
+        """Draw the results and the best so far. Return False if no trial has a result."""
         goal = data.search.goals[0]
         self.title = f"{goal.title} by trial"
         if not len(data.values) or not np.isfinite(data.values[:, 0]).any():
@@ -218,6 +221,7 @@ class ParetoPlot(TrialPlot):
     """Plot of one goal against another, with a line through the Pareto front."""
 
     def draw_trials(self, data: SearchData) -> bool:
+        """Draw two goals and their Pareto front. Return False without two goals or results."""
         if len(data.search.goals) < 2:
             return False
         first, second = data.search.goals[:2]
@@ -245,6 +249,7 @@ class ImportancePlot(TrialPlot):
     empty = tr("Available after four completed trials")
 
     def draw_trials(self, data: SearchData) -> bool:
+        """Draw a bar per field, the most important one at the top. Return False if the importance is unknown."""
         importance = data.state.importance
         if not importance:
             return False

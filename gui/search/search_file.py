@@ -101,7 +101,7 @@ class ValidationRequest:
     def validate(self) -> tuple[Search | None, list[Problem]]:
         """Return the search (None if there are errors) and all problems."""
         catalogue, problems = load_catalogue(), []
-        if self.taken is not None:
+        if self.taken is not None:  # a new search
             devices = tuple(self.values["devices"])[: self.values["devices_per_trial"]]
             trial_job = self.job.with_fields(devices=devices)
             problems += errors(job_checks.problems(trial_job, catalogue, None, self.report))

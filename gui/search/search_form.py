@@ -68,9 +68,9 @@ class SearchForm(QWidget):
         self._devices: tuple[str, ...] = ()
         self._device_names: dict[str, str] = {}
         self._report: DatasetReport | None = None
-        self._existing: Search | None = None
-        self._taken: Collection[str] = ()
-        self._edits = 0
+        self._existing: Search | None = None  # search that is being changed, or None for a new one
+        self._taken: Collection[str] = ()  # names of other searches
+        self._edits = 0  # the number of edits tells outdated validations apart
         self._is_start_pending = False
         self.rows = make_rows()
         self.dimensions: dict[str, DimensionRow] = {}
@@ -341,6 +341,7 @@ class SearchForm(QWidget):
         return int(self.rows["confirm"].value() or 0) * min(maximum, self.rows["trials"].value() or maximum)
 
     def _describe_trials(self, job: Job | None) -> None:
+        """Describe what each trial trains, and how many trials the selected devices run at once."""
         if job is not None:
             title = f"{model_title(job.model.name)} on {Path(job.data.dataset).name or 'no dataset'}"
             epochs = counted(job.training.epochs, "epoch")
@@ -370,6 +371,10 @@ class SearchForm(QWidget):
         in_background(lambda: read_space(Path(path)), self, lambda read: self._on_opened(*read), reraise)
 
     def _on_opened(self, values: dict[str, Any], job: Job | None, problems: list[Problem]) -> None:
+        """Put the contents of a SPACE.toml into the form. Report problems and fields that the job doesn't have.
+
+        Nothing changes if `values` is empty, because the file couldn't be read.
+        """
         if problems:
             self.message.emit(" ".join(map(str, problems)), "warning")
         if not values:

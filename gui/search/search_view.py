@@ -163,6 +163,7 @@ class SearchView(QWidget):
         self.change.on_trigger(self.change_requested.emit)
 
     def _update_texts(self, data: SearchData) -> None:
+        """Show progress, the best trial, and the reason why the search has failed or was interrupted."""
         state, total = data.state, data.state.total
         ended = sum(row.ended for row in state.trials)
         self.progress.setRange(0, max(1, total or ended or 1))

@@ -132,6 +132,7 @@ class Background(QObject):
 
     @Slot()
     def _deliver(self) -> None:
+        """Emit the result or the exception once, then release the receivers."""
         if self._delivered:
             return
         self._delivered = True
@@ -229,6 +230,10 @@ class SingleFlight(Generic[_Result]):
                 self.abandon()
 
     def _deliver(self, work: Background, callback: Callable[[Any], None], outcome: Any) -> None:
+        """Pass the result or exception of a call to `callback`, then start a pending call.
+
+        The result of an abandoned call is discarded.
+        """
         if work is not self._work:
             if callback == self._done and self._discard is not None:
                 self._discard(outcome)

@@ -72,7 +72,7 @@ class Estimator(QObject):
         """Request that `estimate` answers, or None for an incomplete job, or while its estimate is being computed."""
         self._newest_request: EstimateRequest | None = None
         self._runs: tuple[RunSummary, ...] = ()
-        self._known: dict[str, PastRun | None] = {}
+        self._known: dict[str, PastRun | None] = {}  # facts of past runs, cached between estimates
         self._flight = SingleFlight(self, self._next, self._on_estimated, ignore_os_error)
         self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._timer.timeout.connect(self._flight.request)
@@ -82,7 +82,7 @@ class Estimator(QObject):
         self._process.done.connect(self._on_computed)
         for signal in (self._process.refused, self._process.failed):
             signal.connect(lambda _reason: self._on_computed(MemoryEstimate(None)))
-        self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)
+        self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)  # delays the computation until edits pause
         self._pause.timeout.connect(self._compute)
 
     def close(self) -> None:
@@ -125,6 +125,7 @@ class Estimator(QObject):
         )
 
     def _on_estimated(self, answer: tuple[EstimateRequest | None, Estimate | None]) -> None:
+        """Show an estimate for the newest request. Add computed memory, or compute it if past runs don't tell."""
         request, estimate = answer
         if request != self._newest_request:
             return

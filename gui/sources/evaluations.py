@@ -215,7 +215,7 @@ class Counts:
 def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
     """Return the confusion counts for the class of `curve`. Raises DamagedEvaluation.
 
-    Only the probabilities of this class are read.
+    Only the probabilities of this class are read. If none were saved, the points of the curve are used.
     """
     file, true, class_index = opened.kept.probabilities_file, opened.samples.true, curve.class_index
     if not file.exists():

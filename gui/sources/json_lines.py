@@ -158,6 +158,7 @@ class JsonLinesProcess(QObject):
                 process.deleteLater()
 
     def _read(self) -> None:
+        """Emit progress messages and store the final answer. Invalid output ends the process and is a failure."""
         if self._process is None:
             return
         try:
@@ -184,6 +185,7 @@ class JsonLinesProcess(QObject):
             )
 
     def _on_finished(self, code: int) -> None:
+        """Emit the answer of an exited process, or its last error line if there is no answer."""
         self._read()
         process, self._process = self._process, None
         if process is None:

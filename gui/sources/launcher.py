@@ -48,14 +48,14 @@ class Launcher(QObject):
         self.busy = False
         self._preloader: Preloader | None = None
         self._notifier: QSocketNotifier | None = None
-        self._idle = QTimer(self)
+        self._idle = QTimer(self)  # ends a preloaded process that isn't used
         self._idle.setSingleShot(True)
         self._idle.setInterval(IDLE_MS)
         self._idle.timeout.connect(self._end_preloader)
         self._closing = False
-        self._creation: Background | None = None
-        self._waiting: RunFolder | None = None
-        self._patience = QTimer(self)
+        self._creation: Background | None = None  # creation of a run in the background
+        self._waiting: RunFolder | None = None  # run that waits for the preloaded process
+        self._patience = QTimer(self)  # then the waiting run is started without it
         self._patience.setSingleShot(True)
         self._patience.setInterval(PATIENCE_MS)
         self._patience.timeout.connect(self._start_waiting)

@@ -54,6 +54,7 @@ class NotesWriter(QObject):
         return lambda: change_notes(Path(run.folder), **changes)
 
     def _on_written(self, notes: RunNotes) -> None:
+        """Emit the run with its new notes, and write the next ones."""
         run = self._find(self._run.run_id) if self._run is not None else None
         self._flight.request()
         if run is not None:

@@ -94,8 +94,8 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
             "A new run that continues from a checkpoint of {of} ({written}). The original stays unchanged."
         ).format(of=title, written=written)
     fork = Prefill(text=text, job=job.with_fields(**changes))
-    over = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.training.epochs)
-    if over and not chosen.weights_alone:  # otherwise there would be no epochs to train
+    is_trained = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.training.epochs)
+    if is_trained and not chosen.weights_alone:  # otherwise there would be no epochs to train
         return replace(fork, preset={"epochs": job.training.epochs + MORE_EPOCHS}, focus="epochs")
     return fork
 

@@ -203,6 +203,7 @@ class RunData:
             self.waiting = None
 
     def _apply_other(self, event: AnyEvent) -> None:
+        """Apply an event other than numbers of steps or devices."""
         match event:
             case ScheduleTraced():
                 self.trace = event
@@ -217,6 +218,7 @@ class RunData:
                 self._apply_result_event(shorten_texts(event))
 
     def _apply_result_event(self, event: AnyEvent) -> None:
+        """Apply a result, or pass the event on to `_apply_milestone`."""
         match event:
             case TimeSpent():
                 self.time_spent = event
@@ -233,6 +235,7 @@ class RunData:
                 self._apply_milestone(event)
 
     def _apply_milestone(self, event: AnyEvent) -> None:
+        """Apply a change of the run's phase, a checkpoint or a warning, or pass the event on to `_apply_ending`."""
         match event:
             case Waiting():
                 self.waiting, self._halted = event, True
@@ -240,7 +243,7 @@ class RunData:
             case PhaseChanged():
                 self._enter_phase(event)
             case Fetching():
-                self.fetching = (*self.fetching[:1], event)
+                self.fetching = (*self.fetching[:1], event)  # the first and the latest
             case Planned():
                 self._resume_from(event)
             case EpochStarted():
@@ -261,6 +264,10 @@ class RunData:
                 self._apply_ending(event)
 
     def _apply_ending(self, event: AnyEvent) -> None:
+        """Apply a failure, a restart, a command, or an event at the end of a run.
+
+        A requested stop overrides a requested pause.
+        """
         match event:
             case Failed():
                 # The first failure is the cause. Later failures of other ranks are its consequences.
@@ -314,6 +321,7 @@ class RunData:
             )
 
     def _restart(self, event: Restarting) -> None:
+        """Record a restart of the workers, which may have fewer devices or another strategy."""
         self.restarting, self.failure, self.unsaved = event, None, False
         if event.devices and self.started is not None:
             job = self.started.job.with_fields(

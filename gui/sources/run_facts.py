@@ -74,11 +74,9 @@ class RunFacts:
         texts = {"interrupted": self.interruption} if self.interruption else {}
         if waiting is not None and started is not None:
             devices = started.job.parallel.devices
-            texts["in_line"] = queue_message(
-                waiting, devices, gpu_titles, lambda run_id: self.names.get(run_id, run_id)
-            )
+            texts["queued"] = queue_message(waiting, devices, gpu_titles, lambda run_id: self.names.get(run_id, run_id))
         elif state == "waiting" and self.slurm is not None:
-            texts["in_line"] = tr("SLURM {words}").format(words=self.slurm.words)
+            texts["queued"] = tr("SLURM {words}").format(words=self.slurm.words)
         status = status_of(data, state, requested, **texts)
         if not self.rejection or self.ended:
             return status

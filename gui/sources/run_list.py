@@ -133,7 +133,10 @@ class _Reader:
         self._jobs: dict[str, Job | None] = {}
 
     def read(self) -> RunsRead | None:
-        """Read all runs. Return None if cancelled. Raises OSError if the folder is unreadable or has vanished."""
+        """Read all runs. Return None if cancelled. Raises OSError if the folder is unreadable or has vanished.
+
+        New and changed runs are emitted in batches, whose intervals double.
+        """
         folder = paths.runs_folder()
         if self._known and not folder.exists():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))

@@ -65,6 +65,7 @@ def queue_positions() -> list[QueuePosition]:
 
 
 def _position(number: int, ticket: Ticket, names: dict[str, str]) -> QueuePosition:
+    """Describe a waiting run. `number` is its position, starting at 1, and `names` holds run names by id."""
     last = RunFolder(ticket.folder).last_event()
     others = last.others if isinstance(last, Waiting) else ()
     behind = [f"“{names[run_id]}”" for run_id in ticket.behind]

@@ -272,6 +272,7 @@ class RunSession(QObject):
         """Follow the run if it is active. Otherwise, record how it ended."""
         previous_state, state = self._facts.state, poll.state or "starting"
         deadline, unchanged = self._starting
+        # The files of a run that is being resumed are unchanged until its supervisor starts.
         if state in ENDED and time.monotonic() < deadline and poll.stamp == unchanged:
             state = "starting"
         self._facts.state, self._facts.stamp, self._facts.slurm = state, poll.stamp, poll.slurm

@@ -107,12 +107,12 @@ def status_of(
     data: RunData,
     state: State,
     asked: Asked = "",
-    in_line: str = "queued for its devices",
+    queued: str = "queued for its devices",
     interrupted: str = "the run's process exited without reporting an error",
 ) -> RunStatus:
     """Derive the status from the state, the events and the pending request.
 
-    `in_line` describes the devices that a queued run waits for, and `interrupted` the cause of an interruption.
+    `queued` describes the devices that a waiting run waits for, and `interrupted` the cause of an interruption.
     """
     label = _label(data, state, asked)
     step = data.step or None
@@ -129,7 +129,7 @@ def status_of(
     speed = data.steps.images_per_second.last if has_steps and label in ("Running", "Pausing", "Stopping") else None
     return RunStatus(
         label=label,
-        text=_text(label, data, step, epochs, interrupted if label == "Interrupted" else in_line),
+        text=_text(label, data, step, epochs, interrupted if label == "Interrupted" else queued),
         epoch=data.epoch or None,
         epochs=epochs,
         step=step,
@@ -142,19 +142,20 @@ def status_of(
 
 
 def _label(data: RunData, state: State, requested: Asked) -> StatusLabel:
+    """Return the label of a run's status. Ended states come first, then a requested stop or pause, then phases."""
     if state in _ENDED:
         return _ENDED[state]
     label: StatusLabel = "Running"
-    over = data.finished is not None  # the data belongs to the previous execution
+    is_over = data.finished is not None  # the data belongs to the previous execution
     if requested == "stop" or (
-        not over and (data.asked == "stop" or data.phase == "stopping" or data.failure is not None)
+        not is_over and (data.asked == "stop" or data.phase == "stopping" or data.failure is not None)
     ):
         label = "Stopping"
-    elif requested == "pause" or (not over and (data.asked == "pause" or data.phase == "pausing")):
+    elif requested == "pause" or (not is_over and (data.asked == "pause" or data.phase == "pausing")):
         label = "Pausing"
-    elif state == "waiting" and (over or data.started is None):
+    elif state == "waiting" and (is_over or data.started is None):
         label = "Waiting"  # queued by SLURM: the run has logged nothing, or nothing since the last execution
-    elif over or state == "starting":
+    elif is_over or state == "starting":
         label = "Starting"
     elif data.restarting is not None:
         label = "Restarting"
@@ -168,6 +169,7 @@ def _label(data: RunData, state: State, requested: Asked) -> StatusLabel:
 
 
 def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | None, reason: str) -> str:
+    """Return the status line for a label. Labels without a text of their own get the progress of a running run."""
     after = f"after {counted(step, 'step')}" if step is not None else "before the first step"
     texts = {
         "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best(data),
@@ -215,6 +217,7 @@ def _restarting(data: RunData) -> str:
 
 
 def _running(data: RunData, epochs: int | None) -> str:
+    """Describe the progress of a running run: its epoch and phase, or what it does before the first epoch."""
     doing = {
         "preparing": "preparing the data and the model",
         "validating": "validating",

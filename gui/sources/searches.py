@@ -285,6 +285,10 @@ class Searches(QObject):
                 self.loaded.emit(read.news)
 
     def _read(self, opened: str, version: tuple[object, ...]) -> _Read:
+        """Read all searches. The data of the opened one is included only if it differs from `version`.
+
+        `news` is that data, the reason why it can't be read, or None.
+        """
         folders = list_searches()
         self._known = {folder.name: self._read_search(folder) for folder in folders}
         lines = [_line(folder, self._known[folder.name]) for folder in folders]

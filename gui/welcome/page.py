@@ -54,7 +54,7 @@ class WelcomePage(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: tuple[Any, ...] = ()
+        self._known: tuple[Any, ...] = ()  # driver and GPU facts that the findings on screen are based on
         self._machine: list[Finding] = []
         self._disk: list[Finding] | None = None
         self.rows: list[FindingRow] = []
@@ -67,7 +67,7 @@ class WelcomePage(QWidget):
         self.watch = push_button(tr("Monitor the devices"), self.monitor_requested)
         start = QWidget()
         self._choices = QGridLayout()
-        self._abouts = self._make_choices()
+        self._choice_rows = self._make_choices()  # each button with its description
         layout = vbox(title, description, spacing=6)
         layout.addSpacing(16)
         layout.addLayout(self._choices)
@@ -126,7 +126,7 @@ class WelcomePage(QWidget):
         self._halves.setDirection(direction)
         self._column.setMaximumWidth(theme.scaled(_WIDTH) * (1 + is_wide))
         is_stacked = self.width() < theme.scaled(_STACKED_BELOW)
-        for number, (button, description) in enumerate(self._abouts):
+        for number, (button, description) in enumerate(self._choice_rows):
             row = 2 * number
             self._choices.addWidget(button, row, 0)
             self._choices.addWidget(

@@ -166,6 +166,7 @@ class Bars(QStyledItemDelegate):
     """Delegate that draws a fraction as a thin bar below the text, with its interval as a line."""
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        """Draw the cell, and at its lower edge a bar for its fraction, with the confidence interval if there is one."""
         super().paint(painter, option, index)
         fraction = index.data(BAR)
         if fraction is None or math.isnan(fraction):

@@ -50,6 +50,7 @@ class FileDropTarget(DropTarget):
         covered.setAcceptDrops(True)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Accept local files: cover the window while they are dragged over it, and emit `dropped` afterwards."""
         is_handled = super().eventFilter(watched, event)
         if not isinstance(event, QDropEvent) or event.type() not in (QEvent.Type.DragEnter, QEvent.Type.Drop):
             return is_handled

@@ -164,6 +164,7 @@ class PathLine(QLineEdit):
     """Text field that elides the middle of a long text while it isn't being edited."""
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Shorten a long path in its middle unless it is being edited."""
         option = QStyleOptionFrame()
         self.initStyleOption(option)
         contents = (
@@ -257,7 +258,7 @@ class IntEditor(Editor):
         super().__init__(self.spin)
         self._optional = field.optional
         minimum = int(field.minimum if field.minimum is not None else -(2**31))
-        self._empty = minimum - 1
+        self._empty = minimum - 1  # value that stands for an empty editor and is shown as text
         self.spin.setLocale(QLocale.c())
         self.spin.setRange(self._empty if field.optional else minimum, int(field.maximum or 2**31 - 1))
         self.spin.setMinimumWidth(56)

@@ -287,6 +287,7 @@ class ProblemLabel(QWidget):
         return "\n".join(map(str, self._problems))
 
     def _paint(self) -> None:
+        """Replace all lines: sign and text of each problem, and buttons for its choices. Hide without problems."""
         for line in self._lines:
             self._grid.removeWidget(line)
             line.deleteLater()

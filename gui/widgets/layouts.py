@@ -91,6 +91,7 @@ def save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:
 
 
 def _fill(layout: _Box, items: Sequence[Item], spacing: int, margins: Margins) -> _Box:
+    """Add the items to a layout and return it. An int is a stretch; a tuple adds stretch and alignment."""
     layout.setContentsMargins(*margins)
     layout.setSpacing(spacing)
     for item in items:

@@ -82,6 +82,7 @@ class Legend(QWidget):
         return QSize(200, self.heightForWidth(max(200, self.width())))
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the entries that fit, absent ones muted, and the number of the others."""
         painter = QPainter(self)
         scheme, metrics = theme.colors(), self.fontMetrics()
         indices, more = self.visible_entries()

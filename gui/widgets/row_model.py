@@ -70,6 +70,7 @@ class RowModel(ColumnModel, Generic[Row]):
         return len(self.rows)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Return a cell's data. Long texts are repeated in the tool tip."""
         if not index.isValid():
             return None
         row, column = self.rows[index.row()], self.columns[index.column()]
@@ -118,6 +119,7 @@ class RowModel(ColumnModel, Generic[Row]):
                 self.row_changed(position)
 
     def _remove_all_but(self, keys: set[Any]) -> None:
+        """Remove the rows without one of `keys`, in blocks from the end."""
         end = len(self.rows)
         while end > 0:
             begin = end
@@ -143,6 +145,7 @@ class RowModel(ColumnModel, Generic[Row]):
         self.layoutChanged.emit()
 
     def _insert_missing(self, rows: Sequence[Row]) -> None:
+        """Insert the rows that the model doesn't have, in blocks. The others must be in the order of `rows`."""
         begin = 0
         while begin < len(rows):
             end = begin

@@ -86,6 +86,7 @@ class TrashBar(QuestionBar):
         self._work = in_background(function, self, on_done, on_failed)
 
     def _on_moved(self, title: str, requested: int, outcome: _Outcome) -> None:
+        """Report how many of the `requested` folders were moved to the trash, and offer to undo it."""
         moved, messages = outcome
         if moved:
             self._moved, self._title = moved, title if len(moved) == requested else f"{len(moved)} of {title}"

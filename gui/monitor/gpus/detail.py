@@ -112,7 +112,7 @@ class GpuDetail(QWidget):
         super().__init__(parent)
         self._group = group
         self._energy = energy
-        self._each: WatchedGpu | None = None
+        self._gpu: WatchedGpu | None = None
         self._history: DeviceHistory | None = None
         self._cards: dict[str, _GroupCard] = {}
         self._columns = 1
@@ -121,7 +121,7 @@ class GpuDetail(QWidget):
         )
         self.reset = QPushButton(tr("Count energy from now"))
         self.reset.setToolTip(tr("Resets this GPU's energy counter"))
-        self.reset.clicked.connect(lambda: self._each is not None and self.reset_energy.emit(self._each.key))
+        self.reset.clicked.connect(lambda: self._gpu is not None and self.reset_energy.emit(self._gpu.key))
         self._title = heading_label()
         self._chip = styled(ElidedLabel(), "muted")
         self._state = QLabel(wordWrap=True)
@@ -142,13 +142,13 @@ class GpuDetail(QWidget):
     @property
     def key(self) -> str:
         """Key of the visible GPU, or "" before the first one."""
-        return self._each.key if self._each is not None else ""
+        return self._gpu.key if self._gpu is not None else ""
 
     def show_gpu(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
         """Show the details of a GPU. `all_gpus` are the GPUs in the overview."""
         if each.key != self.key:
             self.plot.forget()
-        self._each, self._history = each, history
+        self._gpu, self._history = each, history
         self._show_head(each)
         self.plot.show_gpu(each, history)
         self._show_figures()
@@ -184,7 +184,7 @@ class GpuDetail(QWidget):
 
     def _show_figures(self) -> None:
         """Show the current values, or those at the time of the crosshair."""
-        each, history, cursor = self._each, self._history, self._group.cursor
+        each, history, cursor = self._gpu, self._history, self._group.cursor
         if each is None or history is None:
             return
         read = now(each.gpu) if cursor is None else at_time(history, each.key, cursor)

@@ -145,6 +145,7 @@ Figures = Iterable[LabelledValue | None]
 
 
 def _work(gpu: Gpu, read: Read) -> Figures:
+    """Yield load, compute mode, and the reasons why the clocks are reduced."""
     for quantity in (
         "utilization_percent", "sm_active_percent", "tensor_active_percent", "memory_busy_percent",
         "encoder_percent", "decoder_percent",
@@ -166,6 +167,7 @@ def _memory(gpu: Gpu, read: Read) -> Figures:
 
 
 def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Figures:
+    """Yield power, energy, temperatures and their limits."""
     yield _quantity(tr("Power"), "power_w", read)
     meaning = tr("Maximum power draw; an administrator can change it.")
     yield _number("limit", tr("Power limit"), gpu.power_limit_w, meaning, "W")
@@ -192,6 +194,7 @@ def _clocks(gpu: Gpu, read: Read) -> Figures:
 
 
 def _links(gpu: Gpu, read: Read) -> Figures:
+    """Yield the state and the transfer rates of PCIe and NVLink."""
     pcie = gpu.pcie
     meaning = tr("An idle link may run slower.")
     yield _of("generation", tr("PCIe generation"), pcie.generation, pcie.max_generation, meaning)
@@ -209,6 +212,7 @@ def _links(gpu: Gpu, read: Read) -> Figures:
 
 
 def _errors(gpu: Gpu) -> Figures:
+    """Yield the counts of memory errors and whether memory was or must be taken out of use."""
     ecc, retired = gpu.ecc, gpu.retired
     yield _flag("ecc", "ECC", ecc.enabled, ("on", "off"), tr("Whether memory errors are detected and corrected."))
     for id_, label, value, meaning in (
@@ -234,6 +238,7 @@ def _errors(gpu: Gpu) -> Figures:
 
 
 def _identity(each: WatchedGpu) -> Figures:
+    """Yield names, numbers, modes and versions that identify the GPU."""
     gpu = each.gpu
     numbers = device_format.gpu_number_origin(gpu)
     yield _text("name", tr("Chip"), gpu.name)

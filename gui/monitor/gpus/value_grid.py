@@ -115,6 +115,10 @@ class ValueGrid(QWidget):
         return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw all labels, each behind its line's color, and below them the values.
+
+        Alarming values have the warning color unless all values are faded.
+        """
         scheme = theme.colors()
         muted, text = QColor(scheme.muted), QColor(scheme.muted if self._faded else scheme.text)
         painter = QPainter(self)

@@ -32,8 +32,8 @@ class GpusView(QStackedWidget):
         self._order = LoadOrder()
         self._by_load = False
         self._compact = False
-        self._opened = ""
-        self._visible_view: tuple[QWidget | None, bool] = (None, False)
+        self._opened = ""  # key of the GPU with a detail page, or ""
+        self._visible_view: tuple[QWidget | None, bool] = (None, False)  # visible widget, and whether GPUs are shown
         self._gpus: list[WatchedGpu] = []
         self.energy = EnergyCounters()
         self.empty = EmptyState()

@@ -89,15 +89,15 @@ def watched_gpus(
             key = device_key(host, gpu.uuid)
             found.append(
                 WatchedGpu(
-                    key,
-                    titles.get(key, gpu_title(gpu)),
-                    host,
-                    gpu,
-                    snapshot.time,
-                    silence,
-                    runs.get(key, ""),
-                    snapshot.nvml.driver_version or "",
-                    snapshot.nvml.cuda_version or "",
+                    key=key,
+                    title=titles.get(key, gpu_title(gpu)),
+                    host=host,
+                    gpu=gpu,
+                    time=snapshot.time,
+                    silence=silence,
+                    run=runs.get(key, ""),
+                    driver=snapshot.nvml.driver_version or "",
+                    cuda=snapshot.nvml.cuda_version or "",
                 )
             )
     return found

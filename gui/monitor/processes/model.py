@@ -255,6 +255,7 @@ class ProcessRows(QSortFilterProxyModel):
         return source.line(self.mapToSource(index)) if isinstance(source, ProcessModel) and index.isValid() else None
 
     def filterAcceptsRow(self, row: int, parent: _Index) -> bool:
+        """Accept a process that passes the filters and contains all words of the search."""
         source = self.sourceModel()
         assert isinstance(source, ProcessModel)
         index = source.index(row, 0, parent)

@@ -120,6 +120,7 @@ class _Family:
         for gpu in sorted(gpus, key=device_format.card_order):
             for process in () if gpu.lost else gpu.processes or ():
                 self.uses.setdefault(process.pid, []).append(_Use(gpu, process))
+        # Number of processes by their direct parent, without those of runs and those under another GPU process.
         self._siblings = Counter(
             process.ancestors[0]
             for process in self._processes()
@@ -160,8 +161,9 @@ def process_key(host: str, process: GpuProcess) -> Key:
 
 
 def _process_row(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _Family) -> ProcessRow:
+    """Merge a process's uses of GPUs into one row. The load is averaged over the GPUs."""
     process = uses[0].process
-    shares = [use.process.sm_percent for use in uses if use.process.sm_percent is not None]
+    loads = [use.process.sm_percent for use in uses if use.process.sm_percent is not None]
     return ProcessRow(
         key=process_key(host, process),
         host=host,
@@ -175,7 +177,7 @@ def _process_row(host: str, snapshot: Snapshot, uses: Sequence[_Use], family: _F
         devices=tuple(device_key(host, use.gpu.uuid) for use in uses),
         kind=_kind(use.process.kind for use in uses),
         memory_used_bytes=_sum(use.process.memory_used_bytes for use in uses),
-        sm_percent=sum(shares) / len(uses) if shares else None,
+        sm_percent=sum(loads) / len(uses) if loads else None,
         cpu_percent=process.cpu_percent,
         host_memory_bytes=process.host_memory_bytes,
         started=process.started,
@@ -207,13 +209,18 @@ def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: N
 
 
 def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None, name_of: NameOf) -> ProcessRow:
+    """Merge the rows of a run, or of a process with its children, into one.
+
+    The load is averaged over the GPUs. A value is None if it is unknown, and the user also if the members' users
+    differ.
+    """
     first = members[0]
     users = {member.user for member in members}
     gpu_titles = {
         device: title for member in members for device, title in zip(member.devices, member.gpus, strict=True)
     }
-    shares = [member.sm_percent * len(member.devices) for member in members if member.sm_percent is not None]
-    pid = run.supervisor if run is not None else int(key[2])
+    loads = [member.sm_percent * len(member.devices) for member in members if member.sm_percent is not None]
+    pid = run.supervisor if run is not None else int(key[2])  # see `process_key`
     return ProcessRow(
         key=key,
         host=first.host,
@@ -227,7 +234,7 @@ def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None,
         devices=tuple(gpu_titles),
         kind=_kind(member.kind for member in members),
         memory_used_bytes=_sum(member.memory_used_bytes for member in members),
-        sm_percent=sum(shares) / len(gpu_titles) if shares else None,
+        sm_percent=sum(loads) / len(gpu_titles) if loads else None,
         cpu_percent=_sum(member.cpu_percent for member in members),
         host_memory_bytes=_sum(member.host_memory_bytes for member in members),
         running_s=max((member.running_s for member in members if member.running_s is not None), default=None),

@@ -134,7 +134,7 @@ class EndingBar(QuestionBar):
         self.closed.emit()
 
     def _act(self) -> None:
-        """Perform the confirmed action."""
+        """Stop the run, ask the process to end or, if it was already asked, kill it."""
         line = self._line
         if line is None:
             return
@@ -167,6 +167,7 @@ class EndingBar(QuestionBar):
             self._still_there(line)
 
     def _still_there(self, line: ProcessRow) -> None:
+        """Report that the process hasn't ended in time. Offer to kill it if it hasn't been killed."""
         waited = f"{significant(self.patience_s)} s"
         if self._done == "killed":
             self._finish(
@@ -203,6 +204,7 @@ def _stop_question(line: ProcessRow) -> str:
 
 
 def _end_question(line: ProcessRow) -> str:
+    """Return the question that names the process, its user, memory, GPUs and duration, as far as they are known."""
     whose = "" if line.mine or line.user is None else f" of {line.user}"
     memory = f"{size(line.memory_used_bytes)} of " if line.memory_used_bytes is not None else ""
     since = f" and has run for {duration(line.running_s)}" if line.running_s is not None else ""

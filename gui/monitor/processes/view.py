@@ -75,8 +75,8 @@ class ProcessesView(QWidget):
         super().__init__(parent)
         self._hosts = hosts
         self._intervals = intervals
-        self._asking_since: dict[str, float] = {}
-        self._fitted = False
+        self._asking_since: dict[str, float] = {}  # snapshot time of the first request for the processes, by host
+        self._fitted = False  # True once the column widths fit the contents
         self.model = ProcessModel(self)
         self.rows = ProcessRows(self)
         self.rows.setSourceModel(self.model)
@@ -262,7 +262,7 @@ class ProcessesView(QWidget):
         self._stack.setCurrentWidget(self._empty if empty else self.tree)
 
     def _empty_text(self, total: int, visible: int) -> str:
-        """Return the text for an empty table, or "" if it has rows."""
+        """Return the text for an empty table, or "" if it has rows. The arguments are numbers of rows."""
         snapshots = self._snapshots()
         if visible:
             return ""
@@ -292,13 +292,17 @@ class ProcessesView(QWidget):
         return tr("The driver does not report GPU processes.")
 
     def _show_buttons(self) -> None:
+        """Enable the actions for the selection, and show why a process can't be ended.
+
+        For a process of a run, the action stops the run.
+        """
         line = self.selected()
         local = self._hosts.latest.get("")
-        stops = line is not None and line.run is not None
-        reason = "" if stops else disabled_reason(line, local is not None and local.foreign_pids)
+        would_stop_run = line is not None and line.run is not None
+        reason = "" if would_stop_run else disabled_reason(line, local is not None and local.foreign_pids)
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
             reason = tr("Select a single process to end it.")
-        if stops:
+        if would_stop_run:
             self.acts["end"].set_appearance(tr("Stop the &run…"), tr("Asks first"))
         else:
             self.acts["end"].set_appearance(tr("&End process…"), tr("Asks first; the process may then save its work"))

@@ -152,16 +152,16 @@ def _by_pcie(site: Site) -> str:
     kinds = {kind(site.pairs.get(pair)) for pair in _every_pair(site)}
     if kinds == {"unknown"}:
         return tr("How the GPUs are connected is unknown.")
-    near = islands(site, lambda pair: kind(pair) == "switch")
+    switch_groups = islands(site, lambda pair: kind(pair) == "switch")
     everyone = _all(site)
     replicated, sharded = recommended_strategy_title("replicate"), recommended_strategy_title("shard")
-    if len(near) == 1:
+    if len(switch_groups) == 1:
         return tr(
             "{everyone} share PCIe switches. {replicated} runs well; {sharded} "
             "communicates 1.5 times as much and pays off only when memory is short."
         ).format(everyone=everyone, replicated=replicated, sharded=sharded)
-    if len(near) < len(site.gpus):
-        return _in_groups(site, near, "{} share PCIe switches.", "{} each share PCIe switches.")
+    if len(switch_groups) < len(site.gpus):
+        return _in_groups(site, switch_groups, "{} share PCIe switches.", "{} each share PCIe switches.")
     same_node = islands(site, lambda pair: kind(pair) == "bridge")
     if 1 < len(same_node) < len(site.gpus):
         return _in_groups(site, same_node, "{} are on one processor.", "{} are each on one processor.")
@@ -190,17 +190,17 @@ _BETWEEN: dict[Kind, str] = {
 def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
     """Return the advice for groups of closely connected GPUs.
 
-    It starts with `one` if there is a single group, otherwise with `several`.
+    Its first sentence is `one` if there is a single group, otherwise `several`, with the names of the GPUs for "{}".
     """
     together = [_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]
     sentences = [(several if len(together) > 1 else one).format(listed(together))]
     if alone:
         sentences.append(f"{_names(alone)} is separate." if len(alone) == 1 else f"{_names(alone)} are separate.")
-    far = max(
+    farthest = max(
         (kind(pair) for pair in _between(site, groups)), key=("nvlink", "switch", "bridge", "nodes", "unknown").index
     )
-    sentences.append(_BETWEEN.get(far, "Between groups, data takes an unknown path."))
+    sentences.append(_BETWEEN.get(farthest, "Between groups, data takes an unknown path."))
     sizes = {len(group) for group in groups}
     if len(sizes) == 1:
         sentences.append(
@@ -219,6 +219,7 @@ def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: s
 
 
 def _peer_access(site: Site) -> str:
+    """Describe which GPUs can read each other's memory directly, or return "" if this is unknown."""
     known = [pair.peer_access for pair in site.pairs.values() if pair.peer_access is not None]
     if not known:
         return ""

@@ -131,7 +131,7 @@ class TopologyView(QWidget):
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._hosts = hosts
-        self._state: object = None
+        self._state: object = None  # data that the visible matrix was made from
         self.model = Matrix(self)
         self.host = styled(ComboBox(), name=tr("Host"))
         self.advice = QLabel(wordWrap=True)
@@ -239,7 +239,10 @@ class _Table(QTableView):
         self.verticalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
 
     def fit(self, max_width: int) -> None:
-        """Use wide cells if they fit into `max_width` pixels, and resize the table to its cells."""
+        """Use wide cells if they fit into `max_width` pixels, and resize the table to its cells.
+
+        Columns after those of the GPUs have the width of their contents.
+        """
         count, columns = self._matrix.rowCount(), self._matrix.columnCount()
         if not count:
             return
@@ -273,6 +276,7 @@ class Legend(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     def show_pairs(self, pairs: list[GpuPair]) -> None:
+        """Explain the connections between `pairs`, close ones first, and the sign for missing peer access."""
         for label in self.findChildren(QLabel):
             self._grid.removeWidget(label)
             label.deleteLater()

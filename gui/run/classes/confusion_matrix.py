@@ -63,7 +63,7 @@ class ConfusionMatrix(QWidget):
         super().__init__(parent)
         self._names: list[str] = []
         self._counts: npt.NDArray[np.int64] = np.zeros((0, 0), np.int64)
-        self._shares = self._counts.astype(np.float64)
+        self._shares = self._counts.astype(np.float64)  # counts divided by the sum of their row
         self.cell: tuple[int, int] | None = None
         self.setAccessibleName(tr("Confusion matrix"))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -209,6 +209,11 @@ class ConfusionMatrix(QWidget):
         self.update()
 
     def _draw_names(self, painter: QPainter, side: float, left: float, top: float) -> None:
+        """Draw the class names left of the rows and above the columns, vertically if the columns are narrow.
+
+        Names of the current cell are highlighted. `side` is the width of a cell; `left` and `top` are the matrix's
+        corner.
+        """
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         elide = Qt.TextElideMode.ElideRight
@@ -272,6 +277,7 @@ class ConfusionMatrix(QWidget):
     # Choosing a cell
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Move the current cell with the arrows, or open it with Enter."""
         step = _STEPS.get(Qt.Key(event.key()))
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.cell is not None:
             self.cell_opened.emit(*self.cell)

@@ -40,6 +40,10 @@ class ClassModel(QAbstractTableModel):
         self._intervals: dict[str, np.ndarray] = {}
 
     def show_figures(self, classes: Sequence[str], figures: ClassFigures | None) -> None:
+        """Show the measures per class, and the samples per class if a confusion matrix has them.
+
+        If rows and columns are unchanged, selection and scroll position are retained.
+        """
         titles = list(figures.measures) if figures is not None else []
         columns = list(figures.measures.values()) if figures is not None else []
         rows = max((len(column) for column in columns), default=0)
@@ -91,6 +95,7 @@ class ClassModel(QAbstractTableModel):
         return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
+        """Return a cell's data. The first column has names, which are sorted by class number."""
         row, column = index.row(), index.column()
         value = self.value(row, column) if column else float(row)
         if role == Qt.ItemDataRole.DisplayRole:

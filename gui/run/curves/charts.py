@@ -41,7 +41,7 @@ class RunCharts(QWidget):
         )
         self.devices = _device_plots(self.group)
         self._data = RunData()
-        self._cuts = 0
+        self._cuts = 0  # number of times that the visible data was cut off at a checkpoint
         self._smoothing = 0.0
         self._add_lines()
         named = {"loss": self.loss, "accuracy": self.accuracy, **self.devices, "speed": self.speed, "times": self.times}

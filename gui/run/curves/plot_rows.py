@@ -52,9 +52,9 @@ class PlotRows(QWidget):
         self.plots = dict(plots)
         self._settings = settings
         self.order, self.chosen = _parse_choice(settings.text(_SETTING), list(plots))
-        self._empty: set[str] = set()
-        self._enlarged = ""
-        self._rows: list[list[str]] = []
+        self._empty: set[str] = set()  # plots without data are hidden
+        self._enlarged = ""  # plot that is shown elsewhere
+        self._rows: list[list[str]] = []  # names of the plots in each row
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._splitter.setChildrenCollapsible(False)
         self._hidden = QWidget(self)
@@ -106,6 +106,7 @@ class PlotRows(QWidget):
             super().keyPressEvent(event)
 
     def _arrange(self) -> None:
+        """Distribute the visible plots over rows, if the rows change. The first plot gets a tall row of its own."""
         visible = [name for name in self.order if name in self.chosen and name not in self._empty]
         step = 3 if self.width() >= theme.scaled(_WIDE) else 2
         rows = (

@@ -34,7 +34,7 @@ class TimeSpentView(QWidget):
         super().__init__(parent)
         self._advice: Advice | None = None
         self._is_live = False
-        self._applied: Advice | None = None
+        self._applied: Advice | None = None  # advice that the user has just applied
         self.bar = TimeBar()
         self.fold = fold_button("fold", name=tr("Step time by part"), tip=tr("Shows the parts of each step's time"))
         self.fold.toggled.connect(self.bar.setVisible)
@@ -60,6 +60,7 @@ class TimeSpentView(QWidget):
         self.show()
 
     def _show_advice(self, advice: Advice | None, is_active: bool) -> None:
+        """Show the advice and its button. If the advice has changed, it can be applied again."""
         is_live = advice is not None and advice.live and is_active
         if advice == self._advice and is_live == self._is_live:
             return
@@ -73,6 +74,10 @@ class TimeSpentView(QWidget):
         self._label_button()
 
     def _label_button(self) -> None:
+        """Label the button that applies the advice: in this run while it is live, otherwise in the form.
+
+        Without advice, the button is hidden.
+        """
         advice = self._advice
         field = FIELDS.get(advice.field) if advice is not None else None
         if advice is None or field is None:
@@ -250,6 +255,7 @@ class TimeBar(QWidget):
         super().leaveEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw a segment per part of a step, the legend, and a frame around the part under the pointer."""
         if self._spent is None:
             return
         scheme = theme.colors()
@@ -269,6 +275,7 @@ class TimeBar(QWidget):
             painter.drawRect(self.piece(self._pointed).adjusted(1, 1, -1, -1))
 
     def _draw_entry(self, painter: QPainter, spent: TimeSpent, entry: _Entry) -> None:
+        """Draw a legend entry with its time: a part of the step, or the full step if `entry.part` is None."""
         scheme = theme.colors()
         rect, middle = entry.rect, Qt.AlignmentFlag.AlignVCenter
         numbers = milliseconds(spent.step_s)

@@ -130,6 +130,7 @@ class BoxErrorsPage(QWidget):
         self.setLayout(vbox(scrolling(content)))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
+        """Show the AP lost to each kind of error and the AP for each object size. Parts without data are hidden."""
         evaluation = opened.evaluation
         self._errors = tuple(sorted(evaluation.box_errors, key=lambda each: each.ap_loss))
         for widget in (self.title, self.plot, self.explanation):
@@ -152,6 +153,7 @@ class BoxErrorsPage(QWidget):
         self.plot.redraw()
 
     def _draw(self) -> None:
+        """Draw a bar per kind of error, labeled with the kind and its count."""
         colors = theme.colors()
         self.plot.showGrid(x=True, y=False, alpha=0.15)
         self.plot.getAxis("left").setTextPen(colors.text)
@@ -196,6 +198,7 @@ class CalibrationPage(QWidget):
         self.plot.set_drawing(self._draw)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
+        """Show calibration error, advised temperature and diagram, if the evaluation has a calibration."""
         self._calibration = calibration = opened.evaluation.calibration
         if calibration is None:
             return
@@ -209,6 +212,7 @@ class CalibrationPage(QWidget):
         self.plot.recolor()
 
     def _draw(self) -> None:
+        """Draw the accuracy of each confidence bin, paler for fewer predictions, and the diagonal."""
         calibration = self._calibration
         if calibration is None:
             return

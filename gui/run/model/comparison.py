@@ -42,7 +42,7 @@ class ComparisonPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self._others: dict[str, ComparableEvaluation] = {}
+        self._others: dict[str, ComparableEvaluation] = {}  # comparable evaluations by the value of their choice
         self.comparison: Comparison | None = None
         self.other = ChoiceEditor([])
         self.other.control.setAccessibleName(tr("Evaluation to compare with"))
@@ -101,6 +101,10 @@ class ComparisonPage(QWidget):
         )
 
     def _show_comparison(self, opened: OpenedEvaluation, comparison: Comparison) -> None:
+        """Show the result unless another evaluation has been opened in the meantime.
+
+        Buttons for samples are hidden if the samples can't be matched, and disabled if there are none.
+        """
         if opened is not self._opened:
             return
         self.comparison = comparison
@@ -122,6 +126,7 @@ class ComparisonPage(QWidget):
             button.setText(f"Show {localised(len(paths or ()))} that only {evaluation} got right")
 
     def _show_test(self, test: McNemar | None) -> None:
+        """Describe the result of McNemar's test, or hide it if there is none."""
         self.test.setVisible(test is not None)
         if test is not None:
             self.test.setText(

@@ -30,7 +30,7 @@ class CurvesPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self._outcomes: dict[int, Outcomes | CurvePoints] = {}
+        self._outcomes: dict[int, Outcomes | CurvePoints] = {}  # by class index, once they have been read
         self.classes = ChoiceEditor([])
         self.classes.control.setAccessibleName(tr("Class of the curves"))
         self.about = caption()
@@ -67,10 +67,11 @@ class CurvesPage(QWidget):
         return next((each for each in curves if str(each.class_index) == self.classes.value()), None)
 
     def _show_class(self) -> None:
+        """Show both curves of the chosen class, set the threshold to its best one, and read its outcomes."""
         curve = self.curve()
         if curve is None:
             return
-        is_pooled = not curve.false_positive_rate
+        is_pooled = not curve.false_positive_rate  # pooled objects or pixels have no ROC curve
         has_classes = self._opened is not None and self._opened.samples.true is not None
         parts = [counted(curve.positives, "sample" if not is_pooled else "object" if has_classes else "pixel")]
         if curve.average_precision is not None:
@@ -95,6 +96,7 @@ class CurvesPage(QWidget):
     # Outcomes at the threshold
 
     def _read_outcomes(self, curve: ClassCurves) -> None:
+        """Read the outcomes of a class in the background, unless they are known."""
         opened = self._opened
         if opened is None or curve.class_index in self._outcomes:
             return
@@ -113,6 +115,7 @@ class CurvesPage(QWidget):
             self._show_outcomes()
 
     def _show_outcomes(self) -> None:
+        """Show counts and scores at the threshold, and mark it in both curves. Clear them while outcomes are unread."""
         curve = self.curve()
         outcomes = self._outcomes.get(curve.class_index) if curve is not None else None
         if outcomes is None:

@@ -63,10 +63,10 @@ class ResultView(QWidget):
         super().__init__()
         self.opened: OpenedEvaluation | None = None
         self._devices: tuple[str, ...] = ()
-        self._stale: set[int] = set()
+        self._stale: set[int] = set()  # pages that are filled when they are opened
         self.tabs = styled(tab_bar(tr("Parts of the evaluation"), TITLES), "parts")
         self.pages = QStackedWidget()
-        self._holders = [vbox() for _title in TITLES]
+        self._holders = [vbox() for _title in TITLES]  # layouts for the pages, which are created on demand
         for layout in self._holders:
             holder = QWidget()
             holder.setLayout(layout)
@@ -207,6 +207,10 @@ class SummaryPage(QWidget):
         self.setLayout(hbox((scrolling(content), 1), (self.matrix, 1), spacing=24))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
+        """Show metrics, warnings, confusion matrix and the metrics of confident predictions.
+
+        Parts without data are hidden.
+        """
         evaluation = opened.evaluation
         confusion = confusion_of(evaluation)
         self._has_matrix = confusion is not None

@@ -39,9 +39,9 @@ class ModelView(QWidget):
         super().__init__(parent)
         self._run: RunFolder | None = None
         self._evaluations: list[KeptEvaluation] = []
-        self._requested = ""
-        self._stale = True
-        self._samples_due: Literal["", "when_read", "when_evaluated"] = ""
+        self._requested = ""  # folder of the evaluation that is being read, or ""
+        self._stale = True  # True until the evaluations have been listed
+        self._samples_due: Literal["", "when_read", "when_evaluated"] = ""  # when the page of samples will be opened
         self.bar = EvaluationBar()
         self.deleting = TrashBar(tr("Deleting an evaluation"))
         self.form = EvaluateForm()

@@ -218,6 +218,7 @@ class ImagePane(QWidget):
         return QRectF(self.rect()).adjusted(2, 2, -2, -2)
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the image or the problem, and a frame that shows the focus. Large pixels keep sharp edges."""
         painter = QPainter(self)
         scheme = theme.colors()
         painter.fillRect(self.rect(), QColor(scheme.raised))
@@ -247,6 +248,7 @@ class ImagePane(QWidget):
             self._drag_start = event.position()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        """Turn a point cloud, pan a magnified image, or drag a fully visible image out of the window."""
         rect = self.image_rect()
         if self._drag_start is None or rect.isEmpty():
             return
@@ -270,6 +272,7 @@ class ImagePane(QWidget):
         self._zoom.reset()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Zoom with +, − and 0, pan with Shift and arrows, and turn a point cloud with its keys."""
         key, has_shift = event.key(), bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
         step = 0.1 / self._zoom.factor
         pans = {

@@ -176,6 +176,7 @@ class PredictionsView(QWidget):
 
 
 def _empty_text(data: RunData, is_active: bool) -> str:
+    """Explain why there are no predictions. `is_active` is True if some may follow."""
     job = data.started.job if data.started is not None else None
     if job is not None and job.checkpoints.predictions == 0:
         return tr(
@@ -210,8 +211,8 @@ class SampleStrip(QListWidget):
         super().__init__(parent)
         self._folder = Path()
         self._samples: tuple[PredictedSample, ...] = ()
-        self._thumbnails: dict[str, QPixmap | None] = {}
-        self._pending: list[str] = []
+        self._thumbnails: dict[str, QPixmap | None] = {}  # by file name, None without a file, null if unreadable
+        self._pending: list[str] = []  # file names to read
         self.setAccessibleName(tr("Samples"))
         self.setFlow(QListView.Flow.LeftToRight)
         self.setWrapping(False)

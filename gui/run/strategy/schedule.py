@@ -74,8 +74,9 @@ class ScheduleDiagram(QWidget):
         self._trace: ScheduleTraced | None = None
         self._devices: tuple[str, ...] = ()
         self._titles: tuple[str, ...] = ()
-        self._lanes: list[dict[int, int]] = []
-        self._drawn: QPixmap | None = None
+        self._lanes: list[dict[int, int]] = []  # lane of each stage, by rank
+        self._drawn: QPixmap | None = None  # finished drawing, or None if it is outdated
+        # By rank and lane: the begins of the actions for a binary search, and the actions.
         self._actions_by_lane: dict[tuple[int, int], tuple[list[float], list[Action]]] = {}
         self.setAccessibleName(tr("Schedule of the pipeline"))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -146,6 +147,7 @@ class ScheduleDiagram(QWidget):
         super().leaveEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Show the diagram, which is drawn once into a pixmap because it may have thousands of blocks."""
         if self._trace is None:
             return
         if self._drawn is None:
@@ -223,6 +225,7 @@ class ScheduleDiagram(QWidget):
                 painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, number)
 
     def _draw_axis(self, painter: QPainter, plot: QRectF, trace: ScheduleTraced) -> None:
+        """Draw vertical grid lines with their times in milliseconds. The last one has the unit."""
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         ticks = round_ticks(1000 * trace.span_s, int(plot.width() // 90))
@@ -236,6 +239,7 @@ class ScheduleDiagram(QWidget):
             painter.drawText(QPointF(max(plot.left(), left), plot.bottom() + metrics.ascent() + 2), text)
 
     def _draw_legend(self, painter: QPainter, plot: QRectF, trace: ScheduleTraced) -> None:
+        """Explain the colors of the kinds of action that occur in the trace."""
         kinds = {action.kind for actions in trace.ranks for action in actions}
         color = self._color(0)
         metrics = painter.fontMetrics()

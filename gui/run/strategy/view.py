@@ -64,6 +64,7 @@ class StrategyView(QWidget):
         self.setMaximumHeight(max(1, self.sizeHint().height()))
 
     def _show_cut(self, data: RunData, names: Mapping[str, str]) -> None:
+        """Show the planned cut of the model unless it is already visible."""
         plan = data.plan
         if plan is None or plan.cut is None:
             return
@@ -232,6 +233,10 @@ class RankBars(QWidget):
             painter.drawText(QRectF(0, 0, plot.left(), HEAD - 3), Qt.AlignmentFlag.AlignVCenter, "ms per step")
 
     def _draw_rank(self, painter: QPainter, rank: int, times: RankTimes, plot: QRectF, columns: list[int]) -> None:
+        """Draw the title and the bar of a rank, with its times in `columns`, or in the bar if there are no columns.
+
+        The title of the slowest rank is bold.
+        """
         scheme = theme.colors()
         color = self._color(rank)
         metrics = painter.fontMetrics()

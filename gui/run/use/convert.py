@@ -198,7 +198,7 @@ class ConvertResult(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._out = ""
+        self._out = ""  # folder or zip file
         self.heading = styled(QLabel(wordWrap=True), "heading")
         self.problems = ProblemLabel()
         self.files = PlainTable(tr("Files"), (tr("File"), tr("Size")))

@@ -48,8 +48,7 @@ class LivePrediction(QFrame):
         self._run: RunFolder | None = None
         self._image = ""
         self._newest: CheckpointSaved | None = None
-        self._predicted: CheckpointSaved | None = None
-        self._ordered: CheckpointSaved | None = None
+        self._ordered: CheckpointSaved | None = None  # checkpoint of the last prediction
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.child = InferenceChild(tr("The live prediction"), self)
         self.zoom = Zoom(self)
@@ -101,7 +100,7 @@ class LivePrediction(QFrame):
         """End the live prediction and hide the card."""
         self.child.cancel()
         self._run, self._image = None, ""
-        self._newest = self._ordered = self._predicted = None
+        self._newest = self._ordered = None
         self._remove_folder()
         self.history.clear()
         self.failure.show_problems(())
@@ -138,6 +137,7 @@ class LivePrediction(QFrame):
         )
 
     def _show_prediction(self, checkpoint: CheckpointSaved | None, predicted: Predicted) -> None:
+        """Show the result or why there is none. If a newer checkpoint was saved since, predict again."""
         if self._run is None or checkpoint is None:
             return
         if predicted.rows:

@@ -50,7 +50,7 @@ class LiveView(QWidget):
         self._run: RunFolder | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._frame_number = 0
-        self._is_reading = False
+        self._is_reading = False  # True while a frame is being read in the background
         self.child = InferenceChild(tr("Watching"), self)
         self.source = PathEditor("a video", folder=False, placeholder="a video file, or a camera such as camera:0")
         self.source.set_value(_FIRST_CAMERA)
@@ -83,6 +83,7 @@ class LiveView(QWidget):
         self.child.close()
 
     def _start(self) -> None:
+        """Start predicting for the frames of the chosen source, and poll for results. End a previous prediction."""
         if self._run is None:
             return
         self._stop()

@@ -289,6 +289,7 @@ class PredictResult(QWidget):
         self.skipped.show_problems((Problem("", f"{describe_error(error)}.", tr("Predict again.")),))
 
     def _on_row_chosen(self, number: int) -> None:
+        """Show the caption and, once it has been read, the drawn result or the image of a row."""
         predicted = self._predicted
         self._current_row = row = (
             predicted.rows[number] if predicted is not None and 0 <= number < len(predicted.rows) else None
@@ -331,6 +332,7 @@ def read_predicted(file: Path) -> Predicted:
 
 
 def _skipped(predicted: Predicted) -> list[Problem]:
+    """Return a warning that names the first skipped files, or an empty list if none were skipped."""
     if not predicted.skipped_count:
         return []
     named = "; ".join(f"{each.path}: {each.reason}" for each in predicted.skipped[:_MAX_SKIPPED_NAMES])

@@ -83,7 +83,7 @@ class DeviceHistory:
         Args:
             past: Times in seconds since the epoch, in ascending order, with the known values by device and quantity.
         """
-        if "" not in self._timelines:
+        if "" not in self._timelines:  # "" is this machine
             return
         rows = [(time - self.origin, values) for time, values in past]
         first = float(self._timelines[""].x[0])

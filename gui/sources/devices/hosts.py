@@ -123,6 +123,7 @@ class Hosts(QObject):
             sampler.stop()
 
     def _watch(self, host: Host) -> None:
+        """Start a sampler on another machine over ssh."""
         name = host.name
         program, *arguments = ssh_command(host.reached_by, host.command(*COMMAND))
         sampler = SamplerProcess(

@@ -83,9 +83,9 @@ class SamplerProcess(QObject):
         self._process: QProcess | None = None
         self._frames = Frames(LINE_LIMIT_BYTES)
         self._error_tail = b""
-        self._silent = False
+        self._silent = False  # True once the process has stopped responding
         self._pause_ms = _FIRST_PAUSE_MS
-        self._troubled = False
+        self._troubled = False  # True while a message about the sampler is visible
         self._restart_timer = QTimer(self, singleShot=True)
         self._restart_timer.timeout.connect(self._launch)
         self._silence = QTimer(self, singleShot=True)
@@ -160,6 +160,7 @@ class SamplerProcess(QObject):
         process.deleteLater()
 
     def _launch(self) -> None:
+        """Start the sampler. If its standard error is explained to the user, keep it; otherwise write it to a file."""
         process = QProcess(self)
         process.setWorkingDirectory(str(paths.PACKAGES))
         if self._explain is None:
@@ -189,6 +190,7 @@ class SamplerProcess(QObject):
             process.write(msgspec.json.encode(self._request) + b"\n")
 
     def _read(self) -> None:
+        """Emit the snapshots that have arrived. A valid snapshot resets the restart pause and the silence timer."""
         if self._process is None:
             return
         try:

@@ -96,28 +96,30 @@ class Timeline:
         """
         if not len(x) or not len(self):
             return
+        # Fill gaps, also the one before the first row, with rows without values.
         x = np.append(x, self._x[self._start])
         fills = [
             (at + 1, np.linspace(x[at], x[at + 1], _GAP_ROWS + 2)[1:-1]) for at in np.flatnonzero(np.diff(x) > gap_s)
         ]
-        places = np.repeat([at for at, _ in fills], _GAP_ROWS).astype(int)
-        older = np.insert(x, places, np.concatenate([fill for _, fill in fills]) if fills else [])[:-1]
-        older = older[max(0, len(older) + len(self) - self._max_rows) :]
-        if not len(older):
+        gap_positions = np.repeat([at for at, _ in fills], _GAP_ROWS).astype(int)
+        older_times = np.insert(x, gap_positions, np.concatenate([fill for _, fill in fills]) if fills else [])[:-1]
+        older_times = older_times[max(0, len(older_times) + len(self) - self._max_rows) :]
+        if not len(older_times):
             return
-        rows = len(older) + len(self)
+        # Copy both into new arrays, with room for an eighth more rows.
+        rows = len(older_times) + len(self)
         room = min(self._max_rows, max(FIRST_ROOM, rows * 9 // 8))
-        old = slice(self._start, self._end)
+        used = slice(self._start, self._end)
         merged: dict[Hashable, Values] = {}
         for key in dict.fromkeys((*self._columns, *columns)):
             column = merged[key] = np.full(room, np.nan, np.float32)
             if key in columns:
-                column[: len(older)] = np.insert(columns[key], places, np.nan)[-len(older) :]
+                column[: len(older_times)] = np.insert(columns[key], gap_positions, np.nan)[-len(older_times) :]
             if key in self._columns:
-                column[len(older) : rows] = self._columns[key][old]
-        fresh = np.empty(room)
-        fresh[: len(older)], fresh[len(older) : rows] = older, self._x[old]
-        self._x, self._columns, self._start, self._end = fresh, merged, 0, rows
+                column[len(older_times) : rows] = self._columns[key][used]
+        times = np.empty(room)
+        times[: len(older_times)], times[len(older_times) : rows] = older_times, self._x[used]
+        self._x, self._columns, self._start, self._end = times, merged, 0, rows
 
     def allow(self, rows: int) -> None:
         """Limit the number of rows. If there are more, thin the older ones."""

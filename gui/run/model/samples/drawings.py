@@ -65,9 +65,9 @@ class Drawings(QObject):
         self._opened: OpenedEvaluation | None = None
         self._devices: tuple[str, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._drawn: dict[int, tuple[Path, SampleDrawing]] = {}
+        self._drawn: dict[int, tuple[Path, SampleDrawing]] = {}  # folder and drawing by row
         self._order_count = 0
-        self._requested: tuple[int, ...] = ()
+        self._requested: tuple[int, ...] = ()  # rows, the visible one first
         self.child = InferenceChild(tr("Drawing the samples"), self)
         self._delay = QTimer(self, interval=_DELAY_MS, singleShot=True)
         self._delay.timeout.connect(self._start)
@@ -115,6 +115,7 @@ class Drawings(QObject):
         return self.child.running and isinstance(order, ShowOrder) and row in order.samples
 
     def _start(self) -> None:
+        """Order the drawings of the requested samples that haven't been drawn, in a folder of their own."""
         opened = self._opened
         if opened is None or not self._requested:
             return
@@ -192,6 +193,7 @@ def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction
 
 
 def _numbers(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str]:
+    """Describe loss, confidence and correct fraction of a sample, as far as they are known."""
     samples = opened.samples
     parts = []
     if samples.losses is not None and not math.isnan(samples.losses[row]):

@@ -47,10 +47,10 @@ class HeatMaps(QWidget):
         self.maps: Maps = []
         self._opened: OpenedEvaluation | None = None
         self._file: Path | None = None
-        self._predicted = ""
+        self._predicted = ""  # predicted class of the sample
         self._devices: tuple[str, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._order_count = 0
+        self._order_count = 0  # numbers the folders of the orders
         self.child = InferenceChild(tr("Making the heat map"), self)
         self.on = styled(QCheckBox(tr("What it looks at")), tip=tr("Highlights evidence for a class (H)"))
         self.first, self.second = ChoiceEditor([]), ChoiceEditor([])
@@ -100,6 +100,7 @@ class HeatMaps(QWidget):
         self.child.cancel()
 
     def _restart(self) -> None:
+        """Remove the maps and, if they are switched on, order new ones after a delay."""
         is_on = self.on.isChecked()
         self.child.cancel()
         self.line.end()
@@ -114,6 +115,7 @@ class HeatMaps(QWidget):
             self._delay.stop()
 
     def _start(self) -> None:
+        """Order the heat maps of the current file for the chosen classes, in a folder of their own."""
         opened, file = self._opened, self._file
         if opened is None or file is None:
             return

@@ -63,6 +63,7 @@ class SamplesPage(QWidget):
         self.detail = SampleDetail()
         self.save_marked = MarkedButton()
         self.review = ReviewBar()
+        # evaluations whose marks aren't saved, with the marked rows
         self._unsaved: dict[Path, tuple[KeptEvaluation, tuple[int, ...]]] = {}
         self._writing = SingleFlight(
             self, self._next_write, lambda _none: self._writing.request(), self._on_write_failed
@@ -224,6 +225,7 @@ class SamplesPage(QWidget):
         self.message.emit(tr("Couldn't save the marks: {error}.").format(error=describe_error(error)), "warning")
 
     def _marks_changed(self) -> None:
+        """Update everything that depends on the marks, including the filter."""
         count = len(self.wall.samples.marked)
         self.wall.samples.marks_changed()
         if self._opened is not None:

@@ -61,7 +61,7 @@ class ReviewBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self._rows: dict[tuple[str, str], int] = {}
+        self._rows: dict[tuple[str, str], int] = {}  # row numbers by split and path
         self.review: Review | None = None
         self.child = InferenceChild(tr("The review"), self)
         self.act = Action(
@@ -139,6 +139,7 @@ class ReviewBar(QWidget):
             self._show_choices()
 
     def _show_choices(self) -> None:
+        """Offer the groups of suspicious samples with their counts, and show where the review comes from."""
         review = self.review
         choices = [(ALL, "all samples", "")]
         if review is not None:
@@ -157,6 +158,10 @@ class ReviewBar(QWidget):
         return self._rows.get((sample.split, sample.path))
 
     def _wrong_labels(self, review: Review) -> Suspects:
+        """Return the samples whose labels are worth checking.
+
+        Their captions show given and suggested label, and the model's probabilities of both.
+        """
         captions: dict[int, tuple[str, str]] = {}
         for issue in review.label_issues:
             row = self._row(issue.sample)

@@ -150,6 +150,7 @@ class _SampleDelegate(QStyledItemDelegate):
         return self._wall.gridSize()
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
+        """Draw a sample: thumbnail or placeholder, the lines of text below, and the signs for marked and selected."""
         scheme = theme.colors()
         rect: QRect = option.rect
         square = QRect(rect.center().x() - SIDE // 2, rect.top() + PAD, SIDE, SIDE)
