@@ -74,6 +74,7 @@ class AdvicePage(FinderPage):
         return (self.options,)
 
     def trying_page(self) -> QWidget:
+        """Create the page for running trials: activity, progress, remaining time and the candidates so far."""
         self.cancel.setText(tr("Stop"))
         self.cancel.setToolTip(tr("Ends the trials and shows the results so far"))
         self.cancel.setAccessibleName(tr("Stop trying"))

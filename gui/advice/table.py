@@ -98,6 +98,7 @@ class AdviceModel(ColumnModel):
         return len(self.candidates)
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Return a cell's data. The advised candidate is bold, and its name and speed have further roles."""
         if not index.isValid():
             return None
         row, column = self.candidates[index.row()], COLUMNS[index.column()]

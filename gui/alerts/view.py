@@ -132,6 +132,7 @@ class AlertsView(QWidget):
             row.on.setFixedWidth(widest)
 
     def _show_alerts(self) -> None:
+        """Show active alerts, history and the devices that rules can cover."""
         now = self._alerts.active_alerts
         self._count.setText(counted(len(now), "alert") if now else "")
         self.acknowledge_all.setEnabled(bool(self._alerts.unseen))

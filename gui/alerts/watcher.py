@@ -135,7 +135,7 @@ class Alerts(QObject):
         self._last: dict[str, float] = {}  # time of the last snapshot, by host
         self._answered: set[str] = set()  # hosts whose driver has responded
         self._held: Mapping[str, str] = {}  # names of runs by GPU
-        self._connection_errors: dict[str, str] = {}
+        self._connection_errors: dict[str, str] = {}  # by host
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._evaluate_connections)
         self.devices: dict[str, str] = {}

@@ -244,12 +244,12 @@ def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
         if parent is window or (isinstance(parent, QWidget) and parent.isVisible()):
             title = f"{action.title} theme" if action.objectName().endswith("_theme") else action.title
             yield Entry(
-                tr("Command"),
-                title,
-                action.trigger,
-                action.tip,
-                action.shortcut().toString(QKeySequence.SequenceFormat.NativeText),
-                action.disabled_reason,
+                kind=tr("Command"),
+                title=title,
+                act=action.trigger,
+                detail=action.tip,
+                key=action.shortcut().toString(QKeySequence.SequenceFormat.NativeText),
+                why=action.disabled_reason,
             )
 
 

@@ -306,7 +306,7 @@ class CompareControls(CurveControls):
     """
 
     def __init__(self, curves: CompareCurves) -> None:
-        super().__init__(_OVER, of=" of the compared runs")
+        super().__init__(_OVER, name_suffix=" of the compared runs")
         self.axis_chosen.connect(curves.set_over)
         self.smoothed.connect(curves.set_smoothing)
         self.log_toggled.connect(curves.set_log)
@@ -314,7 +314,7 @@ class CompareControls(CurveControls):
         self._show_all.on_trigger(curves.group.follow)
         self.show_all = bind(QPushButton(), self._show_all)
         curves.group.following_changed.connect(self._follow)
-        self._follow(True)
+        self._follow(True)  # full runs are shown at first
         self.acts = {
             "curves": Action(self, "save_curves", tr("&Curves as CSV…")),
             "table": Action(self, "save_table", tr("&Table as CSV…")),

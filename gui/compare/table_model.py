@@ -65,6 +65,7 @@ class CompareModel(QAbstractTableModel):
         return self._row_header(self.rows[section], role) if section < len(self.rows) else None
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Return a cell's data. The best values of a row are bold and have a mark."""
         if not index.isValid():
             return None
         row, column_index = self.rows[index.row()], index.column()

@@ -147,6 +147,7 @@ class CutDiagram(QWidget):
         return MARGIN + fraction * max(1, self.width() - 2 * MARGIN)
 
     def _make_handles(self, count: int) -> None:
+        """Replace the handles by `count` new ones, which can be reached by Tab from left to right."""
         for handle in self.handles:
             handle.hide()
             handle.deleteLater()

@@ -185,6 +185,7 @@ class CutPage(QWidget):
         self._stack.setCurrentWidget(self._cut_panel)
 
     def _show_titles(self, job: Job | None, cut: Cut) -> None:
+        """Show model, strategy, devices, schedule and microbatches of the measured job."""
         if job is None:
             return
         strategy = load_catalogue().strategy(job.resolved_strategy)

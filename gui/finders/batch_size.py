@@ -43,6 +43,7 @@ class BatchPage(FinderPage):
         return FinderOrder("batch", job)
 
     def results(self) -> QWidget:
+        """Create the page for the result: reason or problem, table, plot and the scaled learning rate."""
         self.why = QLabel(wordWrap=True)
         self.none = ProblemLabel()
         self.table = text_table(tr("Tested batch sizes"), HEAD)

@@ -113,6 +113,7 @@ class RatePage(FinderPage):
         return FinderOrder("rate", job)
 
     def results(self) -> QWidget:
+        """Create the page for the result: reason or problem, plot, legend and a button per suggestion."""
         self.plot = RatePlot()
         self.plot.chosen.connect(lambda _rate: self.show_choice())
         self.why = QLabel(wordWrap=True)

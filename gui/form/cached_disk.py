@@ -109,6 +109,7 @@ class CachedDisk(QObject):
         """Run all queries of this pass and wait briefly. Return True if an answer has arrived."""
         now = time.monotonic()
         of_disk = (query for question, query in self._queries.items() if question[0] != _NETWORK)
+        # While the disk is slow, don't block the window by waiting for it.
         if any(query.work.running and now - query.started > _SLOW_S for query in of_disk):
             self._timer.start()
             return False

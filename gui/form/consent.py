@@ -48,8 +48,8 @@ class ConsentBar(QFrame):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("card")
-        self._path = ""
-        self._sha256: str | None = None
+        self._path = ""  # file that is asked about, or ""
+        self._sha256: str | None = None  # hash of the contents that are asked about
         self._question = QLabel()
         self._question.setWordWrap(True)
         self._show = push_button(tr("Show"), name=tr("Show the model file"))
@@ -61,16 +61,16 @@ class ConsentBar(QFrame):
         self._text.setTabChangesFocus(True)
         self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self._text.setFixedHeight(180)  # lines wrap, so that no code is hidden at their ends
-        self._cut = styled(QLabel(), "warning")
-        self._cut.setWordWrap(True)
-        self._cut.hide()
+        self._rest_note = styled(QLabel(), "warning")
+        self._rest_note.setWordWrap(True)
+        self._rest_note.hide()
         self._text.hide()
         buttons = hbox(1, self._show, self._allow, spacing=6)
         layout = QVBoxLayout(self)
         layout.addWidget(self._question)
         layout.addLayout(buttons)
         layout.addWidget(self._text)
-        layout.addWidget(self._cut)
+        layout.addWidget(self._rest_note)
         self.hide()
 
     def ask(self, path: str, sha256: str | None, *, agreed: bool) -> None:
@@ -99,7 +99,7 @@ class ConsentBar(QFrame):
 
     def _show_text(self, is_visible: bool) -> None:
         self._text.setVisible(is_visible)
-        self._cut.hide()
+        self._rest_note.hide()
         if is_visible:
             in_background(partial(_text_of, self._path), self, self._fill, reraise)
 
@@ -108,11 +108,11 @@ class ConsentBar(QFrame):
             return
         self._text.setPlainText(program.text)
         lines = "1 line is" if program.left_lines == 1 else f"{localised(program.left_lines)} lines are"
-        self._cut.setText(
+        self._rest_note.setText(
             f"Only the first {localised(PREVIEW_BYTES)} bytes are shown; {lines} left ({localised(program.left_bytes)} bytes). "
             "Read them in an editor before you allow the file."
         )
-        self._cut.setVisible(program.left_bytes > 0 and self._show.isChecked())
+        self._rest_note.setVisible(program.left_bytes > 0 and self._show.isChecked())
 
     def _agree(self) -> None:
         """Allow the contents that the banner shows, unless the file has changed since."""

@@ -103,7 +103,7 @@ def choices_of(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]
 def metric_choices(
     catalogue: Catalogue, task: TaskEntry | None, of_file: Sequence[Measure] = ()
 ) -> list[tuple[str, str, str]]:
-    """Return the metrics that can select the best checkpoint.
+    """Return the metrics that can select the best checkpoint, as (value, title, help). "" is the task's default.
 
     Args:
         catalogue: Catalogue of tasks.

@@ -36,7 +36,7 @@ class SettingFilter(QWidget):
         self._rows, self._sections = rows, sections
         self._open_before: dict[CollapsibleSection, bool] = {}
         """Sections that were open before the search, and are opened again after it."""
-        self._current = ""
+        self._current = ""  # name of the match that the user has moved to, or ""
         self.box = styled(
             QLineEdit(clearButtonEnabled=True),
             name=tr("Find a setting"),

@@ -111,6 +111,7 @@ class GraphsView(QWidget):
             QWidget.setTabOrder(before, after)
 
     def _add_plot(self, quantity: Quantity) -> None:
+        """Add a graph for a quantity, at its position among the others. Its lines are added by the next refresh."""
         plot = self.plots[quantity.id] = LinePlot(
             quantity.title,
             self._group,

@@ -70,7 +70,7 @@ class Bar(QWidget):
             "energy": Action(self, "count_energy", tr("Reset energy counters")),
             "newest": Action(self, "follow_monitor", tr("Back to live"), tr("Follows the newest data again (Home)")),
         }
-        self.past = muted_label()
+        self.past = muted_label()  # visible time range while the newest data isn't in view
         self.hosts = bind(QPushButton(), self.acts["hosts"])
         self.newest = bind(QPushButton(), self.acts["newest"])
         self.more = self._make_menu()
@@ -84,7 +84,7 @@ class Bar(QWidget):
         layout = FlowLayout(self, spacing=20, line_spacing=6)
         layout.addWidget(self.tabs)
         layout.addWidget(controls)
-        self._offer(GPUS)
+        self._show_controls(GPUS)
 
     def show_view(self, view: int) -> None:
         """Select the tab of a view."""
@@ -103,14 +103,14 @@ class Bar(QWidget):
         self.past.setVisible(bool(text) and self.tabs.currentIndex() in (GPUS, GRAPHS))
 
     def _changed(self, view: int) -> None:
-        self._offer(view)
+        self._show_controls(view)
         self.view_chosen.emit(view)
 
     def _clicked(self, view: int) -> None:
         if view == self.tabs.currentIndex():
             self.view_chosen.emit(view)
 
-    def _offer(self, view: int) -> None:
+    def _show_controls(self, view: int) -> None:
         """Show the controls for a view."""
         graphs = view in (GPUS, GRAPHS)
         for widget in (self._span_label, self.span, self.more):

@@ -224,6 +224,7 @@ class SettingRow(LabelledField):
 
 
 def _editor(setting: Setting) -> Editor:
+    """Create the editor for a setting by its kind. Texts and commands get a line."""
     match setting.kind:
         case "switch":
             return BoolEditor()

@@ -25,7 +25,7 @@ class LogView(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._line_count = 0
+        self._line_count = 0  # lines that have been added, or skipped as too old
         self._is_following = True
         heading = QLabel("&Log")
         heading.setObjectName("heading")

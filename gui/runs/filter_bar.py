@@ -61,7 +61,7 @@ class FilterBar(QWidget):
         self.favourites.setCheckable(True)
         self.clear = _button(tr("Show all"), tr("Clears the search and all filters"))
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._applied = RunFilter()
+        self._applied = RunFilter()  # filter that was emitted last
         self._tag_row = labelled(tr("Tag"), self.tag)
         self._lay_out()
         self._typing.timeout.connect(self._apply)

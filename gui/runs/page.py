@@ -85,7 +85,7 @@ class RunsPage(QWidget):
         self._empty = EmptyState(tr("Looking for runs…"))
         self._stack = QStackedWidget()
         self._halves = QSplitter(Qt.Orientation.Vertical)
-        self._was_read = False
+        self._was_read = False  # True once all runs have been read
         self._lay_out()
         self._connect()
         self._connect_actions()

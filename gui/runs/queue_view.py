@@ -112,8 +112,8 @@ class QueueView(QWidget):
         self.buttons = {name: bind(QPushButton(), action) for name, action in self.acts.items()}
         self.reading = SingleFlight(self, lambda: queue_positions, self._on_read, self._on_unread)
         self._card = styled(QFrame(), "card")
-        self._error = ""
-        self._removed: QueuePosition | None = None
+        self._error = ""  # error that was reported last
+        self._removed: QueuePosition | None = None  # run that can be put back
         self._timer = QTimer(self, interval=POLL_MS)
         self._timer.timeout.connect(self.refresh)
         self._lay_out()

@@ -160,7 +160,10 @@ class SearchForm(QWidget):
             self.vary(name, dimension)
 
     def vary(self, name: str, dimension: Any = None) -> None:
-        """Add a field to the search, which varies it over `dimension`. If that is None, suggest a dimension."""
+        """Add a field to the search, which varies it over `dimension`. If that is None, suggest a dimension.
+
+        Unknown fields and those that are already varied are ignored.
+        """
         field = self._field(name)
         if field is None or name in self.dimensions:
             return

@@ -98,6 +98,7 @@ class SearchView(QWidget):
         self.table.clearSelection()
 
     def _make_actions(self) -> None:
+        """Create the actions of the search and, for the last two, of the selected trials."""
         self.resume = Action(
             self, "continue_search", tr("Continue"), tr("Continues with the paused trials and new ones")
         )
@@ -177,6 +178,7 @@ class SearchView(QWidget):
         self.notice.say(cause, "error" if data.status == "failed" else "warning" if has_failed else "info")
 
     def _update_actions(self) -> None:
+        """Allow the actions that fit the search's status and the selected trials. Others say why they are disabled."""
         data, selected = self.data, self._selected()
         status = data.status if data is not None else ""
         self.pause.allow("" if status == "running" else tr("The search isn't running"))
@@ -335,6 +337,8 @@ def _goal_column(index: int, goal: Goal) -> Column[TrialRow]:
 
 
 def _confirmed_column(goal: Goal) -> Column[TrialRow]:
+    """Create the column for a goal's mean over confirming runs, whose tool tip has the single results."""
+
     def tip(row: TrialRow) -> str:
         """Describe the results, as in "93.1% and 93.5% with 2 other seeds; standard deviation 0.3%".
 

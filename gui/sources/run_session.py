@@ -74,7 +74,7 @@ class RunSession(QObject):
         self._live = LiveConnection(self)
         self._live.readable.connect(self._receive)
         self._gpu_titles: Mapping[str, str] = {}
-        self._reset()
+        self._reset()  # sets the state that belongs to one run
 
     def _reset(self) -> None:
         """Clear all state of the previous run."""

@@ -32,31 +32,33 @@ class CurveControls(QWidget):
     smoothed = Signal(float)
     log_toggled = Signal(bool)
 
-    def __init__(self, axes: Sequence[tuple[str, str]], *after: QWidget, of: str = "") -> None:
+    def __init__(self, axes: Sequence[tuple[str, str]], *after: QWidget, name_suffix: str = "") -> None:
         """Create the row of controls.
 
         Args:
             axes: Titles and values of the horizontal axes.
             after: Widgets at the end of the row.
-            of: Suffix for the accessible names, such as “ of the compared runs”.
+            name_suffix: Suffix for the accessible names, such as “ of the compared runs”.
         """
         super().__init__()
         self.axis = ComboBox()
         for title, axis in axes:
             self.axis.addItem(title, axis)
-        self.axis.setAccessibleName(tr("Horizontal axis{of}").format(of=of))
+        self.axis.setAccessibleName(tr("Horizontal axis{of}").format(of=name_suffix))
         self.axis.currentIndexChanged.connect(lambda _index: self.axis_chosen.emit(self.axis.currentData()))
         self.smoothing = QSlider(Qt.Orientation.Horizontal)
         self.smoothing.setRange(0, _SMOOTHEST)
         self.smoothing.setPageStep(10)
         self.smoothing.setMinimumWidth(60)
         self.smoothing.setMaximumWidth(180)
-        self.smoothing.setAccessibleName(f"Smoothing{of}")
+        self.smoothing.setAccessibleName(f"Smoothing{name_suffix}")
         self.smoothing.setToolTip(tr("Weight of the exponential moving average; faint curves are unsmoothed"))
         self.smoothing.valueChanged.connect(self._smooth)
         self._weight = QLabel("0.00")
         self._weight.setFont(theme.tabular(self._weight.font()))
-        self.log_scale = styled(QCheckBox(tr("Log&arithmic loss")), name=tr("Logarithmic loss{of}").format(of=of))
+        self.log_scale = styled(
+            QCheckBox(tr("Log&arithmic loss")), name=tr("Logarithmic loss{of}").format(of=name_suffix)
+        )
         self.log_scale.toggled.connect(self.log_toggled)
         inside = QWidget()
         flow = FlowLayout(inside, spacing=12, line_spacing=4)

@@ -332,7 +332,7 @@ class ChoiceEditor(Editor):
         self.box.currentIndexChanged.connect(lambda _index: self.edited.emit())
 
     def set_choices(self, choices: list[tuple[str, str, str]]) -> None:
-        """Replace the choices. The value doesn't change, even if it isn't among them."""
+        """Replace the choices (value, title, help). The value doesn't change, even if it isn't among them."""
         chosen = self.box.currentData()
         with QSignalBlocker(self.box):
             self.box.clear()
@@ -344,7 +344,7 @@ class ChoiceEditor(Editor):
                 self.set_value(chosen)
 
     def reset_choices(self, choices: list[tuple[str, str, str]], value: str | None = None) -> None:
-        """Replace the choices, and select `value` or the first one, without emitting `edited`."""
+        """Replace the choices (value, title, help), and select `value` or the first one, without emitting `edited`."""
         with QSignalBlocker(self):
             self.box.clear()
             self.set_choices(choices)

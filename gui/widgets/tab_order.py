@@ -69,7 +69,7 @@ def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) 
         widget = widget.nextInFocusChain() if forward else widget.previousInFocusChain()
         if widget is None or widget is window:
             return
-        # Qt would move the contents of a container along with it.
+        # Skip containers: Qt would move their contents along with them.
         if widget.focusPolicy() in _BY_TAB and widget.focusProxy() is None:
             yield widget
 

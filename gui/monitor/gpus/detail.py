@@ -170,6 +170,7 @@ class GpuDetail(QWidget):
         self._arrange()
 
     def _show_head(self, each: WatchedGpu) -> None:
+        """Show the GPU's titles, states and users. Alarming states and shared use have the warning color."""
         self._title.setText(each.title)
         self._chip.setText(each.gpu.name)
         self.plot.setAccessibleName(f"{each.title}, {each.gpu.name}")

@@ -248,6 +248,7 @@ class Tile(QFrame):
             self._more.setToolTip(tr("Details of {title} (Enter)").format(title=each.title))
 
     def _show_states(self, each: WatchedGpu) -> None:
+        """Show states and users next to each other, each with room in proportion to its length."""
         states = each.states
         text = joined(states)
         self.state.setText(text)

@@ -162,6 +162,7 @@ class ProcessModel(QAbstractItemModel):
         return header_data(COLUMNS, section, orientation, role)
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        """Return a cell's data. Rows of groups are bold."""
         line = self.line(index)
         if line is None:
             return None

@@ -143,6 +143,7 @@ class ProcessesView(QWidget):
     # Construction
 
     def _make_tree(self) -> QTreeView:
+        """Create the tree, sorted by GPU memory. New groups are unfolded."""
         tree = TreeView()
         tree.setAccessibleName(tr("GPU processes"))
         tree.setAccessibleDescription(tr("Press the menu key or Shift+F10 to sort, copy or end a process"))

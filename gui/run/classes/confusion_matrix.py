@@ -64,7 +64,7 @@ class ConfusionMatrix(QWidget):
         self._names: list[str] = []
         self._counts: npt.NDArray[np.int64] = np.zeros((0, 0), np.int64)
         self._shares = self._counts.astype(np.float64)  # counts divided by the sum of their row
-        self.cell: tuple[int, int] | None = None
+        self.cell: tuple[int, int] | None = None  # current row and column
         self.setAccessibleName(tr("Confusion matrix"))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
@@ -143,6 +143,7 @@ class ConfusionMatrix(QWidget):
     # Drawing
 
     def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw titles, class names, colored cells, numbers if they fit, and frames of current cell and focus."""
         if not len(self._counts):
             return
         painter = QPainter(self)

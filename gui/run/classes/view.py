@@ -40,7 +40,7 @@ class ClassesView(QWidget):
         super().__init__(parent)
         self._data = RunData()
         self._is_active = False
-        self._displayed_state: tuple[object, ...] = ()
+        self._displayed_state: tuple[object, ...] = ()  # state at the last refresh
         self.validation_slider = ValidationSlider()
         self.content = ClassFiguresView("class")
         self.content.message.connect(self.message)

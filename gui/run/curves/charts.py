@@ -164,6 +164,7 @@ def _percentage_metrics(data: RunData) -> dict[str, str]:
 
 
 def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
+    """Create the plots with a line per device, by the id of their quantity."""
     plots = {
         "utilization_percent": LinePlot(
             tr("Utilization"), group, unit="%", low=0, high=100, write=lambda v: f"{v:.0f}%"

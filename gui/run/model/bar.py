@@ -51,7 +51,7 @@ class EvaluationBar(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._saved: dict[str, KeptEvaluation] = {}
+        self._saved: dict[str, KeptEvaluation] = {}  # by folder name
         self._opened: OpenedEvaluation | None = None
         self.list = ChoiceEditor([])
         self.list.control.setAccessibleName(tr("Evaluation"))
@@ -136,6 +136,7 @@ class EvaluationBar(QWidget):
         choose_target(self, tr("Save the evaluation"), timestamped(name), save)
 
     def _make_save_actions(self) -> None:
+        """Create the actions that save parts of the evaluation as CSV, or the evaluation as JSON."""
         tables: tuple[tuple[str, str, Callable[[OpenedEvaluation], Table]], ...] = (
             ("metrics", tr("Metrics as CSV…"), MetricsCsv),
             ("classes", tr("Metrics per class as CSV…"), ClassesCsv),

@@ -46,7 +46,7 @@ class PredictionsView(QWidget):
         self._data = RunData()
         self._folder = Path()
         self._is_active = False
-        self._displayed_state: tuple[object, ...] = ()
+        self._displayed_state: tuple[object, ...] = ()  # state at the last refresh
         self._legend: tuple[LegendEntry, ...] = ()
         self.validation_slider = ValidationSlider()
         self.zoom = Zoom(self)
@@ -116,6 +116,7 @@ class PredictionsView(QWidget):
             self._show_sample()
 
     def _show_sample(self) -> None:
+        """Show both images of the selected sample with their texts, and the legend."""
         sample = self.sample()
         if sample is None:
             return
@@ -262,7 +263,10 @@ class SampleStrip(QListWidget):
         return None
 
     def _read_slice(self) -> None:
-        """Read some of the pending thumbnails, for at most `_SLICE_S` seconds."""
+        """Read some of the pending thumbnails, for at most `_SLICE_S` seconds.
+
+        Unreadable images get null thumbnails. The oldest thumbnails leave the cache.
+        """
         deadline = time.monotonic() + _SLICE_S
         while self._pending and time.monotonic() < deadline:
             name = self._pending.pop(0)
@@ -301,6 +305,7 @@ class _PairDelegate(QStyledItemDelegate):
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
+        """Draw truth above prediction. A thumbnail that hasn't been read is blank; an unreadable one is a cross."""
         sample = self._strip.sample(index.row())
         if sample is None:
             return

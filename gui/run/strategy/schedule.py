@@ -180,6 +180,7 @@ class ScheduleDiagram(QWidget):
         return QRectF(left, 0, max(1, self.width() - left - 2), self._top(len(self._lanes), 0))
 
     def _draw(self, painter: QPainter, trace: ScheduleTraced) -> None:
+        """Draw the axis, a row with title and blocks per rank, and the legend."""
         scheme = theme.colors()
         plot = self._plot()
         self._draw_axis(painter, plot, trace)

@@ -32,7 +32,7 @@ class StrategyView(QWidget):
         self.cut = CutDiagram(read_only=True)
         self.schedule = ScheduleDiagram()
         self.ranks = RankBars()
-        self._displayed_cut: tuple[Planned, tuple[str, ...]] | None = None
+        self._displayed_cut: tuple[Planned, tuple[str, ...]] | None = None  # with the titles of its ranks
         self._diagrams = {
             "cut": _TitledDiagram(self.cut),
             "schedule": _TitledDiagram(self.schedule),

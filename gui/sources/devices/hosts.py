@@ -53,7 +53,7 @@ class Hosts(QObject):
         super().__init__(parent)
         self._started = False
         self.history = DeviceHistory()
-        self._restores_history = False
+        self._restores_history = False  # True until the earlier readings have been inserted
         self.latest: dict[str, Snapshot] = {}
         self.errors: dict[str, str] = {}
         self.local = local or SamplerProcess(self)
