@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -33,8 +33,8 @@ class Averages:
             lerp_all(self.tensors, self._weights, 1.0 - self._decay * risen)
 
     @torch.no_grad()
-    def restart(self, averages: Sequence[Tensor | None]) -> None:
-        """Set the averages to `averages`. Where an item is None, set the average to the current weight."""
+    def restart(self, averages: Iterable[Tensor | None]) -> None:
+        """Set the averages to `averages`, one at a time. Where an item is None, set the average to the current weight."""
         for tensor, weight, average in zip(self.tensors, self._weights, averages, strict=True):
             tensor.copy_(weight if average is None else average)
 

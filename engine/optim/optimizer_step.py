@@ -305,10 +305,8 @@ class OptimizerStep:
             self._scaler.load_state_dict(state["scaler"])
         if self._averages is not None:
             self._averages.restart(
-                [
-                    shard_of(state["ema"][name], tensor) if name in state["ema"] else None
-                    for name, tensor in (self._parameters | self._buffers).items()
-                ]
+                shard_of(state["ema"][name], tensor) if name in state["ema"] else None
+                for name, tensor in (self._parameters | self._buffers).items()
             )
 
 
