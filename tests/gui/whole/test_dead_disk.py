@@ -33,5 +33,6 @@ def test_dead_runs_folder_blocks_neither_pages_nor_closing(tmp_path: Path, separ
     results = json.loads(done.stdout.splitlines()[-1])
     assert results["dead"]
     assert results["touched"] == []
-    assert results["longest_stall_s"] < 0.5  # by the pages themselves, on a busy machine
+    # Pages themselves take some time, and more when they are shown for the first time, which is before the disk dies.
+    assert results["longest_stall_s"] < min(0.25, results["longest_stall_before_s"] + 0.05)
     assert results["closed_s"] < 2
