@@ -131,12 +131,12 @@ def test_setting_applies_at_once_and_is_marked(window: Window) -> None:
     window.keys("ctrl+a")
     window.type("130")
     window.keys("Return")
-    reset = window.wait_for("Text size: back to the default")
+    reset = window.wait_for("Reset Text size")
     assert reset.role == "push button"
     until(lambda: window.wait_for("Devices", "label").box[3] > before, "larger texts")
-    window.tab_to("Text size: back to the default")
+    window.tab_to("Reset Text size")
     window.keys("space")
-    window.wait_for_end_of("Text size: back to the default")
+    window.wait_for_end_of("Reset Text size")
     until(lambda: window.wait_for("Devices", "label").box[3] == before, "texts as before")
     window.keys("Escape")
     until(lambda: window.title_in_front() == "Footplate", "the window before all others")
@@ -222,7 +222,7 @@ def test_run_is_renamed_deleted_and_restored(day: Day, window: Window) -> None:
     window.keys("ctrl+3")
     window.wait_for("Runs", "table")
     window.tab_to("Runs")
-    window.wait_for("Tags of the chosen run")
+    window.wait_for("Tags of the selected run")
     window.keys("F2")
     window.wait_for_focus("Name of the run")  # the bus has it in no table, as Qt tells it
     window.keys("ctrl+a")
@@ -307,7 +307,7 @@ def test_controls_of_all_pages_have_name_and_role(window: Window) -> None:
         window.run_command(query)
         until(lambda title=title: window.title_in_front() == title, title)
         if title == "Report a problem":  # creating the report takes a while
-            until(lambda: any(node.name.startswith("This is all") for node in window.nodes()), "the report", 180)
+            until(lambda: any(node.name.startswith("This is the full") for node in window.nodes()), "the report", 180)
         check_page(title)
         window.keys("Escape")
         until(lambda: window.title_in_front() == "Footplate", "the window")
