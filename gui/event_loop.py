@@ -45,6 +45,7 @@ class Interruptions(QObject):
     interrupted = Signal()
 
     def __init__(self, parent: QObject) -> None:
+        """Take over SIGINT and SIGTERM. A socket reports them, because Python calls no handlers while Qt waits."""
         super().__init__(parent)
         self._read, self._write = socket.socketpair()
         for endpoint in (self._read, self._write):

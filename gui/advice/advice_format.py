@@ -69,6 +69,7 @@ def memory(candidate: Candidate) -> str:
 
 
 def memory_help(candidate: Candidate) -> str:
+    """Return how the memory of a candidate is known, or "" if it is unknown."""
     if candidate.memory_bytes is None:
         return tr("Estimated, per device") if candidate.estimated_bytes is not None else ""
     estimate_note = (

@@ -151,6 +151,7 @@ class AdvicePage(FinderPage):
         self.options.ask.setVisible(idle or (self._order is not None and self.options.differs(self._order)))
 
     def _try(self, job: Job) -> None:
+        """Reset the page for running trials, and start them."""
         self._stopping = False
         self.cancel.setText(tr("Stop"))
         self.cancel.setEnabled(True)

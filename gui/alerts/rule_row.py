@@ -189,6 +189,7 @@ class RuleEditors(QWidget):
         return editor
 
     def _add(self, editor: FloatEditor, field: str, row: int, caption: str, unit: str) -> None:
+        """Add a row for a field of the rule: label, editor and unit, with a label for problems below."""
         theme.scale_with_text(editor.setFixedWidth, _EDITOR_WIDTH)
         editor.control.setAccessibleName(f"{self._kind.title}: {caption.lower()}, in {unit}")
         editor.edited.connect(self._check)
@@ -216,6 +217,7 @@ class RuleEditors(QWidget):
         )
 
     def _check(self) -> tuple[Problem, ...]:
+        """Show the problems with the edited rule at their fields, and return them."""
         found = problems(self._written())
         for field, label in self._problems.items():
             label.show_problems(tuple(problem for problem in found if problem.field == field))

@@ -277,6 +277,7 @@ class RuleStore:
         return ""
 
     def _move_damaged(self, reason: str) -> str:
+        """Rename the damaged file, and return a message about it."""
         damaged = self.path.with_name(self.path.name + ".damaged")
         try:
             os.replace(self.path, damaged)

@@ -266,10 +266,13 @@ class Alerts(QObject):
             self._add_event("memory_errors", subject, event)
 
     def _evaluate_nvml(self, host: str, snapshot: Snapshot, found: dict[_Key, tuple[_Subject, Finding]]) -> None:
+        """Add a finding if the driver doesn't respond.
+
+        A machine without GPU or driver gets none unless it had one before.
+        """
         nvml = snapshot.nvml
         if nvml.status == "ok":
             self._answered.add(host)
-        # A machine without GPU or driver is fine unless it had one before.
         elif host in self._answered or nvml.status in ("not_answering", "error"):
             subject = _Subject(host, "", _host_title(host), "nvml")
             if self._rules["not_answering"].on:
@@ -334,6 +337,7 @@ class Alerts(QObject):
         self.changed.emit()
 
     def _raise(self, watch: _Watch, kind: KindId, subject: _Subject, event: Event) -> None:
+        """Add an alert for `watch` and emit it. The oldest ended alerts are removed if there are too many."""
         number = watch.alert = next(self._numbers)
         alert = Alert(number, kind, subject.host, subject.device, subject.title, event.text, event.severity, event.time)
         self._alerts[number] = alert
@@ -363,6 +367,7 @@ class Alerts(QObject):
             self._clear(key, self._last.get(key.host, self._clock()))
 
     def _notice_gap(self, host: str, now: float) -> None:
+        """Let conditions of a host begin again if its snapshots were interrupted. Active alerts stay active."""
         previous_time = self._last.get(host)
         self._last[host] = now
         if previous_time is None or 0 <= now - previous_time <= GAP_S:

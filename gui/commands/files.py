@@ -103,6 +103,7 @@ class JobFiles(QObject):
             self._context.show_message(tr("Couldn't copy the job for torchrun. ") + " ".join(map(str, problems)))
 
     def _on_folder_checked(self, run: RunFolder, request: int, is_run: bool) -> None:
+        """Show a run unless a newer request has been displayed, or report that the folder isn't a run's."""
         if is_run and request > self._displayed_request:
             self._displayed_request = request
             self._context.show_run(run)

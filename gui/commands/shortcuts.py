@@ -169,6 +169,7 @@ class _KeysEdit(QKeySequenceEdit):
 
 
 def _conflict(other: Action | None, keys: str) -> tuple[Problem, ...]:
+    """Return a problem if the keys belong to another action, or () if `other` is None."""
     if other is None:
         return ()
     native = QKeySequence(keys).toString(_NATIVE)

@@ -98,6 +98,7 @@ class ComparedRun:
 
 
 def _joules(seconds: Floats, power_w: Floats) -> float | None:
+    """Integrate the power over time, without gaps between samples. Return None for fewer than two values."""
     is_known = np.isfinite(power_w)
     if is_known.sum() < 2:
         return None
@@ -157,6 +158,10 @@ class LogLoader(QObject):
             thread.join(patience_s(CLOSE_S))
 
     def _work(self, generation: int, runs: list[tuple[int, RunFolder]], is_stopped: threading.Event) -> None:
+        """Read the runs one by one on the worker thread, and emit each result.
+
+        A text is the reason why a run can't be read, or "" if it doesn't exist. None follows after the last run.
+        """
         for series, run in runs:
             result: ComparedRun | str
             try:
@@ -168,6 +173,7 @@ class LogLoader(QObject):
         emit_safely(self._loaded, generation, None, None)
 
     def _report(self, generation: int, run_id: str | None, result: ComparedRun | str) -> None:
+        """Emit a result of the worker thread on the GUI thread. Results of earlier requests are ignored."""
         if generation != self._generation:
             return
         if run_id is None:

@@ -215,6 +215,7 @@ class CutDiagram(QWidget):
         return [title, time, ((f"{count} parameters", count), False), memory]
 
     def _draw_ticks(self, painter: QPainter, cut: Cut) -> None:
+        """Draw a tick at each position for a cut. Positions that the active handle can reach are emphasized."""
         scheme = theme.colors()
         active = next((handle.number for handle in self.handles if handle.is_active), None)
         free = set(reachable(cut, active)) if active is not None else set()

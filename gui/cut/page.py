@@ -151,6 +151,7 @@ class CutPage(QWidget):
         self.job_requested.emit()
 
     def _measure(self, job: Job) -> None:
+        """Measure the model for `job`, and show the progress."""
         self.cut = None
         self._measured = job
         self.notice.show_problems(())
@@ -202,6 +203,7 @@ class CutPage(QWidget):
         )
 
     def _show_failure(self, problems: Sequence[Problem]) -> None:
+        """Show why there is no cut. The button for another try gets the focus if nothing else has it."""
         self.cut = None
         self.title.setText(tr("The cut of the model"))
         self.subtitle.setText("")

@@ -188,6 +188,7 @@ class FinderPage(QWidget):
         self.job_requested.emit()
 
     def _try(self, job: Job) -> None:
+        """Forget the result, start a trial for `job`, and show its progress."""
         self.found = None
         self._tried = job
         self.notice.show_problems(())

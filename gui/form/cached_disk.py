@@ -53,11 +53,11 @@ class CachedDisk(QObject):
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
         self._disk = RealDisk()
-        self._asked: dict[_Question, Callable[[], Any]] = {}
+        self._asked: dict[_Question, Callable[[], Any]] = {}  # questions of this pass
         self._answers: dict[_Question, Any] = {}
-        self._queries: dict[_Question, _Query] = {}
-        self._retry: set[_Question] = set()
-        self._count = 0
+        self._queries: dict[_Question, _Query] = {}  # by question, until they are answered
+        self._retry: set[_Question] = set()  # questions to repeat once their query has returned
+        self._count = 0  # numbers the queries
         self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._timer.timeout.connect(self._query_all)
 

@@ -104,6 +104,7 @@ class ConsentBar(QFrame):
             in_background(partial(_text_of, self._path), self, self._fill, reraise)
 
     def _fill(self, program: _Program) -> None:
+        """Show the start of the model file, and how much isn't shown. Ignores the text of another file."""
         if program.path != self._path:
             return
         self._text.setPlainText(program.text)
@@ -119,6 +120,7 @@ class ConsentBar(QFrame):
         in_background(partial(_agreed_to, self._path, self._sha256), self, self._agreed, reraise)
 
     def _agreed(self, result: tuple[str, str | None, str]) -> None:
+        """Emit the allowed hash. If the file has changed in the meantime, ask again."""
         path, sha256, problem = result
         if path != self._path:
             return

@@ -135,7 +135,7 @@ class OptionRows(QWidget):
         super().__init__()
         self.rows: dict[str, FieldRow] = {}
         self._fields: tuple[Field, ...] = ()
-        self._set: dict[str, Any] = {}
+        self._set: dict[str, Any] = {}  # values by option, including options without a row
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)

@@ -59,6 +59,7 @@ class FormatChoice(QObject):
         editor.set_choices([RECOGNIZE, *((name, title, "") for name, title in self._titles.items())])
 
     def _on_folder_edited(self) -> None:
+        """Forget the formats of the previous folder. The chosen format is reset unless a job is being loaded."""
         if self._folder_row.value() == self._folder:
             return
         self._folder = self._folder_row.value()

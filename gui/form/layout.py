@@ -129,6 +129,7 @@ class FormLayout(QWidget):
             self.section(METHOD).set_open(True)
 
     def _reveal(self, name: str) -> None:
+        """Clear a filter that hides the field, open its section, and scroll to it."""
         row, title = self._fields.rows[name], section_of(name)
         if row.is_filtered_out:
             self.filter.box.clear()

@@ -314,6 +314,7 @@ def weights_states(models: Iterable[ModelEntry], catalogue: Catalogue, encoder: 
 
 
 def _weights_state(weights: Weights | None) -> WeightsState:
+    """Describe where a model's pretrained weights are. None means that it has none."""
     if weights is None:
         return WeightsState(tr("none"), float("inf"))
     if find(weights).path:

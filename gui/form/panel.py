@@ -183,6 +183,7 @@ class JobPanel(JobSignals):
         box.show()
 
     def _add_form(self, prefill: Prefill | None) -> JobForm:
+        """Create a form for a new job or another run's job, and connect it without showing it."""
         form = JobForm(self.submit_bar, self.environment, self._label_check, prefill)
         self._stack.addWidget(form)
         form.choice_made.connect(self.apply)

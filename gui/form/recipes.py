@@ -157,6 +157,7 @@ class RecipeFollower(QObject):
             self._is_following = False
 
     def _on_edited(self, name: str) -> None:
+        """Follow an edit by the user: apply another recipe, or record whether a field differs from the recipe."""
         row = self._rows[name]
         if self._is_following or self.is_loading:
             return

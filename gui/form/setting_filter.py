@@ -76,6 +76,7 @@ class SettingFilter(QWidget):
         return False
 
     def _on_key(self, key: Qt.Key) -> None:
+        """Move through the matching fields with Up and Down, or go to the current one with Enter."""
         matching = self.matches()
         if not matching:
             return
@@ -88,6 +89,7 @@ class SettingFilter(QWidget):
         self.pointed.emit(self._current)
 
     def _filter(self, text: str) -> None:
+        """Show the fields that contain all words. An empty search restores the sections that were open before."""
         terms = text.lower().split()
         self._current = ""
         if terms and not self._open_before:

@@ -22,6 +22,7 @@ _TIME_STEPS_S = (
 _PIXELS_PER_TICK = 80
 _PIXELS_PER_ROW = 26
 _DAY_S = 86400
+_MONTH_S = 30 * _DAY_S
 _LOG_FACTORS = (
     (math.log10(10 / 9), tuple(range(1, 10))),
     (math.log10(10 / 8), (1, 2, 3, 4, 6, 8)),
@@ -173,13 +174,17 @@ class BottomAxis(Axis):
         box.x_range_changed.connect(self.update)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
+        """Return the distance between ticks and the position of one tick.
+
+        Distances above 30 days are multiples of 30 days. Ticks of clock times are aligned with local time.
+        """
         min_step = (high - low) / max(1.0, size / theme.scaled(_PIXELS_PER_TICK))
         if self._group.axis == "count":
             step = max(1.0, round_step(min_step))
         elif min_step < 1 or self._group.axis == "epochs":
             step = round_step(min_step)
         else:
-            step = next((float(s) for s in _TIME_STEPS_S if s >= min_step), math.ceil(min_step / 2592000) * 2592000.0)
+            step = next((float(s) for s in _TIME_STEPS_S if s >= min_step), math.ceil(min_step / _MONTH_S) * _MONTH_S)
         if self._group.axis != "clock":
             return step, 0.0
         return step, -(self._group.origin + time.localtime(self._group.origin + low).tm_gmtoff) % step

@@ -180,6 +180,10 @@ class PlotGroup(QObject):
             self.cursor_changed.emit()
 
     def _show_newest(self, exactly: bool = False) -> None:
+        """Show the newest data: the last `_span`, or all data with room for more at the right.
+
+        All data are shown again only if they exceed the range, or if `exactly` is True.
+        """
         low, high = self.range
         if self._span is not None:
             known_span = max(self._last - self._first, _MIN_KNOWN_FRACTION * self._span)

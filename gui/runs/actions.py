@@ -163,6 +163,7 @@ class DeletingBar(TrashBar):
         self.no.setFocus()
 
     def accept(self) -> None:
+        """Move the runs of the question to the trash or, without a question, undo the last deletion."""
         if self.is_busy:
             return
         runs, self._runs = self._runs, []

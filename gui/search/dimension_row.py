@@ -162,6 +162,7 @@ def _suggestion(field: Field, job_value: Any) -> Any:
 
 
 def _suggest_range(field: Field, value: float | None) -> dict[str, Any]:
+    """Suggest a dimension around `value` within the limits of the field, in the form of a SPACE.toml."""
     minimum, maximum = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
     if not value:
         return {"low": minimum, "high": min(maximum, 10 if field.kind == "int" else 0.2)}

@@ -95,6 +95,7 @@ class SearchPlots(QWidget):
         self._arrange()
 
     def _draw_next(self) -> None:
+        """Draw one outdated plot, and schedule the next, so that the window responds in between."""
         if self._data is None or not self.pending or not self.isVisible():
             return
         plot = self.pending.pop(0)

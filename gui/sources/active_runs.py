@@ -38,6 +38,7 @@ def ask_to_pause(run_id: str) -> RunFolder:
 
 
 def _ask(run_id: str, command: Command) -> RunFolder:
+    """Send a command to a run and return the run. Raises LookupError if it doesn't exist."""
     from engine.runs.index import find_run
     from engine.runs.slurm import send
 

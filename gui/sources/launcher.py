@@ -104,6 +104,7 @@ class Launcher(QObject):
         self._creation = in_background(make, self, self._on_created, self._on_failed)
 
     def _on_created(self, run: RunFolder) -> None:
+        """Start the created run with the preloaded process, as soon as that has finished its imports."""
         self._creation = None
         if not self._closing:
             self.preload()

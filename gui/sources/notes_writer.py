@@ -70,6 +70,7 @@ class NotesWriter(QObject):
             )
 
     def _on_failed(self, error: Exception) -> None:
+        """Report that notes couldn't be saved, and write the next ones. Unexpected errors are raised."""
         run = self._run
         self._flight.request()
         if run is None or not isinstance(error, OSError):

@@ -129,6 +129,7 @@ def _fitting_recipe(job: Job) -> str:
 
 
 def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
+    """Return a run's folder and its job. Raises CannotPrefill if the job can't be read."""
     run = RunFolder(summary.folder)
     job = run.job()
     if job is None:

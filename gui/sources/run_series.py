@@ -64,6 +64,7 @@ class Validations:
         self.measures: dict[str, Column] = {}
 
     def append(self, seconds: float, event: Validation) -> None:
+        """Append a validation. Metrics that are missing, also in earlier validations, are NaN."""
         for name in event.measures:
             if name not in self.measures:
                 self.measures[name] = Column(16)

@@ -215,6 +215,7 @@ class RunSession(QObject):
             self._poll()
 
     def _next_poll(self) -> Callable[[], Poll] | None:
+        """Return the read that the stage requires, or None while closed. The first read gets only the state."""
         reader = self._reader
         if reader is None:
             return None
@@ -297,6 +298,7 @@ class RunSession(QObject):
             self._updates.schedule()
 
     def _end(self) -> None:
+        """Show the end of the run, and watch for another execution. Emit `finished` if its progress was followed."""
         self._live.close()
         self._enter(Stage.ENDED)
         if self._reader is not None and self._flight is not None and not self._flight.running:

@@ -274,6 +274,7 @@ class Searches(QObject):
         self._flight.finish()
 
     def _on_read(self, read: _Read) -> None:
+        """Emit the list, and the opened search if it has changed. Another search may have been opened since."""
         if self._closed:
             return
         self.listed.emit(read.lines)

@@ -311,6 +311,7 @@ class PageScroll(QScrollArea):
         return super().eventFilter(watched, event)
 
     def _fit(self) -> None:
+        """Give the page the size of the viewport, or its minimum size if that is larger."""
         page = self._pages.currentWidget()
         minimum = page.minimumSizeHint() if page is not None else QSize()
         viewport = self.maximumViewportSize()

@@ -133,6 +133,7 @@ class RowModel(ColumnModel, Generic[Row]):
         self._update_positions()
 
     def _reorder(self, keys: list[Any]) -> None:
+        """Put the rows in the order of `keys`. Selection and other persistent indexes follow their rows."""
         if [self.key_of(row) for row in self.rows] == keys:
             return
         self.layoutAboutToBeChanged.emit()

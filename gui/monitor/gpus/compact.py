@@ -41,6 +41,7 @@ class GpuColumn(Column[WatchedGpu]):
 
 
 def _share(quantity: str) -> Callable[[Gpu], float | None]:
+    """Return a function that reads a quantity as a fraction of its maximum."""
     kind = BY_ID[quantity]
 
     def share(gpu: Gpu) -> float | None:
@@ -51,6 +52,7 @@ def _share(quantity: str) -> Callable[[Gpu], float | None]:
 
 
 def _value_text(quantity: str) -> Callable[[Gpu], str]:
+    """Return a function that formats a quantity with its unit, or returns "" if it is unknown."""
     kind = BY_ID[quantity]
 
     def text(gpu: Gpu) -> str:

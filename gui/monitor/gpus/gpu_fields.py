@@ -281,6 +281,7 @@ def _of_highest(
 def _temperature(
     label: str, quantity: str, read: Read, highest: float | None, *, key: str = "", more: str = ""
 ) -> LabelledValue | None:
+    """Format a temperature, which is alarming from `highest` on, or return None if it is unknown."""
     value = read(quantity)
     if value is None:
         return None

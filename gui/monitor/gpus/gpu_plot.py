@@ -34,9 +34,9 @@ class GpuPlot(LinePlot):
 
     def __init__(self, title: str, group: PlotGroup, *, dense: bool, parent: QWidget | None = None) -> None:
         super().__init__(title, group, unit="% and °C", low=0, high=_HIGHEST, dense=dense, parent=parent)
-        self._unread = dense
+        self._unread = dense  # True if no readout shows the values
         self._labelled = False
-        self._scales: tuple[tuple[str, float], ...] = ()
+        self._scales: tuple[tuple[str, float], ...] = ()  # quantities with lines and their factors
         self._key = ""
         self._limits: tuple[float | None, float | None] = (None, None)
         self.setToolTip(MEANING)

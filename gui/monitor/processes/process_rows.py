@@ -132,6 +132,10 @@ class _Family:
         return next((self._supervisors[pid] for pid in self._lineage(process) if pid in self._supervisors), None)
 
     def parent(self, process: GpuProcess) -> Key | None:
+        """Return the key of the row above a process: a parent process, its run, or a starter of several processes.
+
+        Returns None at the top level.
+        """
         parent, run = self._parent_process(process), self.run(process)
         if parent is not None:
             return process_key(self._host, parent)

@@ -109,7 +109,7 @@ class EndingBar(QuestionBar):
         super().__init__(tr("Ending a process"), parent)
         self.patience_s = 5.0
         self._line: ProcessRow | None = None
-        self._done: _Done = "nothing"
+        self._done: _Done = "nothing"  # the last action on the process
         self._since = QElapsedTimer()
         self._poll_timer = QTimer(self, interval=_POLL_MS)
         self._poll_timer.timeout.connect(self._poll)
@@ -158,6 +158,7 @@ class EndingBar(QuestionBar):
         self.no.setFocus()
 
     def _poll(self) -> None:
+        """Report that the process has ended, or that it is still running after `patience_s`."""
         line = self._line
         if line is None or line.pid is None or line.started is None:
             return

@@ -58,6 +58,7 @@ class Matrix(QAbstractTableModel):
         self._extra: tuple[str, ...] = ()
 
     def show_site(self, site: Site, affinities: dict[int, GpuAffinity]) -> None:
+        """Show the connections of a site. `affinities` are by GPU index; columns for them are shown if any is known."""
         self.beginResetModel()
         self.site, self._affinities = site, affinities
         reported = {

@@ -191,6 +191,7 @@ class TimeBar(QWidget):
         self._spent, self._known_parts, self._pointed = None, set(), None
 
     def show_time(self, spent: TimeSpent) -> None:
+        """Show the time of a step. Parts that were once visible keep their legend entry."""
         if spent is self._spent:
             return
         self._spent = spent

@@ -62,7 +62,10 @@ class ClassesPage(QWidget):
             confusion = confusion_at(self._opened.samples, len(evaluation.classes), threshold)
         measures = {title: _values(column) for title, column in evaluation.per_class.items()}
         intervals = {title: _bounds(column) for title, column in evaluation.per_class.items()}
-        self.figures.show_figures(evaluation.classes, ClassFigures(0, 0, measures, confusion, intervals))
+        self.figures.show_figures(
+            evaluation.classes,
+            ClassFigures(epoch=0, step=0, measures=measures, confusion=confusion, intervals=intervals),
+        )
 
     def _on_cell_opened(self, row: int, column: int) -> None:
         if self._opened is not None:

@@ -81,6 +81,7 @@ class ComparisonPage(QWidget):
             )
 
     def _show_choices(self, opened: OpenedEvaluation, others: Sequence[ComparableEvaluation]) -> None:
+        """Offer comparable evaluations unless another one has been opened, and compare with the chosen one."""
         if opened is not self._opened:
             return
         self._others = {str(other.kept.folder): other for other in others}
@@ -141,6 +142,7 @@ class ComparisonPage(QWidget):
             )
 
     def _fail(self, opened: OpenedEvaluation, error: Exception) -> None:
+        """Show why the comparison failed, unless another evaluation has been opened."""
         if opened is self._opened:
             self._clear()
             self.stack.setCurrentIndex(COMPARED)
@@ -191,6 +193,7 @@ def _title(other: ComparableEvaluation, opened: OpenedEvaluation) -> str:
 
 
 def _difference_row(each: Difference) -> tuple[str, ...]:
+    """Return metric, value of this evaluation, value of the other one, difference, and its interval."""
     percent, difference = each.entry.percent, each.difference
     return (
         each.entry.title,

@@ -150,6 +150,7 @@ class ModelView(QWidget):
         )
 
     def _show_opened(self, saved: KeptEvaluation, opened: OpenedEvaluation) -> None:
+        """Show an evaluation that has been read, unless another one has been requested since."""
         if str(saved.folder) != self._requested:
             return
         self.bar.show_opened(opened)

@@ -124,6 +124,7 @@ class LiveView(QWidget):
             )
 
     def _show(self, newest: tuple[LiveFrame, QImage] | None) -> None:
+        """Show a frame unless it is already visible or watching has ended."""
         self._is_reading = False
         if newest is None or self._folder is None or newest[0].number == self._frame_number:
             return

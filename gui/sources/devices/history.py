@@ -36,11 +36,11 @@ class DeviceHistory:
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
         self._budget_bytes = budget_bytes
-        self._timelines: dict[str, Timeline] = {}
-        self._titles: dict[str, dict[str, str]] = {}
-        self._hosts: dict[str, str] = {}
-        self._gpus: dict[str, Gpu] = {}
-        self._cpus: dict[str, Cpu] = {}
+        self._timelines: dict[str, Timeline] = {}  # by host
+        self._titles: dict[str, dict[str, str]] = {}  # by host and key
+        self._hosts: dict[str, str] = {}  # by key
+        self._gpus: dict[str, Gpu] = {}  # latest state by key
+        self._cpus: dict[str, Cpu] = {}  # latest state by key
         self.titles: dict[str, str] = {}
         self.additions = 0
         self._retention_s = RETENTION_S

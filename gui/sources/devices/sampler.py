@@ -233,6 +233,7 @@ class SamplerProcess(QObject):
             )
 
     def _on_exit(self, code: int, status: QProcess.ExitStatus) -> None:
+        """Restart the process, and report why it has exited."""
         self._read_error()
         reason = (
             tr("{who} has stopped responding.").format(who=self._who) if self._silent else f"{self._who} has exited."
@@ -242,6 +243,7 @@ class SamplerProcess(QObject):
         self._schedule_restart(reason)
 
     def _schedule_restart(self, reason: str) -> None:
+        """Report why the process ended, and restart it after a pause that doubles each time."""
         process, self._process = self._process, None
         if process is None:
             return

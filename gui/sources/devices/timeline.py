@@ -141,6 +141,7 @@ class Timeline:
                 self._add(float(empty), {})
 
     def _add(self, x: float, values: Mapping[Hashable, float | None]) -> None:
+        """Append a row, and drop rows that are older than the retention time."""
         self._ensure_room()
         row = self._end
         self._x[row] = x

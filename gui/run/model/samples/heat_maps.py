@@ -144,6 +144,7 @@ class HeatMaps(QWidget):
         in_background(partial(_read_maps, Path(path)), self, partial(self._show, self._file), reraise)
 
     def _show(self, file: Path | None, read: tuple[Maps, list[str]] | str) -> None:
+        """Show the maps of `file` with their remarks, or the reason why they can't be read."""
         if file != self._file or not self.on.isChecked():
             return
         if isinstance(read, str):

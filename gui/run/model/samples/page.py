@@ -165,6 +165,7 @@ class SamplesPage(QWidget):
         return Choice(true, predicted, self.wrong.isChecked(), sort, marked)
 
     def _show_suspects(self) -> None:
+        """List the suspicious samples that the review bar selects, or all samples."""
         suspects, opened = self.review.suspects(), self._opened
         if suspects is None or opened is None:
             self._rank()
@@ -175,6 +176,7 @@ class SamplesPage(QWidget):
         self._marks_changed()
 
     def _rank(self, only: frozenset[int] | None = None) -> None:
+        """List the samples that match the choices in their order, or the rows in `only` in that order."""
         self.review.choose_all()
         opened = self._opened
         if opened is None or self.true.box.count() == 0:
@@ -189,6 +191,7 @@ class SamplesPage(QWidget):
     def _show(
         self, opened: OpenedEvaluation, rows: Sequence[int], caption: Callable[[int], tuple[str, str]], summary: str
     ) -> None:
+        """List the samples at `rows` with their captions. The current sample remains selected if it is among them."""
         previous_row = self.wall.samples.rows[self.wall.current()] if self.wall.current() >= 0 else None
         self.wall.samples.show_rows(rows, partial(sample_file, opened), caption)
         self.summary.setText(summary)
@@ -203,6 +206,7 @@ class SamplesPage(QWidget):
             self._marks_changed()
 
     def _toggle_mark(self, position: int) -> None:
+        """Mark or unmark the sample at a position of the wall. The marks are saved in the background."""
         opened, samples = self._opened, self.wall.samples
         if opened is None or not 0 <= position < len(samples.rows):
             return
